@@ -1,0 +1,70 @@
+/*-------------------------------------------------------------------------
+ *
+ * class.c
+ *		Names of statement classes.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "record/record.h"
+
+/* In the order of PaqClass: the name in settings, and the one in records. */
+static const struct
+{
+	const char *name;
+	const char *label;
+}			classes[PAQ_NCLASSES] =
+{
+	{"DDL", "DDL"},
+	{"FUNCTION", "FUNCTION"},
+	{"MISC", "MISC"},
+	{"READ", "READ"},
+	{"ROLE", "ROLE"},
+	{"WRITE", "WRITE"},
+	{"MISC_SET", "MISC"},
+};
+
+/* Name by which settings select the class; "???" if there is no such class. */
+const char *
+paq_class_name(PaqClass c)
+{
+	return (unsigned) c < PAQ_NCLASSES ? classes[c].name : "???";
+}
+
+/* Name that records show for the class; "???" if there is no such class. */
+const char *
+paq_class_label(PaqClass c)
+{
+	return (unsigned) c < PAQ_NCLASSES ? classes[c].label : "???";
+}
+
+/*
+ * Bits of the class, or group of classes (ALL, NONE), called name in any
+ * case.  Returns false, *bits untouched, if there is none.
+ */
+bool
+paq_class_lookup(const char *name, uint32 *bits)
+{
+	if (pg_strcasecmp(name, "ALL") == 0)
+	{
+		*bits = PAQ_CLASSES_ALL;
+		return true;
+	}
+	if (pg_strcasecmp(name, "NONE") == 0)
+	{
+		*bits = PAQ_CLASSES_NONE;
+		return true;
+	}
+	for (int c = 0; c < PAQ_NCLASSES; c++)
+	{
+		if (pg_strcasecmp(name, classes[c].name) == 0)
+		{
+			*bits = PAQ_CLASS_BIT(c);
+			return true;
+		}
+	}
+	return false;
+}

@@ -1,0 +1,231 @@
+/*-------------------------------------------------------------------------
+ *
+ * codec.c
+ *		Records to bytes and back (layout: record.h).
+ *
+ * Guarantees: encoding writes exactly paq_record_size() bytes; decoding
+ * accepts nothing whose lengths do not add up, whatever the bytes are.
+ * Must not allocate or raise: both run where neither is allowed.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "mb/pg_wchar.h"
+#include "record/record.h"
+
+static inline uint32
+stored_len(uint32 field_len)
+{
+	return field_len == PAQ_NULL_LEN ? 0 : field_len;
+}
+
+/* Is the field's text in the spill file, if the record has one? */
+static inline bool
+is_spilled_field(int field)
+{
+	return field == PAQ_FIELD_STATEMENT || field == PAQ_FIELD_PARAMETER;
+}
+
+/*
+ * Size in bytes of a record with these flags and fields; those in a spill
+ * file do not count.  statement has PAQ_NSTATEMENT_FIELDS entries, the first
+ * being PAQ_FIELD_COMMAND.  The sum of the fields' lengths must be below 2^32;
+ * PostgreSQL's 1 GB limits on a statement and on a parameter list keep it
+ * there.
+ */
+uint32
+paq_record_size(uint32 flags, const PaqSessionBlock *session,
+				const PaqText *statement)
+{
+	uint32		size = sizeof(PaqRecordHeader) + session->length;
+	bool		spilled = (flags & PAQ_RECORD_SPILLED) != 0;
+
+	for (int i = 0; i < PAQ_NSTATEMENT_FIELDS; i++)
+	{
+		if (statement[i].data == NULL ||
+			(spilled && is_spilled_field(PAQ_NSESSION_FIELDS + i)))
+			continue;
+		size += statement[i].len;
+	}
+	return size;
+}
+
+/*
+ * Encode into dst, which has room for paq_record_size() bytes.  The header's
+ * version, length, nfields and field_len are set here; everything else is the
+ * caller's.  With PAQ_RECORD_SPILLED in the header's flags, the lengths of
+ * the two spilled fields are noted, but their bytes are not copied.
+ */
+void
+paq_record_encode(char *dst, const PaqRecordHeader *header,
+				  const PaqSessionBlock *session, const PaqText *statement)
+{
+	PaqRecordHeader *out = (PaqRecordHeader *) dst;
+	char	   *p = dst + sizeof(PaqRecordHeader);
+
+	memcpy(out, header, offsetof(PaqRecordHeader, field_len));
+	out->version = PAQ_RECORD_VERSION;
+	out->nfields = PAQ_NFIELDS;
+	memcpy(out->field_len, session->field_len, sizeof(session->field_len));
+	memcpy(p, session->data, session->length);
+	p += session->length;
+
+	for (int i = 0; i < PAQ_NSTATEMENT_FIELDS; i++)
+	{
+		const PaqText *text = &statement[i];
+		int			field = PAQ_NSESSION_FIELDS + i;
+
+		if (text->data == NULL)
+		{
+			out->field_len[field] = PAQ_NULL_LEN;
+			continue;
+		}
+		out->field_len[field] = text->len;
+		if ((header->flags & PAQ_RECORD_SPILLED) && is_spilled_field(field))
+			continue;
+		memcpy(p, text->data, text->len);
+		p += text->len;
+	}
+	out->length = p - dst;
+}
+
+/*
+ * Header of a record that marks a gap, as of now, made by process pid.  What
+ * is missing goes into PAQ_FIELD_MESSAGE, in ASCII.
+ */
+void
+paq_record_init_gap(PaqRecordHeader *header, TimestampTz now, int pid)
+{
+	memset(header, 0, sizeof(*header));
+	header->version = PAQ_RECORD_VERSION;
+	header->kind = PAQ_KIND_GAP;
+	header->audit_class = PAQ_CLASS_MISC;
+	header->start_time = header->end_time = now;
+	header->rows = -1;
+	header->pid = pid;
+	header->encoding = PG_SQL_ASCII;
+}
+
+/* Read the header, if there is one that this version can read. */
+static bool
+decode_header(const char *data, uint32 len, PaqRecordHeader *header)
+{
+	Size		fixed = offsetof(PaqRecordHeader, field_len);
+
+	if (len < fixed)
+		return false;
+	memcpy(header, data, fixed);
+	if (header->version != PAQ_RECORD_VERSION ||
+		header->nfields != PAQ_NFIELDS ||
+		header->length != len ||
+		len < sizeof(PaqRecordHeader) ||
+		header->audit_class >= PAQ_NCLASSES)
+		return false;
+	memcpy(header->field_len, data + fixed, sizeof(header->field_len));
+	return true;
+}
+
+/*
+ * Decode len bytes at data, which need no alignment.  spill and spill_len are
+ * the contents of the record's spill file, or NULL and 0: a spilled record's
+ * statement and parameters are then null, and it is marked PAQ_RECORD_CUT.
+ * *record points into data and spill and has sequence 0.  Returns false, with
+ * *record undefined, if the bytes are not a record of this version.
+ */
+bool
+paq_record_decode(const char *data, uint32 len,
+				  const char *spill, uint64 spill_len, PaqRecord *record)
+{
+	const char *p = data + sizeof(PaqRecordHeader);
+	const char *end = data + len;
+	const char *sp = spill;
+	uint64		spill_left = spill ? spill_len : 0;
+	bool		spilled;
+
+	if (!decode_header(data, len, &record->header))
+		return false;
+	spilled = (record->header.flags & PAQ_RECORD_SPILLED) != 0;
+	record->sequence = 0;
+
+	for (int field = 0; field < PAQ_NFIELDS; field++)
+	{
+		uint32		flen = record->header.field_len[field];
+		PaqText    *text = &record->field[field];
+
+		text->data = NULL;
+		text->len = 0;
+		if (flen == PAQ_NULL_LEN)
+			continue;
+		if (spilled && is_spilled_field(field))
+		{
+			if (flen > spill_left)
+			{
+				record->header.flags |= PAQ_RECORD_CUT;
+				continue;
+			}
+			text->data = sp;
+			text->len = flen;
+			sp += flen;
+			spill_left -= flen;
+			continue;
+		}
+		if (flen > (Size) (end - p))
+			return false;
+		text->data = p;
+		text->len = flen;
+		p += flen;
+	}
+	return p == end;
+}
+
+/*
+ * Name of the record's spill file.  Returns false if it has none or if the
+ * bytes are not a record.
+ */
+bool
+paq_record_spill_name(const char *data, uint32 len, PaqText *name)
+{
+	PaqRecordHeader header;
+	uint64		offset = sizeof(PaqRecordHeader);
+
+	if (!decode_header(data, len, &header) ||
+		(header.flags & PAQ_RECORD_SPILLED) == 0)
+		return false;
+	for (int field = 0; field < PAQ_FIELD_SPILL; field++)
+		if (!is_spilled_field(field))
+			offset += stored_len(header.field_len[field]);
+	name->len = stored_len(header.field_len[PAQ_FIELD_SPILL]);
+	name->data = data + offset;
+	return name->len > 0 && offset + name->len <= len;
+}
+
+/* Start reading a parameter list; a null field reads as an empty list. */
+void
+paq_param_begin(PaqParamIter *iter, PaqText params)
+{
+	iter->next = params.data;
+	iter->end = params.data ? params.data + params.len : NULL;
+}
+
+/*
+ * Next parameter: its length in bytes, or PAQ_PARAM_xxx, and its text.
+ * Returns false at the end of the list and where the list is damaged.
+ */
+bool
+paq_param_next(PaqParamIter *iter, int32 *len, const char **value)
+{
+	if (iter->end - iter->next < (ptrdiff_t) sizeof(int32))
+		return false;
+	memcpy(len, iter->next, sizeof(int32));
+	iter->next += sizeof(int32);
+	*value = iter->next;
+	if (*len < 0)
+		return true;
+	if (*len > iter->end - iter->next)
+		return false;
+	iter->next += *len;
+	return true;
+}

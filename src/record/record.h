@@ -1,0 +1,190 @@
+/*-------------------------------------------------------------------------
+ *
+ * record.h
+ *		One audited fact, and its encoding.
+ *
+ * An encoded record is a PaqRecordHeader followed by the bytes of its fields
+ * in the order of PaqField, without separators or terminators; the header's
+ * field_len[] says where each ends.  It is the same in a backend's pending
+ * slot, in the queue and in a queue file that outlived its server, so the
+ * header starts with a version, and anything that changes its meaning must
+ * raise PAQ_RECORD_VERSION.  Integrity (length, checksum) is the business of
+ * whoever stores the bytes; paq_record_decode() nevertheless checks every
+ * length, so that it never reads outside of what it was given.
+ *
+ * A field too large for the queue is kept in a spill file (see
+ * queue/spill.c): PAQ_RECORD_SPILLED is set, PAQ_FIELD_SPILL names the file,
+ * and the bytes of PAQ_FIELD_STATEMENT and PAQ_FIELD_PARAMETER are in that
+ * file, one after the other, instead of behind the header.
+ *
+ * This room knows no other room, allocates nothing and raises nothing.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PAQ_RECORD_H
+#define PAQ_RECORD_H
+
+#include "postgres.h"
+
+#include "datatype/timestamp.h"
+
+#define PAQ_RECORD_VERSION	1
+
+typedef enum PaqRecordKind
+{
+	PAQ_KIND_AUDIT = 1,			/* a statement, or part of one */
+	PAQ_KIND_GAP				/* records are, or may be, missing here */
+} PaqRecordKind;
+
+/*
+ * Statement classes, as pgaudit has them.  The value is the bit number in
+ * class bitmaps (pg_audit_queue.log, pg_audit_queue.immediate_log).
+ */
+typedef enum PaqClass
+{
+	PAQ_CLASS_DDL,
+	PAQ_CLASS_FUNCTION,
+	PAQ_CLASS_MISC,
+	PAQ_CLASS_READ,
+	PAQ_CLASS_ROLE,
+	PAQ_CLASS_WRITE,
+	PAQ_CLASS_MISC_SET,			/* selected as MISC_SET, printed as MISC */
+	PAQ_NCLASSES
+} PaqClass;
+
+#define PAQ_CLASS_BIT(c)	(1U << (c))
+#define PAQ_CLASSES_NONE	0U
+#define PAQ_CLASSES_ALL		((1U << PAQ_NCLASSES) - 1)
+
+/* Flags of a record */
+#define PAQ_RECORD_OBJECT				0x0001	/* found by object auditing */
+#define PAQ_RECORD_ROWS					0x0002	/* log_rows was on: pgaudit
+												 * format prints the rows */
+#define PAQ_RECORD_STMT_NOT_LOGGED		0x0004	/* log_statement was off */
+#define PAQ_RECORD_STMT_PREVIOUS		0x0008	/* log_statement_once */
+#define PAQ_RECORD_PARAM_NOT_LOGGED		0x0010	/* log_parameter was off */
+#define PAQ_RECORD_SPILLED				0x0020	/* see the top of this file */
+#define PAQ_RECORD_CUT					0x0040	/* statement text is
+												 * incomplete */
+#define PAQ_RECORD_INTERRUPTED			0x0080	/* the server died before the
+												 * outcome was known */
+#define PAQ_RECORD_INCOMPLETE			0x0100	/* built from what was at hand;
+												 * some fields are unknown */
+
+/*
+ * Fields.  The session's come first: they are encoded once a session and
+ * copied as a block.
+ */
+typedef enum PaqField
+{
+	/* session block */
+	PAQ_FIELD_USER,				/* role that logged in */
+	PAQ_FIELD_DATABASE,
+	PAQ_FIELD_REMOTE_HOST,		/* numeric address, [local] for a socket */
+	PAQ_FIELD_REMOTE_PORT,
+	PAQ_FIELD_APPLICATION,		/* application_name */
+	PAQ_FIELD_BACKEND_TYPE,		/* as in pg_stat_activity */
+	PAQ_FIELD_SESSION_USER,		/* SESSION_USER */
+	PAQ_FIELD_CURRENT_USER,		/* CURRENT_USER */
+	/* statement block */
+	PAQ_FIELD_COMMAND,			/* command tag */
+	PAQ_FIELD_OBJECT_TYPE,
+	PAQ_FIELD_OBJECT_NAME,
+	PAQ_FIELD_STATEMENT,
+	PAQ_FIELD_PARAMETER,		/* a list, see paq_param_next() */
+	PAQ_FIELD_SPILL,			/* file name in the queue directory */
+	PAQ_FIELD_MESSAGE,			/* what a GAP record says */
+	PAQ_NFIELDS
+} PaqField;
+
+#define PAQ_NSESSION_FIELDS		PAQ_FIELD_COMMAND
+#define PAQ_NSTATEMENT_FIELDS	(PAQ_NFIELDS - PAQ_NSESSION_FIELDS)
+
+/* field_len of a field that is null, which is not the same as empty */
+#define PAQ_NULL_LEN	PG_UINT32_MAX
+
+typedef struct PaqText
+{
+	const char *data;			/* NULL: the field is null */
+	uint32		len;			/* bytes */
+} PaqText;
+
+typedef struct PaqRecordHeader
+{
+	uint16		version;		/* PAQ_RECORD_VERSION */
+	uint8		kind;			/* PaqRecordKind */
+	uint8		audit_class;	/* PaqClass */
+	uint32		flags;			/* PAQ_RECORD_xxx */
+	uint32		length;			/* of header and fields as stored, bytes */
+	int32		sqlstate;		/* outcome, packed as by MAKE_SQLSTATE; 0 is
+								 * success */
+	int64		start_time;		/* TimestampTz: when the statement began */
+	int64		end_time;		/* TimestampTz: when its outcome was known */
+	int64		statement_id;	/* counts statements of the session from 1 */
+	int64		substatement_id;	/* counts within the statement from 1 */
+	int64		session_line;	/* counts records of the session from 1 */
+	int64		session_start;	/* TimestampTz */
+	int64		rows;			/* rows processed, -1 when that means nothing */
+	int64		query_id;		/* 0: not computed */
+	uint32		xid;			/* top-level transaction id, 0: none assigned */
+	int32		vxid_proc;		/* virtual transaction id, first half */
+	uint32		vxid_lxid;		/* and second half */
+	int32		pid;
+	int32		encoding;		/* pg_enc of the fields' bytes */
+	uint32		nfields;		/* entries of field_len that are in use */
+	uint32		field_len[PAQ_NFIELDS]; /* bytes, PAQ_NULL_LEN for null */
+} PaqRecordHeader;
+
+/* The part of a record that rarely changes in a session, ready for copying. */
+typedef struct PaqSessionBlock
+{
+	uint32		field_len[PAQ_NSESSION_FIELDS];
+	uint32		length;			/* of data */
+	const char *data;			/* the fields' bytes */
+} PaqSessionBlock;
+
+/* A decoded record: points into the bytes it was decoded from. */
+typedef struct PaqRecord
+{
+	PaqRecordHeader header;
+	PaqText		field[PAQ_NFIELDS];
+	uint64		sequence;		/* given by the worker, 0 before */
+} PaqRecord;
+
+/*
+ * Iterator over PAQ_FIELD_PARAMETER, which is for each parameter an int32
+ * length in native order and that many bytes; a negative length is one of
+ * the following and has no bytes.
+ */
+#define PAQ_PARAM_NULL			(-1)
+#define PAQ_PARAM_SUPPRESSED	(-2)	/* longer than log_parameter_max_size */
+
+typedef struct PaqParamIter
+{
+	const char *next;
+	const char *end;
+} PaqParamIter;
+
+/* codec.c */
+extern uint32 paq_record_size(uint32 flags, const PaqSessionBlock *session,
+							  const PaqText *statement);
+extern void paq_record_encode(char *dst, const PaqRecordHeader *header,
+							  const PaqSessionBlock *session,
+							  const PaqText *statement);
+extern bool paq_record_decode(const char *data, uint32 len,
+							  const char *spill, uint64 spill_len,
+							  PaqRecord *record);
+extern void paq_record_init_gap(PaqRecordHeader *header, TimestampTz now,
+								int pid);
+extern bool paq_record_spill_name(const char *data, uint32 len, PaqText *name);
+extern void paq_param_begin(PaqParamIter *iter, PaqText params);
+extern bool paq_param_next(PaqParamIter *iter, int32 *len, const char **value);
+
+/* class.c */
+extern const char *paq_class_name(PaqClass c);
+extern const char *paq_class_label(PaqClass c);
+extern bool paq_class_lookup(const char *name, uint32 *bits);
+
+#endif							/* PAQ_RECORD_H */
