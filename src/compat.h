@@ -1,0 +1,157 @@
+/*-------------------------------------------------------------------------
+ *
+ * compat.h
+ *		Differences between PostgreSQL majors 15 to 18, in one place.
+ *
+ * Everything here is a static inline function or a macro with the newest
+ * major's name or a neutral one, so that no other file tests PG_VERSION_NUM
+ * (scripts/check-style enforces that).
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PAQ_COMPAT_H
+#define PAQ_COMPAT_H
+
+#include "postgres.h"
+
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "nodes/parsenodes.h"
+#include "storage/proc.h"
+#include "utils/guc.h"
+#if PG_VERSION_NUM >= 160000
+#include "parser/parse_relation.h"
+#endif
+
+#if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 190000
+#error "pg_audit_queue supports PostgreSQL 15 to 18"
+#endif
+
+#ifdef EXEC_BACKEND
+#error "pg_audit_queue needs a postmaster that forks; EXEC_BACKEND builds are not supported"
+#endif
+
+/*
+ * Index of this process's PGPROC, from 0 to MaxBackends - 1 for anything that
+ * can run SQL; negative or larger for everything else.
+ */
+static inline int
+paq_proc_number(void)
+{
+	if (MyProc == NULL)
+		return -1;
+#if PG_VERSION_NUM >= 170000
+	return MyProcNumber;
+#else
+	return MyProc->pgprocno;
+#endif
+}
+
+/* The virtual transaction id's two halves. */
+static inline int
+paq_vxid_proc(void)
+{
+#if PG_VERSION_NUM >= 170000
+	return MyProc->vxid.procNumber;
+#else
+	return MyProc->backendId;
+#endif
+}
+
+static inline uint32
+paq_vxid_lxid(void)
+{
+#if PG_VERSION_NUM >= 170000
+	return MyProc->vxid.lxid;
+#else
+	return MyProc->lxid;
+#endif
+}
+
+#if PG_VERSION_NUM >= 160000
+#define PAQ_CHECK_PERMS_ARGS \
+	List *rangeTable, List *rtePermInfos, bool ereport_on_violation
+#define PAQ_CHECK_PERMS_PASS	rangeTable, rtePermInfos, ereport_on_violation
+#define PAQ_CHECK_PERMS_INFOS	rtePermInfos
+#else
+#define PAQ_CHECK_PERMS_ARGS \
+	List *rangeTable, bool ereport_on_violation
+#define PAQ_CHECK_PERMS_PASS	rangeTable, ereport_on_violation
+#define PAQ_CHECK_PERMS_INFOS	NIL
+#endif
+
+/*
+ * What the executor was asked to check for one range table entry: fields of
+ * the entry itself in 15, of its RTEPermissionInfo from 16 on.
+ */
+typedef struct PaqRtePerms
+{
+	AclMode		requiredPerms;
+	Bitmapset  *selectedCols;
+	Bitmapset  *insertedCols;
+	Bitmapset  *updatedCols;
+} PaqRtePerms;
+
+static inline PaqRtePerms
+paq_rte_perms(RangeTblEntry *rte, List *perminfos)
+{
+	PaqRtePerms perms = {0};
+
+#if PG_VERSION_NUM >= 160000
+	if (rte->perminfoindex != 0)
+	{
+		RTEPermissionInfo *info = getRTEPermissionInfo(perminfos, rte);
+
+		perms.requiredPerms = info->requiredPerms;
+		perms.selectedCols = info->selectedCols;
+		perms.insertedCols = info->insertedCols;
+		perms.updatedCols = info->updatedCols;
+	}
+#else
+	perms.requiredPerms = rte->requiredPerms;
+	perms.selectedCols = rte->selectedCols;
+	perms.insertedCols = rte->insertedCols;
+	perms.updatedCols = rte->updatedCols;
+#endif
+	return perms;
+}
+
+/* Permission infos of a planned statement (NIL where the entries have them). */
+static inline List *
+paq_stmt_perm_infos(PlannedStmt *stmt)
+{
+#if PG_VERSION_NUM >= 160000
+	return stmt->permInfos;
+#else
+	return NIL;
+#endif
+}
+
+/* ExecutorRun lost its execute_once argument in 18. */
+#if PG_VERSION_NUM >= 180000
+#define PAQ_EXECUTOR_RUN_ARGS \
+	QueryDesc *queryDesc, ScanDirection direction, uint64 count
+#define PAQ_EXECUTOR_RUN_PASS	queryDesc, direction, count
+#else
+#define PAQ_EXECUTOR_RUN_ARGS \
+	QueryDesc *queryDesc, ScanDirection direction, uint64 count, bool execute_once
+#define PAQ_EXECUTOR_RUN_PASS	queryDesc, direction, count, execute_once
+#endif
+
+/*
+ * Memory for the "extra" of a check hook, which GUC frees: malloc'ed in 15,
+ * guc_malloc'ed from 16 on.  NULL when out of memory.
+ */
+static inline void *
+paq_guc_alloc(size_t size)
+{
+#if PG_VERSION_NUM >= 160000
+	return guc_malloc(LOG, size);
+#else
+	return malloc(size);
+#endif
+}
+
+#endif							/* PAQ_COMPAT_H */

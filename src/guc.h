@@ -1,0 +1,76 @@
+/*-------------------------------------------------------------------------
+ *
+ * guc.h
+ *		The settings, pg_audit_queue.*.
+ *
+ * Variables are this process's current values, changed only by GUC
+ * machinery; units are in their comments.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PAQ_GUC_H
+#define PAQ_GUC_H
+
+#include "postgres.h"
+
+/* Values of pg_audit_queue.mode */
+typedef enum PaqMode
+{
+	PAQ_MODE_QUEUED,			/* never wait for the trail */
+	PAQ_MODE_COMMIT,			/* wait before the transaction commits */
+	PAQ_MODE_IMMEDIATE			/* wait at the end of each statement */
+} PaqMode;
+
+/* Values of pg_audit_queue.overflow */
+typedef enum PaqOverflow
+{
+	PAQ_OVERFLOW_WAIT			/* wait for space, interruptibly */
+} PaqOverflow;
+
+/* Values of pg_audit_queue.format */
+typedef enum PaqFormatKind
+{
+	PAQ_FORMAT_PGAUDIT,
+	PAQ_FORMAT_JSON
+} PaqFormatKind;
+
+/* capture: meanings as in pgaudit */
+extern uint32 paq_log_classes;	/* "log" as a class bitmap */
+extern bool paq_log_catalog;
+extern bool paq_log_client;
+extern int	paq_log_level;		/* elevel */
+extern bool paq_log_parameter;
+extern int	paq_log_parameter_max_size; /* bytes, 0: no limit */
+extern bool paq_log_relation;
+extern bool paq_log_rows;
+extern bool paq_log_statement;
+extern bool paq_log_statement_once;
+extern char *paq_role;			/* "" if none */
+
+/* durability */
+extern int	paq_mode;			/* PaqMode */
+extern uint32 paq_immediate_classes;	/* "immediate_log" as a class bitmap */
+
+/* queue */
+extern int	paq_queue_size;		/* kB */
+extern char *paq_queue_directory;	/* relative to the data directory */
+extern int	paq_flush_interval; /* ms */
+extern int	paq_flush_threshold;	/* percent of the queue */
+extern int	paq_overflow;		/* PaqOverflow */
+
+/* trail */
+extern int	paq_format;			/* PaqFormatKind */
+extern bool paq_fsync;
+extern char *paq_log_directory; /* relative to the data directory */
+extern char *paq_log_filename;	/* strftime pattern */
+extern int	paq_log_file_mode;	/* permission bits */
+extern char *paq_log_line_prefix;
+extern int	paq_log_rotation_age;	/* minutes, 0: never */
+extern int	paq_log_rotation_size;	/* kB, 0: never */
+
+/* Define all settings; only while shared_preload_libraries is processed. */
+extern void paq_guc_init(void);
+
+#endif							/* PAQ_GUC_H */

@@ -1,0 +1,151 @@
+/*-------------------------------------------------------------------------
+ *
+ * stats.c
+ *		Counters in shared memory (see stats.h for who writes what).
+ *
+ * Locking: counters are single-writer atomics; the two spinlocks protect
+ * what stats.h says and are held for a few assignments only.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "stats.h"
+#include "storage/shmem.h"
+#include "utils/timestamp.h"
+
+PaqStatsShared *paq_stats = NULL;
+
+/* Where a process without a slot counts: nowhere. */
+static PaqBackendStats dummy_backend_stats;
+PaqBackendStats *paq_my_stats = &dummy_backend_stats;
+
+/* Bytes of shared memory for nbackends slots. */
+Size
+paq_stats_shmem_size(int nbackends)
+{
+	return add_size(offsetof(PaqStatsShared, backend),
+					mul_size(nbackends, sizeof(PaqBackendStats)));
+}
+
+static void
+init_worker_stats(PaqWorkerStats *worker)
+{
+	pg_atomic_init_u64(&worker->recovered, 0);
+	pg_atomic_init_u64(&worker->drained, 0);
+	pg_atomic_init_u64(&worker->flushed, 0);
+	pg_atomic_init_u64(&worker->bytes, 0);
+	pg_atomic_init_u64(&worker->batches, 0);
+	pg_atomic_init_u64(&worker->fsyncs, 0);
+	pg_atomic_init_u64(&worker->wakeups, 0);
+	pg_atomic_init_u64(&worker->high_water, 0);
+	pg_atomic_init_u64(&worker->unflushed_since, 0);
+	SpinLockInit(&worker->mutex);
+}
+
+static void
+init_backend_stats(PaqBackendStats *backend)
+{
+	pg_atomic_init_u64(&backend->published, 0);
+	pg_atomic_init_u64(&backend->space_waits, 0);
+	pg_atomic_init_u64(&backend->flush_waits, 0);
+	pg_atomic_init_u64(&backend->waited_us, 0);
+	pg_atomic_init_u64(&backend->dropped, 0);
+	pg_atomic_init_u64(&backend->incomplete, 0);
+}
+
+/*
+ * Create the counters; the caller holds AddinShmemInitLock.  They start at
+ * zero with the server, after a crash too.
+ */
+void
+paq_stats_shmem_init(int nbackends)
+{
+	bool		found;
+
+	paq_stats = ShmemInitStruct("pg_audit_queue statistics",
+								paq_stats_shmem_size(nbackends), &found);
+	if (found)
+		return;
+	memset(paq_stats, 0, paq_stats_shmem_size(nbackends));
+	SpinLockInit(&paq_stats->mutex);
+	paq_stats->reset_time = GetCurrentTimestamp();
+	init_worker_stats(&paq_stats->worker);
+	paq_stats->nbackends = nbackends;
+	for (int i = 0; i < nbackends; i++)
+		init_backend_stats(&paq_stats->backend[i]);
+}
+
+/* Count in this slot from now on; a negative number means nowhere. */
+void
+paq_stats_attach(int slot)
+{
+	if (paq_stats != NULL && slot >= 0 && slot < paq_stats->nbackends)
+		paq_my_stats = &paq_stats->backend[slot];
+	else
+		paq_my_stats = &dummy_backend_stats;
+}
+
+/* Remember the worker's last error, cut to fit. */
+void
+paq_stats_worker_error(const char *message)
+{
+	PaqWorkerStats *worker = &paq_stats->worker;
+	TimestampTz now = GetCurrentTimestamp();
+
+	SpinLockAcquire(&worker->mutex);
+	strlcpy(worker->last_error, message, sizeof(worker->last_error));
+	worker->last_error_time = now;
+	SpinLockRelease(&worker->mutex);
+}
+
+/* Sum up all counters since the server started. */
+void
+paq_stats_collect(PaqStatsBase *sum)
+{
+	PaqWorkerStats *worker = &paq_stats->worker;
+
+	memset(sum, 0, sizeof(*sum));
+
+	/*
+	 * The worker's first, so that a record can be seen as published and not
+	 * yet drained, but not the other way round.
+	 */
+	sum->flushed = pg_atomic_read_u64(&worker->flushed);
+	sum->drained = pg_atomic_read_u64(&worker->drained);
+	sum->bytes = pg_atomic_read_u64(&worker->bytes);
+	sum->batches = pg_atomic_read_u64(&worker->batches);
+	sum->fsyncs = pg_atomic_read_u64(&worker->fsyncs);
+	sum->wakeups = pg_atomic_read_u64(&worker->wakeups);
+	pg_read_barrier();			/* pairs with the write barrier in
+								 * paq_ring_commit(): counted, then visible */
+	sum->published = pg_atomic_read_u64(&worker->recovered);
+	for (int i = 0; i < paq_stats->nbackends; i++)
+	{
+		PaqBackendStats *backend = &paq_stats->backend[i];
+
+		sum->published += pg_atomic_read_u64(&backend->published);
+		sum->space_waits += pg_atomic_read_u64(&backend->space_waits);
+		sum->flush_waits += pg_atomic_read_u64(&backend->flush_waits);
+		sum->waited_us += pg_atomic_read_u64(&backend->waited_us);
+		sum->dropped += pg_atomic_read_u64(&backend->dropped);
+		sum->incomplete += pg_atomic_read_u64(&backend->incomplete);
+	}
+}
+
+/* Start counting from zero, as far as readers can see. */
+void
+paq_stats_reset(void)
+{
+	PaqStatsBase sum;
+	TimestampTz now = GetCurrentTimestamp();
+
+	paq_stats_collect(&sum);
+	SpinLockAcquire(&paq_stats->mutex);
+	paq_stats->base = sum;
+	paq_stats->reset_time = now;
+	SpinLockRelease(&paq_stats->mutex);
+	pg_atomic_write_u64(&paq_stats->worker.high_water, 0);
+}

@@ -1,0 +1,107 @@
+/*-------------------------------------------------------------------------
+ *
+ * stats.h
+ *		Counters in shared memory.
+ *
+ * Two kinds, so that counting costs a backend neither a lock nor a shared
+ * cache line: PaqBackendStats, one a backend slot, written by that backend
+ * only; and PaqWorkerStats, written by the worker only, except where noted.
+ * Readers sum what they see; a 64-bit value is never torn.  Reset remembers
+ * the values of that moment and subtracts them (PaqStatsBase), so that it
+ * needs no cooperation of the writers.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PAQ_STATS_H
+#define PAQ_STATS_H
+
+#include "postgres.h"
+
+#include "datatype/timestamp.h"
+#include "port/atomics.h"
+#include "storage/spin.h"
+
+#define PAQ_ERROR_LEN	512
+
+/* Counters of one backend slot; they outlive the backend and go on. */
+typedef struct PaqBackendStats
+{
+	pg_atomic_uint64 published; /* records put into the queue */
+	pg_atomic_uint64 space_waits;	/* times a record waited for space */
+	pg_atomic_uint64 flush_waits;	/* times a session waited for a flush */
+	pg_atomic_uint64 waited_us; /* microseconds spent in both */
+	pg_atomic_uint64 dropped;	/* records that could not be kept */
+	pg_atomic_uint64 incomplete;	/* records built from what was at hand */
+	char		pad[128 - 6 * sizeof(pg_atomic_uint64)];
+} PaqBackendStats;
+
+typedef struct PaqWorkerStats
+{
+	pg_atomic_uint64 recovered; /* records found in queue files of earlier
+								 * server runs */
+	pg_atomic_uint64 drained;	/* records written to the trail */
+	pg_atomic_uint64 flushed;	/* records durable in the trail */
+	pg_atomic_uint64 bytes;		/* bytes of trail written */
+	pg_atomic_uint64 batches;
+	pg_atomic_uint64 fsyncs;
+	pg_atomic_uint64 wakeups;	/* of the worker */
+	pg_atomic_uint64 high_water;	/* most bytes of the queue in use */
+	pg_atomic_uint64 unflushed_since;	/* TimestampTz; 0: all is flushed */
+
+	slock_t		mutex;			/* protects all below */
+	int			worker_pid;		/* 0: not running */
+	TimestampTz last_error_time;	/* 0: none */
+	char		last_error[PAQ_ERROR_LEN];
+	char		current_file[MAXPGPATH];
+	char		sink[NAMEDATALEN];
+} PaqWorkerStats;
+
+typedef struct PaqStatsBase
+{
+	uint64		published;
+	uint64		space_waits;
+	uint64		flush_waits;
+	uint64		waited_us;
+	uint64		dropped;
+	uint64		incomplete;
+	uint64		drained;
+	uint64		flushed;
+	uint64		bytes;
+	uint64		batches;
+	uint64		fsyncs;
+	uint64		wakeups;
+} PaqStatsBase;
+
+typedef struct PaqStatsShared
+{
+	slock_t		mutex;			/* protects base and reset_time */
+	PaqStatsBase base;
+	TimestampTz reset_time;
+
+	PaqWorkerStats worker;
+
+	int			nbackends;
+	PaqBackendStats backend[FLEXIBLE_ARRAY_MEMBER];
+} PaqStatsShared;
+
+/* NULL unless preloaded; .backend of this process, a dummy if it has no slot */
+extern PaqStatsShared *paq_stats;
+extern PaqBackendStats *paq_my_stats;
+
+extern Size paq_stats_shmem_size(int nbackends);
+extern void paq_stats_shmem_init(int nbackends);
+extern void paq_stats_attach(int slot);
+extern void paq_stats_worker_error(const char *message);
+extern void paq_stats_collect(PaqStatsBase *sum);
+extern void paq_stats_reset(void);
+
+/* Add to a counter that only this process writes: no locked instruction. */
+static inline void
+paq_stats_add(pg_atomic_uint64 *counter, uint64 n)
+{
+	pg_atomic_write_u64(counter, pg_atomic_read_u64(counter) + n);
+}
+
+#endif							/* PAQ_STATS_H */
