@@ -1,0 +1,379 @@
+/*-------------------------------------------------------------------------
+ *
+ * file.c
+ *		The queue file: making, mapping and judging one.
+ *
+ * Guarantees: a file appears under its name complete, with all its blocks
+ * allocated, or not at all; a file is mapped only after everything that later
+ * code relies on (geometry, checksum, size) has been checked, so that no
+ * content of it can make the server read outside of the mapping.
+ *
+ * Locking: none.  Files are made and judged by the postmaster before there
+ * are backends; the worker maps backlog files that nobody else uses.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "access/xlog.h"
+#include "common/file_perm.h"
+#include "guc.h"
+#include "queue/queue_internal.h"
+#include "storage/fd.h"
+#include "utils/timestamp.h"
+
+static Size
+page_size(void)
+{
+	return (Size) sysconf(_SC_PAGESIZE);
+}
+
+/* Path of a file in the queue directory; path has MAXPGPATH bytes. */
+void
+paq_file_path(char *path, const char *name)
+{
+	snprintf(path, MAXPGPATH, "%s/%s", paq_queue_directory, name);
+}
+
+/*
+ * Identification of the operating system's run, PAQ_BOOT_ID_LEN bytes; ""
+ * where the system does not tell.  Linux: random(4), boot_id.
+ */
+static void
+read_boot_id(char *id)
+{
+	int			fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+	ssize_t		n = -1;
+
+	memset(id, 0, PAQ_BOOT_ID_LEN);
+	if (fd >= 0)
+	{
+		n = read(fd, id, PAQ_BOOT_ID_LEN - 1);
+		close(fd);
+	}
+	if (n < 0)
+		memset(id, 0, PAQ_BOOT_ID_LEN);
+}
+
+/* Note that the file is in use in this run of the operating system. */
+void
+paq_file_set_boot_id(PaqQueueFile *qf)
+{
+	read_boot_id(qf->live->boot_id);
+}
+
+/*
+ * Has the operating system been up ever since the file was last in use?  If
+ * not, or if that is not known, pages of this file and of the trail may be
+ * older than they were when the server stopped.
+ */
+bool
+paq_file_same_boot(PaqQueueFile *qf)
+{
+	char		id[PAQ_BOOT_ID_LEN];
+
+	read_boot_id(id);
+	return id[0] != '\0' && memcmp(id, qf->live->boot_id, sizeof(id)) == 0;
+}
+
+static pg_crc32c
+header_crc(const PaqFileHeader *header)
+{
+	pg_crc32c	crc;
+
+	INIT_CRC32C(crc);
+	COMP_CRC32C(crc, header, offsetof(PaqFileHeader, crc));
+	FIN_CRC32C(crc);
+	return crc;
+}
+
+/* Offsets of the parts for a ring and a number of slots; returns the file's size. */
+static uint64
+compute_layout(PaqFileHeader *header)
+{
+	uint64		page = page_size();
+
+	header->slots_offset = 4 * page;
+	header->ring_offset = TYPEALIGN64(page, header->slots_offset +
+									  (uint64) header->nslots * PAQ_SLOT_SIZE);
+	return header->ring_offset + header->ring_size;
+}
+
+/* Is the header one that this build can use, for a file of that size? */
+static const char *
+check_header(const PaqFileHeader *header, uint64 file_size)
+{
+	PaqFileHeader expect = *header;
+
+	if (header->magic != PAQ_FILE_MAGIC)
+		return "it is not a queue file";
+	if (header->version != PAQ_FILE_VERSION)
+		return "it has another version";
+	if (header->crc != header_crc(header))
+		return "its header is damaged";
+	if (header->nslots > INT_MAX / PAQ_SLOT_SIZE ||
+		header->ring_size == 0 ||
+		header->ring_size > PG_INT64_MAX / 4 ||
+		header->ring_size % page_size() != 0)
+		return "its header has impossible sizes";
+	if (compute_layout(&expect) != file_size)
+		return "its size is wrong";
+	if (expect.slots_offset != header->slots_offset ||
+		expect.ring_offset != header->ring_offset)
+		return "it was made with another page size";
+	return NULL;
+}
+
+/*
+ * Map fd, whose header is known to be good: address space first, then the
+ * file into it, then the ring once more behind.  Returns false with errno set.
+ */
+static bool
+map_file(int fd, const PaqFileHeader *header, PaqQueueFile *qf)
+{
+	uint64		size = header->ring_offset + header->ring_size;
+	Size		page = page_size();
+	char	   *base;
+
+	qf->map_size = size + header->ring_size;
+	base = mmap(NULL, qf->map_size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (base == MAP_FAILED)
+		return false;
+	if (mmap(base, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+			 fd, 0) == MAP_FAILED ||
+		mmap(base + size, header->ring_size, PROT_READ | PROT_WRITE,
+			 MAP_SHARED | MAP_FIXED, fd, header->ring_offset) == MAP_FAILED)
+	{
+		int			save_errno = errno;
+
+		munmap(base, qf->map_size);
+		errno = save_errno;
+		return false;
+	}
+
+	qf->base = base;
+	qf->header = (PaqFileHeader *) base;
+	qf->checkpoint[0] = (PaqCheckpoint *) (base + page);
+	qf->checkpoint[1] = (PaqCheckpoint *) (base + 2 * page);
+	qf->live = (PaqLive *) (base + 3 * page);
+	qf->slots = base + header->slots_offset;
+	qf->ring = base + header->ring_offset;
+	qf->ring_size = header->ring_size;
+	qf->salt = header->salt;
+	return true;
+}
+
+/*
+ * Open and map the queue file at path.  Returns true with *qf set; or false
+ * with *reason a translated text of why it cannot be used, NULL if there is
+ * no such file.  Never raises for anything found on disk.
+ */
+bool
+paq_file_open(const char *path, PaqQueueFile *qf, char **reason)
+{
+	PaqFileHeader header;
+	struct stat st;
+	int			fd;
+	const char *problem;
+
+	memset(qf, 0, sizeof(*qf));
+	*reason = NULL;
+
+	fd = BasicOpenFile(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | PG_BINARY);
+	if (fd < 0)
+	{
+		if (errno != ENOENT)
+			*reason = psprintf("could not open file \"%s\": %m", path);
+		return false;
+	}
+
+	if (fstat(fd, &st) != 0)
+		*reason = psprintf("could not stat file \"%s\": %m", path);
+	else if (!S_ISREG(st.st_mode))
+		*reason = psprintf("\"%s\" is not a regular file", path);
+	else if (pread(fd, &header, sizeof(header), 0) != (ssize_t) sizeof(header))
+		*reason = psprintf("queue file \"%s\" cannot be used: it is too short", path);
+	else if ((problem = check_header(&header, st.st_size)) != NULL)
+		*reason = psprintf("queue file \"%s\" cannot be used: %s", path, problem);
+	else if (!map_file(fd, &header, qf))
+		*reason = psprintf("could not map queue file \"%s\": %m", path);
+	close(fd);
+	return qf->base != NULL;
+}
+
+/* Unmap; the file stays. */
+void
+paq_file_close(PaqQueueFile *qf)
+{
+	if (qf->base != NULL)
+		munmap(qf->base, qf->map_size);
+	memset(qf, 0, sizeof(*qf));
+}
+
+/*
+ * Was the file at path, which qf maps, made by another cluster, or is it a
+ * copy of ours (a base backup, say)?  Its records then belong to a trail
+ * elsewhere.
+ */
+bool
+paq_file_is_foreign(PaqQueueFile *qf, const char *path)
+{
+	struct stat st;
+
+	if (qf->header->system_identifier != GetSystemIdentifier())
+		return true;
+	if (stat(path, &st) != 0)
+		return true;
+	return qf->header->device != (uint64) st.st_dev ||
+		qf->header->inode != (uint64) st.st_ino;
+}
+
+/* Does the file hold nothing that the trail does not have? */
+bool
+paq_file_is_empty(PaqQueueFile *qf)
+{
+	PaqCheckpoint checkpoint;
+
+	if (!paq_checkpoint_read(qf, &checkpoint) ||
+		checkpoint.drained != pg_atomic_read_u64(&qf->live->reserved))
+		return false;
+	for (uint32 i = 0; i < qf->header->nslots; i++)
+		if (((PaqSlot *) (qf->slots + (Size) i * PAQ_SLOT_SIZE))->used != 0)
+			return false;
+	return true;
+}
+
+/* A number that tells this file from those before it; names spill files. */
+uint64
+paq_file_generation(PaqQueueFile *qf)
+{
+	return (uint64) qf->header->created;
+}
+
+/* Fill in a header for a new file; fd is open on it. */
+static void
+init_header(PaqFileHeader *header, int fd, const char *path,
+			Size ring_size, int nslots)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) != 0)
+		ereport(FATAL,
+				(errcode_for_file_access(),
+				 errmsg("could not stat file \"%s\": %m", path)));
+
+	memset(header, 0, sizeof(*header));
+	header->magic = PAQ_FILE_MAGIC;
+	header->version = PAQ_FILE_VERSION;
+	header->nslots = nslots;
+	header->ring_size = TYPEALIGN64(page_size(), (uint64) ring_size);
+	header->system_identifier = GetSystemIdentifier();
+	header->device = st.st_dev;
+	header->inode = st.st_ino;
+	header->created = GetCurrentTimestamp();
+	if (!pg_strong_random(&header->salt, sizeof(header->salt)))
+		ereport(FATAL,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("could not generate a random salt for queue file \"%s\"",
+						path)));
+	compute_layout(header);
+	header->crc = header_crc(header);
+}
+
+/* Initial contents of a mapped new file, apart from its header. */
+static void
+init_contents(PaqQueueFile *qf, const PaqCheckpoint *inherit)
+{
+	PaqCheckpoint checkpoint;
+	uint64		start;
+
+	/*
+	 * Start a few records before the end of the ring, so that whoever runs
+	 * this at all runs the wrap.  Position 0 is not a position.
+	 */
+	start = qf->ring_size - 1024;
+	pg_atomic_init_u64(&qf->live->reserved, start);
+	pg_atomic_init_u64(&qf->live->released, start);
+	pg_atomic_init_u64(&qf->live->drained, start);
+	paq_file_set_boot_id(qf);
+
+	memset(&checkpoint, 0, sizeof(checkpoint));
+	if (inherit != NULL)
+	{
+		checkpoint.sequence = inherit->sequence;
+		memcpy(checkpoint.trail, inherit->trail, sizeof(checkpoint.trail));
+	}
+	checkpoint.drained = start;
+	paq_checkpoint_write(qf, &checkpoint);
+}
+
+/*
+ * Make a queue file with a ring of at least ring_size bytes and nslots
+ * pending slots at path, replacing what is there.  inherit, if not NULL, says
+ * how far the trail has got.  The server cannot start without it: anything
+ * that goes wrong is FATAL.
+ */
+void
+paq_file_create(const char *path, Size ring_size, int nslots,
+				const PaqCheckpoint *inherit)
+{
+	char		tmp[MAXPGPATH];
+	PaqFileHeader header;
+	PaqQueueFile qf;
+	uint64		size;
+	int			fd;
+	int			rc;
+
+	snprintf(tmp, sizeof(tmp), "%s.new", path);
+	if (unlink(tmp) != 0 && errno != ENOENT)
+		ereport(FATAL,
+				(errcode_for_file_access(),
+				 errmsg("could not remove file \"%s\": %m", tmp)));
+	fd = BasicOpenFilePerm(tmp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | PG_BINARY,
+						   S_IRUSR | S_IWUSR);
+	if (fd < 0)
+		ereport(FATAL,
+				(errcode_for_file_access(),
+				 errmsg("could not create queue file \"%s\": %m", tmp),
+				 errhint("Check \"pg_audit_queue.queue_directory\".")));
+
+	init_header(&header, fd, tmp, ring_size, nslots);
+	size = header.ring_offset + header.ring_size;
+
+	/*
+	 * All blocks now: a full disk is an error here, but would be SIGBUS in a
+	 * backend later.
+	 */
+	rc = posix_fallocate(fd, 0, size);
+	if (rc != 0)
+	{
+		errno = rc;
+		unlink(tmp);
+		ereport(FATAL,
+				(errcode_for_file_access(),
+				 errmsg("could not allocate %llu bytes for queue file \"%s\": %m",
+						(unsigned long long) size, tmp),
+				 errhint("Free some space, or change \"pg_audit_queue.queue_size\" or \"pg_audit_queue.queue_directory\".")));
+	}
+	if (!map_file(fd, &header, &qf))
+		ereport(FATAL,
+				(errcode_for_file_access(),
+				 errmsg("could not map queue file \"%s\": %m", tmp)));
+
+	memcpy(qf.header, &header, sizeof(header));
+	init_contents(&qf, inherit);
+	if (msync(qf.base, size, MS_SYNC) != 0 || pg_fsync(fd) != 0)
+		ereport(FATAL,
+				(errcode_for_file_access(),
+				 errmsg("could not fsync file \"%s\": %m", tmp)));
+	paq_file_close(&qf);
+	close(fd);
+	durable_rename(tmp, path, FATAL);
+}

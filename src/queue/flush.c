@@ -1,0 +1,193 @@
+/*-------------------------------------------------------------------------
+ *
+ * flush.c
+ *		A session's waiting for the worker: for space, for a flush, for a
+ *		new file.
+ *
+ * As with synchronous replication, a session says which position it needs,
+ * wakes the worker, and sleeps on a condition variable; one flush answers
+ * everybody whose position it covers.  A request is the highest position that
+ * anybody wants, so a session that gives up has nothing to take back.
+ *
+ * Guarantees: every wait here can be interrupted by a cancel or terminate
+ * request.  Nobody waits for one particular worker process: the sleep ends
+ * every second to wake whoever is the worker then, so a worker that died is
+ * waited for until its successor has done the work.
+ *
+ * Must not be called while holding an LWLock or a spinlock, nor with the
+ * intention to wait in error recovery.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "portability/instr_time.h"
+#include "queue/queue_internal.h"
+#include "stats.h"
+#include "utils/wait_event.h"
+
+/* How long a session sleeps before it looks after the worker again */
+#define RECHECK_MS	1000
+
+/*
+ * Wake the worker, from hibernation or from its nap.  Without one this does
+ * nothing: the next worker looks at all requests when it starts.
+ */
+void
+paq_wake_worker(void)
+{
+	Latch	   *latch;
+
+	pg_atomic_write_u32(&paq_shared->hibernating, 0);
+	SpinLockAcquire(&paq_shared->mutex);
+	latch = paq_shared->worker_latch;
+	SpinLockRelease(&paq_shared->mutex);
+	if (latch != NULL)
+		SetLatch(latch);
+}
+
+/* Raise *request to at least pos. */
+static void
+raise_request(pg_atomic_uint64 *request, uint64 pos)
+{
+	uint64		current = pg_atomic_read_u64(request);
+
+	while (current < pos &&
+		   !pg_atomic_compare_exchange_u64(request, &current, pos))
+		;
+}
+
+/*
+ * Sleep on cv until *reached is at least pos, raising *request to pos.
+ * Counts the wait in *waits.  May raise the error of an interrupt.
+ */
+static void
+wait_until(pg_atomic_uint64 *reached, uint64 pos, pg_atomic_uint64 *request,
+		   ConditionVariable *cv, pg_atomic_uint64 *waits)
+{
+	instr_time	start;
+	instr_time	duration;
+
+	paq_stats_add(waits, 1);
+	INSTR_TIME_SET_CURRENT(start);
+	raise_request(request, pos);
+	ConditionVariablePrepareToSleep(cv);
+	while (pg_atomic_read_u64(reached) < pos)
+	{
+		paq_wake_worker();
+		ConditionVariableTimedSleep(cv, RECHECK_MS, PG_WAIT_EXTENSION);
+	}
+	ConditionVariableCancelSleep();
+	INSTR_TIME_SET_CURRENT(duration);
+	INSTR_TIME_SUBTRACT(duration, start);
+	paq_stats_add(&paq_my_stats->waited_us, INSTR_TIME_GET_MICROSEC(duration));
+}
+
+/*
+ * Wait until size bytes of the queue are free; others may take them before
+ * the caller does.  Returns false at once if there can be no worker to free
+ * them.
+ */
+bool
+paq_wait_for_space(uint64 size)
+{
+	uint64		end = pg_atomic_read_u64(&paq_live.live->reserved) + size;
+
+	if (!IsUnderPostmaster)
+		return false;
+	if (end > paq_live.ring_size)
+		wait_until(&paq_live.live->released, end - paq_live.ring_size,
+				   &paq_shared->space_request, &paq_shared->space_cv,
+				   &paq_my_stats->space_waits);
+	return true;
+}
+
+/* Position after everything that has been put into the queue so far. */
+uint64
+paq_queue_end(void)
+{
+	return pg_atomic_read_u64(&paq_live.live->reserved);
+}
+
+/* Bytes of the queue that are in use. */
+uint64
+paq_queue_used(void)
+{
+	/* "released" first: it never overtakes a "reserved" read later. */
+	uint64		released = pg_atomic_read_u64(&paq_live.live->released);
+
+	pg_read_barrier();
+	return pg_atomic_read_u64(&paq_live.live->reserved) - released;
+}
+
+/* Size of the queue in bytes. */
+uint64
+paq_queue_capacity(void)
+{
+	return paq_live.ring_size;
+}
+
+/* Is everything before pos durable in the trail? */
+bool
+paq_queue_is_flushed(uint64 pos)
+{
+	return pg_atomic_read_u64(&paq_shared->flushed) >= pos;
+}
+
+/* Ask for a flush up to pos, without waiting for it. */
+void
+paq_queue_request_flush(uint64 pos)
+{
+	if (paq_queue_is_flushed(pos))
+		return;
+	raise_request(&paq_shared->flush_request, pos);
+	paq_wake_worker();
+}
+
+/*
+ * Wait until everything before pos is durable in the trail.  May raise the
+ * error of an interrupt.  In single-user mode there is nobody to wait for:
+ * the queue is drained when the server next starts.
+ */
+void
+paq_queue_wait_flushed(uint64 pos)
+{
+	if (paq_queue_is_flushed(pos) || !IsUnderPostmaster)
+		return;
+	wait_until(&paq_shared->flushed, pos, &paq_shared->flush_request,
+			   &paq_shared->flush_cv, &paq_my_stats->flush_waits);
+}
+
+/*
+ * Sequence of the last record known to be durable, 0 if none is.  After a
+ * wait for a position it covers that position.
+ */
+uint64
+paq_queue_flushed_sequence(void)
+{
+	/* Pairs with the barrier in paq_reader_flushed(). */
+	pg_read_barrier();
+	return pg_atomic_read_u64(&paq_shared->flushed_sequence);
+}
+
+/*
+ * Have the worker start a new trail file, and wait until it has.  May raise
+ * the error of an interrupt.
+ */
+void
+paq_queue_rotate(void)
+{
+	uint32		request = pg_atomic_add_fetch_u32(&paq_shared->rotate_request, 1);
+
+	ConditionVariablePrepareToSleep(&paq_shared->rotate_cv);
+	while ((int32) (pg_atomic_read_u32(&paq_shared->rotate_done) - request) < 0)
+	{
+		paq_wake_worker();
+		ConditionVariableTimedSleep(&paq_shared->rotate_cv, RECHECK_MS,
+									PG_WAIT_EXTENSION);
+	}
+	ConditionVariableCancelSleep();
+}

@@ -1,0 +1,308 @@
+/*-------------------------------------------------------------------------
+ *
+ * pending.c
+ *		Records of statements whose outcome is not known yet.
+ *
+ * A pending record is encoded once, into the backend's slot of the queue
+ * file; there it gets its outcome, and from there it is copied into the ring.
+ * If the server dies in between, recovery finds it in the slot.  What does
+ * not fit into the slot - deep nesting, a long text - waits in local memory
+ * instead; what is too large for the ring keeps its texts in a spill file.
+ *
+ * Guarantees: an entry of the slot is valid only while it is complete and
+ * not in the ring.  The step from one to the other cannot be seen half done,
+ * because the entry knows the frame's position before the frame is committed:
+ * recovery takes the entry if and only if the frame is not.
+ *
+ * Must not raise, except in paq_pending_publish() as documented there.
+ *
+ * Locking: none.  A slot belongs to the backend with that number.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "compat.h"
+#include "lib/ilist.h"
+#include "miscadmin.h"
+#include "queue/queue_internal.h"
+#include "replication/walsender.h"
+#include "stats.h"
+#include "storage/ipc.h"
+#include "utils/memutils.h"
+
+#define SPILL_NAME_LEN	64
+
+struct PaqPending
+{
+	dlist_node	node;			/* in slot_list or free_list */
+	PaqSlotEntry *entry;		/* in the slot, or NULL */
+	char	   *record;			/* the encoded record */
+	char	   *local;			/* memory to free, if not in the slot */
+	bool		done;			/* in slot_list, but the entry is free */
+};
+
+/* Entries of the slot in their order there, and unused structs. */
+static dlist_head slot_list = DLIST_STATIC_INIT(slot_list);
+static dlist_head free_list = DLIST_STATIC_INIT(free_list);
+
+static PaqSlot *my_slot = NULL;
+static bool attached = false;
+
+/* At exit, after everything has been published. */
+static void
+detach(int code, Datum arg)
+{
+	if (my_slot != NULL)
+		my_slot->used = 0;
+	if (DatumGetBool(arg))
+		pg_atomic_fetch_sub_u32(&paq_shared->attached, 1);
+}
+
+/*
+ * Get this process a slot, if its kind has one, and let the worker know that
+ * more records may come.  The worker does not wait for walsenders at
+ * shutdown, because they outlive it.
+ */
+void
+paq_pending_attach(void)
+{
+	int			number = paq_proc_number();
+
+	if (attached)
+		return;
+	attached = true;
+	paq_stats_attach(number);
+	if (number < 0 || number >= (int) paq_live.header->nslots)
+		return;
+	my_slot = (PaqSlot *) (paq_live.slots + (Size) number * PAQ_SLOT_SIZE);
+	my_slot->used = 0;
+	my_slot->pid = MyProcPid;
+	if (!am_walsender)
+		pg_atomic_fetch_add_u32(&paq_shared->attached, 1);
+	on_shmem_exit(detach, BoolGetDatum(!am_walsender));
+}
+
+/* A struct for a pending record; NULL when out of memory. */
+static PaqPending *
+new_pending(void)
+{
+	PaqPending *pending;
+
+	if (!dlist_is_empty(&free_list))
+		pending = dlist_container(PaqPending, node, dlist_pop_head_node(&free_list));
+	else
+		pending = MemoryContextAllocExtended(TopMemoryContext, sizeof(PaqPending),
+											 MCXT_ALLOC_NO_OOM);
+	if (pending != NULL)
+	{
+		pending->entry = NULL;
+		pending->record = NULL;
+		pending->local = NULL;
+		pending->done = false;
+	}
+	return pending;
+}
+
+/* Give it len bytes at the end of the slot, if there is that much space. */
+static bool
+place_in_slot(PaqPending *pending, uint32 len)
+{
+	uint32		size = TYPEALIGN(8, sizeof(PaqSlotEntry) + len);
+	PaqSlotEntry *entry;
+
+	if (my_slot == NULL || size > sizeof(my_slot->entries) - my_slot->used)
+		return false;
+	entry = (PaqSlotEntry *) (my_slot->entries + my_slot->used);
+	entry->size = size;
+	entry->valid = 0;
+	entry->published_at = 0;
+
+	/*
+	 * An entry must be recognizably invalid before "used" includes it.  For
+	 * recovery only, which sees our stores in order.
+	 */
+	pg_write_barrier();
+	my_slot->used += size;
+	pending->entry = entry;
+	pending->record = (char *) (entry + 1);
+	dlist_push_tail(&slot_list, &pending->node);
+	return true;
+}
+
+static bool
+place_in_memory(PaqPending *pending, uint32 len)
+{
+	pending->local = MemoryContextAllocExtended(TopMemoryContext, len,
+												MCXT_ALLOC_NO_OOM);
+	pending->record = pending->local;
+	return pending->local != NULL;
+}
+
+/* Shorten the text by what the record is longer than max, and say so. */
+static void
+cut_text(PaqText *text, uint32 size, uint32 max, PaqRecordHeader *header)
+{
+	if (text->data == NULL || size <= max)
+		return;
+	text->len -= Min(size - max, text->len);
+	header->flags |= PAQ_RECORD_CUT;
+}
+
+/*
+ * Make a record that is too large for the ring fit: texts go to a spill file,
+ * named by name; if that fails, they are cut.
+ */
+static void
+shrink_record(PaqRecordHeader *header, const PaqSessionBlock *session,
+			  PaqText *statement, char *name)
+{
+	PaqText    *text = &statement[PAQ_FIELD_STATEMENT - PAQ_NSESSION_FIELDS];
+	PaqText    *parameter = &statement[PAQ_FIELD_PARAMETER - PAQ_NSESSION_FIELDS];
+	PaqText    *spill = &statement[PAQ_FIELD_SPILL - PAQ_NSESSION_FIELDS];
+	PaqText    *object = &statement[PAQ_FIELD_OBJECT_NAME - PAQ_NSESSION_FIELDS];
+	uint32		max = paq_ring_max_record();
+
+	if (paq_spill_write(name, SPILL_NAME_LEN, text, parameter))
+	{
+		header->flags |= PAQ_RECORD_SPILLED;
+		spill->data = name;
+		spill->len = strlen(name);
+	}
+	else
+	{
+		if (parameter->data != NULL)
+		{
+			parameter->data = NULL;
+			header->flags |= PAQ_RECORD_CUT;
+		}
+		cut_text(text, paq_record_size(header->flags, session, statement), max,
+				 header);
+	}
+	cut_text(object, paq_record_size(header->flags, session, statement), max,
+			 header);
+}
+
+/*
+ * Encode a record into the pending area: header (everything but its lengths),
+ * the session's block, and PAQ_NSTATEMENT_FIELDS texts.  Text that cannot be
+ * kept is cut, and the record says so.  Returns NULL only if there is no
+ * memory at all.
+ */
+PaqPending *
+paq_pending_create(const PaqRecordHeader *header,
+				   const PaqSessionBlock *session, const PaqText *statement)
+{
+	uint32		size = paq_record_size(header->flags, session, statement);
+	PaqPending *pending;
+	PaqRecordHeader large_header;
+	PaqText		large_statement[PAQ_NSTATEMENT_FIELDS];
+	char		name[SPILL_NAME_LEN];
+
+	paq_pending_attach();
+	pending = new_pending();
+	if (pending == NULL)
+		return NULL;
+
+	if (unlikely(size > paq_ring_max_record()))
+	{
+		large_header = *header;
+		memcpy(large_statement, statement, sizeof(large_statement));
+		shrink_record(&large_header, session, large_statement, name);
+		header = &large_header;
+		statement = large_statement;
+		size = paq_record_size(header->flags, session, statement);
+	}
+
+	if (!place_in_slot(pending, size) && !place_in_memory(pending, size))
+	{
+		if (header->flags & PAQ_RECORD_SPILLED)
+			paq_spill_remove(name, strlen(name));
+		dlist_push_head(&free_list, &pending->node);
+		return NULL;
+	}
+	paq_record_encode(pending->record, header, session, statement);
+	if (pending->entry != NULL)
+	{
+		/* The record must be complete before the entry is valid. */
+		pg_write_barrier();
+		pending->entry->valid = 1;
+	}
+	return pending;
+}
+
+/* The header of a pending record, to note what has become known since. */
+PaqRecordHeader *
+paq_pending_header(PaqPending *pending)
+{
+	return (PaqRecordHeader *) pending->record;
+}
+
+/*
+ * Take back the space of entries at the end of the slot that are done, and
+ * their structs.
+ */
+static void
+trim_slot(void)
+{
+	while (!dlist_is_empty(&slot_list))
+	{
+		PaqPending *last = dlist_tail_element(PaqPending, node, &slot_list);
+
+		if (!last->done)
+			break;
+		my_slot->used -= last->entry->size;
+		dlist_delete(&last->node);
+		dlist_push_head(&free_list, &last->node);
+	}
+}
+
+/* Give back the record's memory and, if in use, its place in the slot. */
+static void
+release_pending(PaqPending *pending)
+{
+	if (pending->entry != NULL)
+	{
+		pending->entry->valid = 0;
+		pending->done = true;
+		trim_slot();
+		return;
+	}
+	pfree(pending->local);
+	dlist_push_head(&free_list, &pending->node);
+}
+
+/* Forget a pending record that shall not be published. */
+void
+paq_pending_free(PaqPending *pending)
+{
+	PaqText		name;
+
+	if (paq_record_spill_name(pending->record,
+							  paq_pending_header(pending)->length, &name))
+		paq_spill_remove(name.data, name.len);
+	release_pending(pending);
+}
+
+/*
+ * Put the record into the queue and forget it here.  Returns the position to
+ * wait for if the record has to be durable.  Returns 0, with the record still
+ * pending, if wait is PAQ_SPACE_NOWAIT and the queue and its reserve are full
+ * (or there is no worker to make space).  With PAQ_SPACE_WAIT a cancel or
+ * terminate request is served while waiting for space, that is, an error may
+ * be raised; the record then is still pending, too.
+ */
+uint64
+paq_pending_publish(PaqPending *pending, PaqSpaceWait wait)
+{
+	uint64		pos;
+
+	pos = paq_ring_publish(pending->record,
+						   paq_pending_header(pending)->length, wait,
+						   pending->entry ? &pending->entry->published_at : NULL);
+	if (pos != 0)
+		release_pending(pending);
+	return pos;
+}

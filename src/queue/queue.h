@@ -1,0 +1,58 @@
+/*-------------------------------------------------------------------------
+ *
+ * queue.h
+ *		The queue as those who put records into it see it.
+ *
+ * A record lives in the backend's pending area from paq_pending_create() on,
+ * where recovery finds it if the server dies; paq_pending_publish() moves it
+ * into the queue.  Positions are uint64 byte offsets into the endless stream
+ * of the queue; 0 is no position.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PAQ_QUEUE_H
+#define PAQ_QUEUE_H
+
+#include "postgres.h"
+
+#include "record/record.h"
+
+/*
+ * A record that waits for its outcome.  record may be written to (but not
+ * grown) until the record is published or freed.
+ */
+typedef struct PaqPending PaqPending;
+
+/* What to do when the queue has no room for a record */
+typedef enum PaqSpaceWait
+{
+	PAQ_SPACE_WAIT,				/* wait as the overflow setting says; may
+								 * raise the error of a cancel or terminate
+								 * request, the record then stays pending */
+	PAQ_SPACE_NOWAIT			/* use the reserve, never wait or raise */
+} PaqSpaceWait;
+
+/* startup.c */
+extern bool paq_queue_available(void);
+
+/* pending.c */
+extern PaqPending *paq_pending_create(const PaqRecordHeader *header,
+									  const PaqSessionBlock *session,
+									  const PaqText *statement);
+extern PaqRecordHeader *paq_pending_header(PaqPending *pending);
+extern uint64 paq_pending_publish(PaqPending *pending, PaqSpaceWait wait);
+extern void paq_pending_free(PaqPending *pending);
+
+/* flush.c */
+extern uint64 paq_queue_end(void);
+extern uint64 paq_queue_used(void);
+extern uint64 paq_queue_capacity(void);
+extern bool paq_queue_is_flushed(uint64 pos);
+extern void paq_queue_request_flush(uint64 pos);
+extern void paq_queue_wait_flushed(uint64 pos);
+extern uint64 paq_queue_flushed_sequence(void);
+extern void paq_queue_rotate(void);
+
+#endif							/* PAQ_QUEUE_H */

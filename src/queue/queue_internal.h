@@ -1,0 +1,240 @@
+/*-------------------------------------------------------------------------
+ *
+ * queue_internal.h
+ *		Layout of the queue file, and what the files of this room share.
+ *
+ * The queue file holds, in this order, each part starting on a page:
+ *
+ *	PaqFileHeader		written once when the file is made, checksummed
+ *	PaqCheckpoint x 2	how far the trail has got, written in turn by the
+ *						worker, checksummed
+ *	PaqLive				positions that change with every record
+ *	pending slots		one a backend
+ *	the ring
+ *
+ * The ring is mapped twice, one copy right behind the other, so that a frame
+ * that crosses its end is contiguous in memory like any other, and no code
+ * knows about wrapping.
+ *
+ * There are no pointers and no locks in the file.  Latches and condition
+ * variables are in PaqShared, in ordinary shared memory, which a crash of the
+ * server resets.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PAQ_QUEUE_INTERNAL_H
+#define PAQ_QUEUE_INTERNAL_H
+
+#include "postgres.h"
+
+#include "port/atomics.h"
+#include "port/pg_crc32c.h"
+#include "queue/queue.h"
+#include "queue/reader.h"
+#include "storage/condition_variable.h"
+#include "storage/latch.h"
+#include "storage/spin.h"
+
+#ifdef PG_HAVE_ATOMIC_U64_SIMULATION
+#error "pg_audit_queue needs a platform with 64-bit atomics"
+#endif
+
+#define PAQ_FILE_MAGIC		UINT64CONST(0x5155455541555044)
+#define PAQ_FILE_VERSION	1
+
+#define PAQ_QUEUE_FILE		"queue"
+#define PAQ_SLOT_SIZE		8192	/* bytes of a pending slot */
+#define PAQ_BOOT_ID_LEN		40
+
+/* Written once; protected by its checksum. */
+typedef struct PaqFileHeader
+{
+	uint64		magic;
+	uint32		version;
+	uint32		nslots;			/* number of pending slots */
+	uint64		slots_offset;	/* of the first slot, bytes from file start */
+	uint64		ring_offset;	/* of the ring, bytes from file start */
+	uint64		ring_size;		/* bytes, a multiple of the page size */
+	uint64		salt;			/* random; makes frames unforgeable */
+	uint64		system_identifier;	/* of the cluster */
+	uint64		device;			/* st_dev and st_ino of this very file: a */
+	uint64		inode;			/* copy has others */
+	int64		created;		/* TimestampTz */
+	pg_crc32c	crc;			/* of all above */
+} PaqFileHeader;
+
+/*
+ * Positions that every producer touches.  No checksum: what counts after a
+ * crash of the server is the last value stored, and after one of the
+ * operating system it is only a hint.
+ *
+ * reserved >= end of the committed prefix >= drained >= released at all times;
+ * "flushed" lies between drained and released and is in PaqShared.
+ */
+typedef struct PaqLive
+{
+	/* Advanced by producers with compare-and-swap */
+	pg_atomic_uint64 reserved;
+	char		pad1[128 - sizeof(pg_atomic_uint64)];
+
+	/* Advanced by the worker only */
+	pg_atomic_uint64 released;	/* everything before it may be overwritten */
+	pg_atomic_uint64 drained;	/* everything before it is in the trail; a
+								 * hint, the checkpoint is what counts */
+	char		pad2[128 - 2 * sizeof(pg_atomic_uint64)];
+
+	/* Written by the postmaster at start */
+	char		boot_id[PAQ_BOOT_ID_LEN];	/* operating system's run, "" if
+											 * unknown */
+} PaqLive;
+
+/*
+ * A frame holds one record.  stamp is the frame's own position (a multiple of
+ * 8) plus a state, XORed with the file's salt: what an earlier lap left at
+ * the same place never looks like a frame of this lap.  It is stored twice:
+ * BUSY once the length is there, COMMITTED once the record is.
+ */
+typedef struct PaqFrame
+{
+	pg_atomic_uint64 stamp;
+	uint32		size;			/* of the whole frame, bytes, multiple of 8 */
+	uint32		length;			/* of the record in it, bytes */
+	pg_crc32c	crc;			/* of salt, record, position and length */
+	uint32		unused;			/* zero */
+} PaqFrame;
+
+#define PAQ_FRAME_BUSY		1
+#define PAQ_FRAME_COMMITTED	2
+#define PAQ_FRAME_ALIGN		8
+
+#define PAQ_FRAME_SIZE(reclen) \
+	TYPEALIGN(PAQ_FRAME_ALIGN, sizeof(PaqFrame) + (reclen))
+
+/*
+ * A backend's pending slot: entries one behind the other, each a record whose
+ * outcome is not known yet.  Written by its backend only; read by recovery
+ * after all backends are gone.
+ */
+typedef struct PaqSlot
+{
+	uint32		used;			/* bytes of entries, free ones included */
+	uint32		pid;			/* last owner */
+	char		pad[64 - 2 * sizeof(uint32)];
+	char		entries[PAQ_SLOT_SIZE - 64];
+} PaqSlot;
+
+typedef struct PaqSlotEntry
+{
+	uint32		size;			/* of the whole entry, bytes, multiple of 8 */
+	uint32		valid;			/* 1 while the record is complete and pending */
+	uint64		published_at;	/* position of its frame once it has one: if
+								 * that frame is committed, the entry is not
+								 * pending any more */
+	/* record follows */
+} PaqSlotEntry;
+
+/* A mapped queue file */
+typedef struct PaqQueueFile
+{
+	char	   *base;			/* NULL if not mapped */
+	Size		map_size;
+	PaqFileHeader *header;
+	PaqCheckpoint *checkpoint[2];
+	PaqLive    *live;
+	char	   *slots;
+	char	   *ring;
+	uint64		ring_size;		/* copy of the header's, which a scribble
+								 * cannot change */
+	uint64		salt;			/* the same */
+} PaqQueueFile;
+
+/* What the processes share apart from the file; reset by a crash. */
+typedef struct PaqShared
+{
+	/* Written by the worker only */
+	pg_atomic_uint64 flushed;	/* everything before it is durable */
+	pg_atomic_uint64 flushed_sequence;	/* of the last durable record; stored
+										 * before flushed */
+
+	/* Raised by backends, read by the worker */
+	pg_atomic_uint64 flush_request; /* highest "flushed" waited for */
+	pg_atomic_uint64 space_request; /* highest "released" waited for */
+	pg_atomic_uint32 rotate_request;	/* requests so far */
+	pg_atomic_uint32 rotate_done;	/* requests served, by the worker */
+	pg_atomic_uint32 attached;	/* backends that may still put records */
+
+	/*
+	 * Set by the worker before it sleeps without a timeout; taken back by
+	 * whoever wakes it.
+	 */
+	pg_atomic_uint32 hibernating;
+
+	/* Broadcast by the worker */
+	ConditionVariable flush_cv;
+	ConditionVariable space_cv;
+	ConditionVariable rotate_cv;
+
+	slock_t		mutex;			/* protects worker_latch */
+	Latch	   *worker_latch;	/* NULL while there is no worker */
+} PaqShared;
+
+extern PaqShared *paq_shared;
+
+/* The queue file in use, mapped by the postmaster and inherited. */
+extern PaqQueueFile paq_live;
+
+static inline PaqFrame *
+paq_frame_at(PaqQueueFile *qf, uint64 pos)
+{
+	return (PaqFrame *) (qf->ring + pos % qf->ring_size);
+}
+
+static inline uint64
+paq_frame_stamp(PaqQueueFile *qf, uint64 pos, int state)
+{
+	return (pos | state) ^ qf->salt;
+}
+
+/* file.c and directory.c */
+extern bool paq_file_open(const char *path, PaqQueueFile *qf, char **reason);
+extern void paq_file_close(PaqQueueFile *qf);
+extern void paq_file_create(const char *path, Size ring_size, int nslots,
+							const PaqCheckpoint *inherit);
+extern bool paq_file_is_foreign(PaqQueueFile *qf, const char *path);
+extern bool paq_file_is_empty(PaqQueueFile *qf);
+extern bool paq_file_same_boot(PaqQueueFile *qf);
+extern void paq_file_set_boot_id(PaqQueueFile *qf);
+extern void paq_file_path(char *path, const char *name);
+extern uint64 paq_file_generation(PaqQueueFile *qf);
+
+extern void paq_backlog_path(char *path, uint32 number);
+extern uint32 paq_backlog_number(const char *name);
+extern void paq_file_set_aside(const char *path, const char *reason, int elevel);
+
+/* checkpoint.c */
+extern bool paq_checkpoint_read(PaqQueueFile *qf, PaqCheckpoint *out);
+extern void paq_checkpoint_write(PaqQueueFile *qf, PaqCheckpoint *checkpoint);
+
+/* ring.c */
+extern uint32 paq_ring_max_record(void);
+extern uint64 paq_ring_publish(const char *record, uint32 len,
+							   PaqSpaceWait wait, uint64 *published_at);
+extern pg_crc32c paq_frame_crc(PaqQueueFile *qf, uint64 pos,
+							   const char *record, uint32 len);
+
+/* spill.c */
+extern bool paq_spill_write(char *name, Size namesize,
+							const PaqText *statement, const PaqText *parameter);
+extern void paq_spill_remove(const char *name, Size len);
+extern void paq_spill_remove_older(uint64 generation);
+
+/* flush.c */
+extern void paq_wake_worker(void);
+extern bool paq_wait_for_space(uint64 size);
+
+/* pending.c */
+extern void paq_pending_attach(void);
+
+#endif							/* PAQ_QUEUE_INTERNAL_H */

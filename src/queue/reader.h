@@ -1,0 +1,79 @@
+/*-------------------------------------------------------------------------
+ *
+ * reader.h
+ *		The queue as the worker sees it: records come out in order.
+ *
+ * A reader stands on one queue file: the live one, or the backlog, which is
+ * what an earlier run of the server left.  The files are read oldest first.
+ * paq_reader_next() moves a cursor over records; paq_reader_checkpoint() makes
+ * the cursor's place permanent ("drained"), together with the state of the
+ * trail; paq_reader_flushed() says that the trail is durable up to there, which
+ * wakes those who wait and gives the space back.
+ *
+ * Only the worker uses this, and there is at most one.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PAQ_READER_H
+#define PAQ_READER_H
+
+#include "postgres.h"
+
+#include "port/pg_crc32c.h"
+#include "record/record.h"
+
+/* Bytes of trail state that a checkpoint keeps for the sink. */
+#define PAQ_TRAIL_STATE_SIZE	(sizeof(uint64) + MAXPGPATH)
+
+/* How far the trail has got, stored in the queue file; see checkpoint.c. */
+typedef struct PaqCheckpoint
+{
+	uint64		counter;		/* the larger of the two blocks is newer */
+	uint64		drained;		/* position up to which the trail has it */
+	uint64		drained_slots;	/* pending slots the trail has; only used when
+								 * the file is backlog */
+	uint64		sequence;		/* of the last record in the trail; 0: what
+								 * the file before this one says */
+	char		trail[PAQ_TRAIL_STATE_SIZE];	/* sink's state */
+	pg_crc32c	crc;			/* of all above */
+} PaqCheckpoint;
+
+typedef enum PaqReadResult
+{
+	PAQ_READ_RECORD,			/* a record */
+	PAQ_READ_DAMAGED,			/* bytes that are no record were stepped over */
+	PAQ_READ_BUSY,				/* the next record is being written */
+	PAQ_READ_END				/* no more records now (live) or ever */
+} PaqReadResult;
+
+typedef struct PaqReader PaqReader;
+
+extern PaqReader *paq_reader_open(PaqCheckpoint *checkpoint, bool *same_boot);
+extern bool paq_reader_is_live(PaqReader *reader);
+extern PaqReadResult paq_reader_next(PaqReader *reader, PaqRecord *record,
+									 uint64 *damaged);
+extern uint64 paq_reader_position(PaqReader *reader);
+extern uint64 paq_reader_limit(PaqReader *reader);
+extern void paq_reader_rewind(PaqReader *reader);
+extern bool paq_reader_unsaved(PaqReader *reader);
+extern void paq_reader_checkpoint(PaqReader *reader, uint64 sequence,
+								  const void *trail);
+extern bool paq_reader_unflushed(PaqReader *reader);
+extern void paq_reader_flushed(PaqReader *reader, uint64 sequence);
+extern PaqReader *paq_reader_advance(PaqReader *reader, uint64 sequence,
+									 const void *trail);
+extern void paq_reader_sync(PaqReader *reader);
+
+/* worker_link.c: the worker's side of waking, waiting and asking */
+extern void paq_worker_attach(void);
+extern bool paq_worker_flush_wanted(void);
+extern bool paq_worker_space_wanted(void);
+extern bool paq_worker_hibernate(void);
+extern void paq_worker_wake(void);
+extern bool paq_worker_rotate_wanted(uint32 *request);
+extern void paq_worker_rotate_done(uint32 request);
+extern uint32 paq_worker_attached_backends(void);
+
+#endif							/* PAQ_READER_H */

@@ -1,0 +1,221 @@
+/*-------------------------------------------------------------------------
+ *
+ * ring.c
+ *		The producer's side of the ring.
+ *
+ * To put a record into the ring:
+ *
+ * 1. Compute the checksum of the record, the long part, beforehand.
+ * 2. Reserve: advance "reserved" by the frame's size, if that much is free.
+ *	  From here to step 4 nothing may raise an error, allocate or be
+ *	  interrupted: the worker cannot step over a frame that is not finished.
+ * 3. Mark the frame BUSY with its length; copy the record.
+ * 4. Commit: store the frame's final stamp.
+ * 5. Wake the worker if the queue crossed the threshold or the worker
+ *	  hibernates.
+ *
+ * Guarantees: a record is in the ring whole or not at all; once
+ * paq_ring_publish() has returned, only the death of the operating system can
+ * lose it.  Records come out in the order of reservation, so one session's
+ * records stay in order.
+ *
+ * Locking: none.  "reserved" is compare-and-swapped; "released" is read
+ * before, so a producer never writes to space the worker has not given back.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <signal.h>
+
+#include "guc.h"
+#include "libpq/pqsignal.h"
+#include "miscadmin.h"
+#include "queue/queue_internal.h"
+#include "stats.h"
+
+/* Largest record stored in the ring itself, in bytes, whatever the ring's size */
+#define MAX_INLINE_RECORD	(256 * 1024)
+
+/*
+ * Space that only those who must not wait may use: a cancelled statement's
+ * own record has to fit when the queue is full.
+ */
+static inline uint64
+reserve_size(void)
+{
+	return paq_live.ring_size / 8;
+}
+
+/*
+ * Longest record, in bytes, that goes into the ring; a longer one needs a
+ * spill file.  Several of them fit into the reserve.
+ */
+uint32
+paq_ring_max_record(void)
+{
+	return Min(paq_live.ring_size / 16, MAX_INLINE_RECORD) - sizeof(PaqFrame);
+}
+
+/*
+ * Checksum of a frame.  Starts with the salt, so that nobody who does not
+ * know it can write text that looks like a frame.
+ */
+static inline pg_crc32c
+record_crc(PaqQueueFile *qf, const char *record, uint32 len)
+{
+	pg_crc32c	crc;
+
+	INIT_CRC32C(crc);
+	COMP_CRC32C(crc, &qf->salt, sizeof(qf->salt));
+	COMP_CRC32C(crc, record, len);
+	return crc;
+}
+
+static inline pg_crc32c
+finish_crc(pg_crc32c crc, uint64 pos, uint32 len)
+{
+	COMP_CRC32C(crc, &pos, sizeof(pos));
+	COMP_CRC32C(crc, &len, sizeof(len));
+	FIN_CRC32C(crc);
+	return crc;
+}
+
+pg_crc32c
+paq_frame_crc(PaqQueueFile *qf, uint64 pos, const char *record, uint32 len)
+{
+	return finish_crc(record_crc(qf, record, len), pos, len);
+}
+
+/*
+ * Reserve size bytes.  Returns the position, or 0 if there is not that much
+ * space.  *used is how much of the ring was in use before.
+ */
+static inline uint64
+try_reserve(uint32 size, uint64 limit, uint64 *used)
+{
+	uint64		pos = pg_atomic_read_u64(&paq_live.live->reserved);
+
+	do
+	{
+		/*
+		 * Reading "released" may give an old value, which is too small and
+		 * hence safe.  It cannot be newer than what we may rely on: the
+		 * compare-and-swap below is a full barrier, which pairs with the one
+		 * in paq_reader_flushed() between the worker's last look at the space
+		 * and its giving it back.
+		 */
+		*used = pos - pg_atomic_read_u64(&paq_live.live->released);
+		if (*used + size > limit)
+			return 0;
+	} while (!pg_atomic_compare_exchange_u64(&paq_live.live->reserved, &pos,
+											 pos + size));
+	return pos;
+}
+
+/* Steps 3 and 4 of the list above. */
+static inline void
+paq_ring_commit(uint64 pos, uint32 size, const char *record, uint32 len,
+				pg_crc32c crc)
+{
+	PaqFrame   *frame = paq_frame_at(&paq_live, pos);
+
+	frame->size = size;
+	frame->length = len;
+	frame->unused = 0;
+
+	/*
+	 * The length must be there before BUSY says so; only recovery after our
+	 * death reads it, and sees our stores in order.
+	 */
+	pg_write_barrier();
+	pg_atomic_write_u64(&frame->stamp,
+						paq_frame_stamp(&paq_live, pos, PAQ_FRAME_BUSY));
+	memcpy((char *) frame + sizeof(PaqFrame), record, len);
+	frame->crc = finish_crc(crc, pos, len);
+	paq_stats_add(&paq_my_stats->published, 1);
+
+	/*
+	 * The record must be there before the stamp says so.  Pairs with the read
+	 * barrier in frame_state() of reader.c.
+	 */
+	pg_write_barrier();
+	pg_atomic_write_u64(&frame->stamp,
+						paq_frame_stamp(&paq_live, pos, PAQ_FRAME_COMMITTED));
+}
+
+/*
+ * Step 5.  used is what was in use before our size bytes: only the one
+ * record that crosses the threshold wakes the worker.  Reading "hibernating"
+ * after the compare-and-swap of try_reserve(), a full barrier, pairs with
+ * paq_worker_hibernate(), which sets it before it looks at "reserved".
+ */
+static inline void
+wake_if_needed(uint64 used, uint32 size)
+{
+	uint64		threshold = paq_live.ring_size / 100 * paq_flush_threshold;
+
+	if ((used < threshold && used + size >= threshold) ||
+		pg_atomic_read_u32(&paq_shared->hibernating) != 0)
+		paq_wake_worker();
+}
+
+/*
+ * A background worker's default SIGTERM handler leaves the process from
+ * within the handler, which must not happen between reserve and commit.
+ * Every other kind of process only notes the signal.
+ */
+static inline bool
+signals_may_exit(void)
+{
+	return MyBackendType == B_BG_WORKER;
+}
+
+/*
+ * Put len bytes, at most paq_ring_max_record(), into the ring.  Stores the
+ * frame's position in *published_at between reserving and committing, if
+ * published_at is not NULL.  Returns the position after the record; or 0, if
+ * there is no space and no use in waiting: wait is PAQ_SPACE_NOWAIT, or there
+ * is no worker to wait for (single-user mode).  With PAQ_SPACE_WAIT it may
+ * raise an error while waiting for space, with nothing reserved.
+ */
+uint64
+paq_ring_publish(const char *record, uint32 len, PaqSpaceWait wait,
+				 uint64 *published_at)
+{
+	uint32		size = PAQ_FRAME_SIZE(len);
+	uint64		limit = paq_live.ring_size;
+	pg_crc32c	crc = record_crc(&paq_live, record, len);
+	bool		mask = signals_may_exit();
+	sigset_t	save_mask;
+	uint64		used;
+	uint64		pos;
+
+	Assert(len <= paq_ring_max_record());
+	if (wait == PAQ_SPACE_WAIT)
+		limit -= reserve_size();
+
+	for (;;)
+	{
+		if (unlikely(mask))
+			sigprocmask(SIG_SETMASK, &BlockSig, &save_mask);
+		pos = try_reserve(size, limit, &used);
+		if (likely(pos != 0))
+			break;
+		if (unlikely(mask))
+			sigprocmask(SIG_SETMASK, &save_mask, NULL);
+		if (wait == PAQ_SPACE_NOWAIT || !paq_wait_for_space(size + reserve_size()))
+			return 0;
+	}
+
+	if (published_at != NULL)
+		*published_at = pos;
+	paq_ring_commit(pos, size, record, len, crc);
+	if (unlikely(mask))
+		sigprocmask(SIG_SETMASK, &save_mask, NULL);
+
+	wake_if_needed(used, size);
+	return pos + size;
+}

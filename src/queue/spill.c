@@ -1,0 +1,127 @@
+/*-------------------------------------------------------------------------
+ *
+ * spill.c
+ *		Files for the texts of records that are too large for the ring.
+ *
+ * A spill file holds the bytes of PAQ_FIELD_STATEMENT followed by those of
+ * PAQ_FIELD_PARAMETER; the record in the ring has their lengths and the
+ * file's name.  So a record of any length PostgreSQL accepts can be kept with
+ * no more memory than the text itself already takes.
+ *
+ * The name is "spill.", the generation of the queue file, the process id and
+ * a counter.  The worker removes a file once its record is durable; files of
+ * older generations that nobody removed go when their queue file is done.
+ *
+ * Must not raise: callers are in the middle of somebody's statement.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "guc.h"
+#include "miscadmin.h"
+#include "queue/queue_internal.h"
+#include "storage/fd.h"
+
+#define SPILL_PREFIX	"spill."
+
+/* Write all of it.  Returns false with errno set. */
+static bool
+write_text(int fd, const PaqText *text)
+{
+	const char *p = text->data;
+	Size		left = text->data ? text->len : 0;
+
+	while (left > 0)
+	{
+		ssize_t		n = write(fd, p, left);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+		{
+			if (n == 0)
+				errno = ENOSPC;
+			return false;
+		}
+		p += n;
+		left -= n;
+	}
+	return true;
+}
+
+/*
+ * Write the two texts into a new spill file and put its name into name.
+ * Returns false, after a LOG message, if that cannot be done.
+ */
+bool
+paq_spill_write(char *name, Size namesize,
+				const PaqText *statement, const PaqText *parameter)
+{
+	static uint32 counter = 0;
+	char		path[MAXPGPATH];
+	int			fd;
+	bool		ok;
+
+	snprintf(name, namesize, SPILL_PREFIX "%016llx.%d.%u",
+			 (unsigned long long) paq_file_generation(&paq_live),
+			 MyProcPid, ++counter);
+	paq_file_path(path, name);
+
+	fd = BasicOpenFilePerm(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | PG_BINARY,
+						   S_IRUSR | S_IWUSR);
+	ok = fd >= 0 && write_text(fd, statement) && write_text(fd, parameter);
+	if (!ok)
+		ereport(LOG,
+				(errcode_for_file_access(),
+				 errmsg("could not write audit spill file \"%s\": %m", path)));
+	if (fd >= 0)
+	{
+		close(fd);
+		if (!ok)
+			unlink(path);
+	}
+	return ok;
+}
+
+/* Remove a spill file; failure leaves a stray file and a LOG message. */
+void
+paq_spill_remove(const char *name, Size len)
+{
+	char		path[MAXPGPATH];
+
+	snprintf(path, sizeof(path), "%s/%.*s", paq_queue_directory, (int) len, name);
+	if (unlink(path) != 0 && errno != ENOENT)
+		ereport(LOG,
+				(errcode_for_file_access(),
+				 errmsg("could not remove file \"%s\": %m", path)));
+}
+
+/*
+ * Remove all spill files but those of the given generation.  Only for use
+ * when every queue file of another generation has been drained.
+ */
+void
+paq_spill_remove_older(uint64 generation)
+{
+	DIR		   *dir = AllocateDir(paq_queue_directory);
+	struct dirent *de;
+	char		current[64];
+
+	snprintf(current, sizeof(current), SPILL_PREFIX "%016llx.",
+			 (unsigned long long) generation);
+	while ((de = ReadDirExtended(dir, paq_queue_directory, LOG)) != NULL)
+	{
+		if (strncmp(de->d_name, SPILL_PREFIX, strlen(SPILL_PREFIX)) == 0 &&
+			strncmp(de->d_name, current, strlen(current)) != 0)
+			paq_spill_remove(de->d_name, strlen(de->d_name));
+	}
+	if (dir != NULL)
+		FreeDir(dir);
+}

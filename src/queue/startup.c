@@ -1,0 +1,183 @@
+/*-------------------------------------------------------------------------
+ *
+ * startup.c
+ *		Bringing the queue up in the postmaster, before any backend runs.
+ *
+ * What an earlier run left is never repaired in place.  A queue file with
+ * something in it - records, or statements that a crash interrupted - becomes
+ * backlog, which the worker drains before the live file; one that cannot be
+ * used is set aside and reported.  In both cases a new live file is made,
+ * with the size and the number of slots that the settings now ask for.  Only
+ * an empty file of the right size is used again.
+ *
+ * Guarantees: whatever is found in the queue directory, the server starts;
+ * it does not start only if no queue file can be made, and then says why.
+ *
+ * Locking: AddinShmemInitLock is held by the caller.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <sys/stat.h>
+
+#include "guc.h"
+#include "miscadmin.h"
+#include "queue/queue_internal.h"
+#include "queue/startup.h"
+#include "storage/shmem.h"
+#include "utils/timestamp.h"
+
+PaqShared  *paq_shared = NULL;
+PaqQueueFile paq_live;
+
+/* Bytes of ordinary shared memory that the queue needs. */
+Size
+paq_queue_shmem_size(void)
+{
+	return sizeof(PaqShared);
+}
+
+/* Is the queue there, that is, was the library preloaded? */
+bool
+paq_queue_available(void)
+{
+	return paq_shared != NULL;
+}
+
+/* Put a GAP record with this text into the still empty queue. */
+static void
+publish_gap(const char *text)
+{
+	PaqSessionBlock session = {0};
+	PaqText		statement[PAQ_NSTATEMENT_FIELDS] = {{0}};
+	PaqRecordHeader header;
+	PaqText    *message = &statement[PAQ_FIELD_MESSAGE - PAQ_NSESSION_FIELDS];
+	uint32		size;
+	char	   *record;
+
+	for (int i = 0; i < PAQ_NSESSION_FIELDS; i++)
+		session.field_len[i] = PAQ_NULL_LEN;
+	session.data = "";
+	message->data = text;
+	message->len = Min(strlen(text), paq_ring_max_record() / 2);
+	paq_record_init_gap(&header, GetCurrentTimestamp(), MyProcPid);
+
+	size = paq_record_size(0, &session, statement);
+	record = palloc(size);
+	paq_record_encode(record, &header, &session, statement);
+	paq_ring_publish(record, size, PAQ_SPACE_NOWAIT, NULL);
+	pfree(record);
+}
+
+/*
+ * Judge the queue file at path.  Returns true if it can be used as it is,
+ * mapped in paq_live.  Otherwise it is out of the way under another name, if
+ * there was one; *inherit is what is known about the trail, if anything; and
+ * *gap says what may be missing from the trail, NULL if nothing is.
+ */
+static bool
+take_over(const char *path, uint64 ring_size, int nslots,
+		  PaqCheckpoint *inherit, char **gap)
+{
+	PaqQueueFile qf;
+	char	   *reason;
+
+	*gap = NULL;
+	memset(inherit, 0, sizeof(*inherit));
+	if (!paq_file_open(path, &qf, &reason))
+	{
+		if (reason != NULL)
+		{
+			paq_file_set_aside(path, reason, FATAL);
+			*gap = psprintf("%s; the records in it are not in the trail", reason);
+		}
+		return false;
+	}
+
+	if (paq_file_is_foreign(&qf, path))
+	{
+		reason = psprintf("queue file \"%s\" belongs to another server, or was copied", path);
+		(void) paq_checkpoint_read(&qf, inherit);
+		paq_file_close(&qf);
+		paq_file_set_aside(path, reason, FATAL);
+		*gap = psprintf("%s; records in it are in that server's trail", reason);
+		return false;
+	}
+
+	if (paq_file_same_boot(&qf) && paq_file_is_empty(&qf))
+	{
+		if (qf.ring_size >= ring_size && qf.ring_size - ring_size < 1024 * 1024 &&
+			qf.header->nslots == nslots)
+		{
+			paq_live = qf;
+			pg_atomic_write_u64(&qf.live->released,
+								pg_atomic_read_u64(&qf.live->reserved));
+			return true;
+		}
+		(void) paq_checkpoint_read(&qf, inherit);
+		paq_file_close(&qf);
+		return false;
+	}
+
+	paq_file_close(&qf);
+	paq_directory_keep_backlog(path);
+	return false;
+}
+
+static void
+init_shared(void)
+{
+	bool		found;
+	uint64		released = pg_atomic_read_u64(&paq_live.live->released);
+
+	paq_shared = ShmemInitStruct("pg_audit_queue", sizeof(PaqShared), &found);
+	Assert(!found);
+	memset(paq_shared, 0, sizeof(*paq_shared));
+	pg_atomic_init_u64(&paq_shared->flushed, released);
+	pg_atomic_init_u64(&paq_shared->flushed_sequence, 0);
+	pg_atomic_init_u64(&paq_shared->flush_request, 0);
+	pg_atomic_init_u64(&paq_shared->space_request, 0);
+	pg_atomic_init_u32(&paq_shared->rotate_request, 0);
+	pg_atomic_init_u32(&paq_shared->rotate_done, 0);
+	pg_atomic_init_u32(&paq_shared->attached, 0);
+	pg_atomic_init_u32(&paq_shared->hibernating, 0);
+	ConditionVariableInit(&paq_shared->flush_cv);
+	ConditionVariableInit(&paq_shared->space_cv);
+	ConditionVariableInit(&paq_shared->rotate_cv);
+	SpinLockInit(&paq_shared->mutex);
+}
+
+/*
+ * Make the queue ready.  Run by the postmaster when it starts and again when
+ * it has cleaned up after a crash; the statistics must be there already.
+ */
+void
+paq_queue_startup(void)
+{
+	char		path[MAXPGPATH];
+	PaqCheckpoint inherit;
+	char	   *gap;
+	char	   *reason;
+	uint64		ring_size = (uint64) paq_queue_size * 1024;
+
+	/* A mapping left over from before the crash */
+	paq_file_close(&paq_live);
+
+	paq_directory_open();
+	paq_file_path(path, PAQ_QUEUE_FILE);
+	if (!take_over(path, ring_size, MaxBackends, &inherit, &gap))
+	{
+		paq_file_create(path, ring_size, MaxBackends, &inherit);
+		if (!paq_file_open(path, &paq_live, &reason))
+			ereport(FATAL,
+					(errmsg("could not open the audit queue that was just created"),
+					 errdetail("%s", reason ? reason : "It is gone.")));
+	}
+	paq_file_set_boot_id(&paq_live);
+	init_shared();
+	if (gap != NULL)
+		publish_gap(gap);
+}

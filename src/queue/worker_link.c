@@ -1,0 +1,110 @@
+/*-------------------------------------------------------------------------
+ *
+ * worker_link.c
+ *		The worker's side of what sessions want from it: wake-ups, requests
+ *		for a flush, for space, for a new file.
+ *
+ * Guarantees: a request made before paq_worker_hibernate() returned true is
+ * never slept through; see there.
+ *
+ * Locking: the spinlock that protects worker_latch, for an assignment.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "queue/queue_internal.h"
+#include "storage/ipc.h"
+
+static void
+set_worker_latch(Latch *latch)
+{
+	SpinLockAcquire(&paq_shared->mutex);
+	paq_shared->worker_latch = latch;
+	SpinLockRelease(&paq_shared->mutex);
+}
+
+static void
+worker_detach(int code, Datum arg)
+{
+	set_worker_latch(NULL);
+}
+
+/* Become the process that sessions wake; until exit. */
+void
+paq_worker_attach(void)
+{
+	set_worker_latch(MyLatch);
+	on_shmem_exit(worker_detach, (Datum) 0);
+}
+
+/* Does a session wait for more than the reader has flushed? */
+bool
+paq_worker_flush_wanted(void)
+{
+	return pg_atomic_read_u64(&paq_shared->flush_request) >
+		pg_atomic_read_u64(&paq_shared->flushed);
+}
+
+/* Does a session wait for more space than has been given back? */
+bool
+paq_worker_space_wanted(void)
+{
+	return pg_atomic_read_u64(&paq_shared->space_request) >
+		pg_atomic_read_u64(&paq_live.live->released);
+}
+
+/*
+ * May the worker sleep until somebody wakes it?  Only if the live queue is
+ * empty.  From the moment this returns true, whoever puts a record into the
+ * queue sets the worker's latch.
+ */
+bool
+paq_worker_hibernate(void)
+{
+	pg_atomic_write_u32(&paq_shared->hibernating, 1);
+
+	/*
+	 * Pairs with the compare-and-swap in try_reserve(): either we see the
+	 * producer's reservation here, or it sees "hibernating" after it.
+	 */
+	pg_memory_barrier();
+	if (pg_atomic_read_u64(&paq_live.live->reserved) ==
+		pg_atomic_read_u64(&paq_live.live->released))
+		return true;
+	pg_atomic_write_u32(&paq_shared->hibernating, 0);
+	return false;
+}
+
+/* The worker is awake, for whatever reason. */
+void
+paq_worker_wake(void)
+{
+	pg_atomic_write_u32(&paq_shared->hibernating, 0);
+}
+
+/* Number of the newest request for a new file; false if all are served. */
+bool
+paq_worker_rotate_wanted(uint32 *request)
+{
+	*request = pg_atomic_read_u32(&paq_shared->rotate_request);
+	return *request != pg_atomic_read_u32(&paq_shared->rotate_done);
+}
+
+/* All requests up to this one have been served. */
+void
+paq_worker_rotate_done(uint32 request)
+{
+	pg_atomic_write_u32(&paq_shared->rotate_done, request);
+	ConditionVariableBroadcast(&paq_shared->rotate_cv);
+}
+
+/* Backends that may still put records into the queue. */
+uint32
+paq_worker_attached_backends(void)
+{
+	return pg_atomic_read_u32(&paq_shared->attached);
+}
