@@ -1,0 +1,327 @@
+/*-------------------------------------------------------------------------
+ *
+ * worker.c
+ *		The background worker's main loop.
+ *
+ * The worker writes when a session waits for it, when the queue is filled to
+ * flush_threshold, and flush_interval after a record came into an empty
+ * queue; in between it sleeps, and with nothing to do it hibernates: no
+ * timeout, no wake-ups, until the next record sets its latch.
+ *
+ * It is connected to no database, so that nothing waits for it that waits for
+ * sessions, and it starts with the postmaster, on standbys too.  If it dies
+ * by a signal, the postmaster restarts everything, as for any process
+ * attached to shared memory; if it ends in any other way, it is started again
+ * a second later and goes on from the checkpoint.  It never exits with
+ * status 0, which would make the postmaster forget it.
+ *
+ * At shutdown it goes on until the sessions are gone and the queue is empty,
+ * within limits; what is left stays in the queue file for the next start.
+ *
+ * An error in here - out of memory, say - abandons the batch, which is tried
+ * again after a delay like any failure of the sink.
+ *
+ * Locking: none.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "drain/drain.h"
+#include "drain/drain_internal.h"
+#include "guc.h"
+#include "libpq/pqsignal.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "stats.h"
+#include "storage/condition_variable.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/lwlock.h"
+#include "storage/proc.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+#include "utils/wait_event.h"
+
+/* How long a worker that ended is missed, in s */
+#define RESTART_DELAY		1
+
+/* How long to wait for a record that is just being put into the queue, in ms */
+#define BUSY_DELAY			1
+
+/* At shutdown: how often to look whether sessions are gone, and how long, in ms */
+#define SHUTDOWN_DELAY		10
+#define SHUTDOWN_LIMIT		5000
+
+extern PGDLLEXPORT void paq_drain_main(Datum arg);
+
+static const PaqSink *(*get_sink) (void);
+static PaqDrain drain;
+
+/* Time at which the first record since the last flush must be flushed; 0: none */
+static TimestampTz flush_due;
+
+/* Time at which shutdown was asked for; 0: it was not */
+static TimestampTz shutdown_since;
+
+/*
+ * Register the worker; sink is called in it.  Only from _PG_init(), while
+ * shared_preload_libraries is being processed.
+ */
+void
+paq_drain_register(const PaqSink *(*sink) (void))
+{
+	BackgroundWorker worker;
+
+	get_sink = sink;
+	memset(&worker, 0, sizeof(worker));
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS;
+	worker.bgw_start_time = BgWorkerStart_PostmasterStart;
+	worker.bgw_restart_time = RESTART_DELAY;
+	strlcpy(worker.bgw_library_name, "pg_audit_queue", BGW_MAXLEN);
+	strlcpy(worker.bgw_function_name, "paq_drain_main", BGW_MAXLEN);
+	strlcpy(worker.bgw_name, "pg_audit_queue worker", BGW_MAXLEN);
+	strlcpy(worker.bgw_type, "pg_audit_queue worker", BGW_MAXLEN);
+	RegisterBackgroundWorker(&worker);
+}
+
+static void
+set_worker_pid(int pid)
+{
+	PaqWorkerStats *stats = &paq_stats->worker;
+
+	SpinLockAcquire(&stats->mutex);
+	stats->worker_pid = pid;
+	strlcpy(stats->sink, drain.sink->name, sizeof(stats->sink));
+	SpinLockRelease(&stats->mutex);
+}
+
+/* At exit: keep what is in the trail, and note how far that is. */
+static void
+worker_exit(int code, Datum arg)
+{
+	if (drain.reader != NULL)
+		paq_reader_sync(drain.reader);
+	set_worker_pid(0);
+}
+
+static void
+note_high_water(void)
+{
+	pg_atomic_uint64 *high_water = &paq_stats->worker.high_water;
+	uint64		used = paq_queue_used();
+
+	if (used > pg_atomic_read_u64(high_water))
+		pg_atomic_write_u64(high_water, used);
+}
+
+static bool
+is_due(TimestampTz when, TimestampTz now)
+{
+	return when != 0 && now >= when;
+}
+
+/* Is there a reason to write now, rather than to let records accumulate? */
+static bool
+work_wanted(TimestampTz now, bool rotate)
+{
+	uint64		threshold = paq_queue_capacity() / 100 * paq_flush_threshold;
+
+	return rotate ||
+		shutdown_since != 0 ||
+		!paq_reader_is_live(drain.reader) ||
+		!drain.resumed ||
+		paq_worker_flush_wanted() ||
+		paq_worker_space_wanted() ||
+		paq_queue_used() >= threshold ||
+		is_due(flush_due, now) ||
+		drain.sink->next_rotation() <= now;
+}
+
+/* Write and flush, and answer requests for a new file. */
+static void
+work(void)
+{
+	uint32		rotate_request;
+	bool		rotate = paq_worker_rotate_wanted(&rotate_request);
+
+	note_high_water();
+	if (!paq_drain_cycle(&drain, rotate))
+		return;
+	flush_due = 0;
+	if (rotate)
+		paq_worker_rotate_done(rotate_request);
+}
+
+/*
+ * Note since when there are records that are not flushed, and when they have
+ * to be.
+ */
+static void
+set_flush_due(TimestampTz now)
+{
+	pg_atomic_uint64 *since = &paq_stats->worker.unflushed_since;
+
+	if (paq_queue_used() == 0)
+	{
+		flush_due = 0;
+		pg_atomic_write_u64(since, 0);
+	}
+	else if (flush_due == 0)
+	{
+		flush_due = TimestampTzPlusMilliseconds(now, paq_flush_interval);
+		pg_atomic_write_u64(since, now);
+	}
+}
+
+/* How long to sleep, in ms; -1 for until somebody needs the worker. */
+static long
+sleep_time(TimestampTz now)
+{
+	TimestampTz until = drain.sink->next_rotation();
+
+	if (drain.retry_at != 0)
+		until = drain.retry_at;
+	else if (shutdown_since != 0)
+		return SHUTDOWN_DELAY;
+	else if (paq_worker_flush_wanted() || paq_worker_space_wanted())
+		return BUSY_DELAY;
+	else if (!paq_reader_is_live(drain.reader))
+		return 0;
+	else if (flush_due != 0)
+		until = Min(until, flush_due);
+	else if (!paq_worker_hibernate())
+		return BUSY_DELAY;
+
+	if (TIMESTAMP_IS_NOEND(until))
+		return -1;
+	return TimestampDifferenceMilliseconds(now, until);
+}
+
+static void
+nap(TimestampTz now)
+{
+	long		timeout = sleep_time(now);
+	int			events = WL_LATCH_SET | WL_EXIT_ON_PM_DEATH;
+
+	if (timeout >= 0)
+		events |= WL_TIMEOUT;
+	(void) WaitLatch(MyLatch, events, timeout, PG_WAIT_EXTENSION);
+	ResetLatch(MyLatch);
+	paq_worker_wake();
+	paq_stats_add(&paq_stats->worker.wakeups, 1);
+}
+
+/* Requests that come by signal. */
+static void
+handle_signals(TimestampTz now)
+{
+	CHECK_FOR_INTERRUPTS();
+	if (ConfigReloadPending)
+	{
+		ConfigReloadPending = false;
+		ProcessConfigFile(PGC_SIGHUP);
+
+		/* Perhaps that was what made the sink fail. */
+		if (drain.retry_at != 0)
+			drain.retry_at = now;
+		flush_due = 0;
+	}
+	if (ShutdownRequestPending && shutdown_since == 0)
+		shutdown_since = now;
+}
+
+/*
+ * Is it time to leave?  Not before the sessions, whose last records are still
+ * to come - but a failing sink or a session that does not end must not hold
+ * the server up.
+ */
+static bool
+may_exit(TimestampTz now)
+{
+	if (shutdown_since == 0)
+		return false;
+	if (drain.retry_at != 0)
+		return true;
+	if (TimestampDifferenceExceeds(shutdown_since, now, SHUTDOWN_LIMIT))
+		return true;
+	return paq_worker_attached_backends() == 0 && paq_queue_used() == 0;
+}
+
+/* After an error: clean up as a transaction-less process must. */
+static void
+recover_from_error(void)
+{
+	ErrorData  *edata;
+
+	HOLD_INTERRUPTS();
+	LWLockReleaseAll();
+	ConditionVariableCancelSleep();
+	MemoryContextSwitchTo(TopMemoryContext);
+	edata = CopyErrorData();
+	FlushErrorState();
+	paq_drain_abandon(&drain);
+	paq_drain_failed(&drain, edata->message ? edata->message : "unknown error");
+	FreeErrorData(edata);
+	RESUME_INTERRUPTS();
+}
+
+static void
+main_loop(void)
+{
+	for (;;)
+	{
+		TimestampTz now = GetCurrentTimestamp();
+		uint32		rotate_request;
+
+		handle_signals(now);
+		if ((drain.retry_at == 0 || now >= drain.retry_at || shutdown_since != 0) &&
+			work_wanted(now, paq_worker_rotate_wanted(&rotate_request)))
+			work();
+		if (may_exit(now))
+			return;
+		now = GetCurrentTimestamp();
+		set_flush_due(now);
+		nap(now);
+	}
+}
+
+/* Entry point of the worker process. */
+void
+paq_drain_main(Datum arg)
+{
+	sigjmp_buf	local_sigjmp_buf;
+	MemoryContext context;
+
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
+	BackgroundWorkerUnblockSignals();
+
+	context = AllocSetContextCreate(TopMemoryContext, "pg_audit_queue worker",
+									ALLOCSET_DEFAULT_SIZES);
+	MemoryContextSwitchTo(context);
+
+	drain.sink = get_sink();
+	paq_worker_attach();
+	paq_drain_open(&drain);
+	set_worker_pid(MyProcPid);
+	before_shmem_exit(worker_exit, (Datum) 0);
+
+	if (sigsetjmp(local_sigjmp_buf, 1) != 0)
+	{
+		error_context_stack = NULL;
+		recover_from_error();
+		MemoryContextSwitchTo(context);
+		MemoryContextReset(context);
+	}
+	PG_exception_stack = &local_sigjmp_buf;
+	main_loop();
+
+	/* See the top of this file for why not 0. */
+	proc_exit(1);
+}
