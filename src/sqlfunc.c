@@ -1,0 +1,223 @@
+/*-------------------------------------------------------------------------
+ *
+ * sqlfunc.c
+ *		The functions of the extension.
+ *
+ * All of them are for those to whom they are granted only; see
+ * pg_audit_queue--1.0.sql.  They raise OBJECT_NOT_IN_PREREQUISITE_STATE if the
+ * library was not preloaded.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "funcapi.h"
+#include "queue/queue.h"
+#include "stats.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+PG_FUNCTION_INFO_V1(audit_flush);
+PG_FUNCTION_INFO_V1(audit_rotate);
+PG_FUNCTION_INFO_V1(audit_queue_stats);
+PG_FUNCTION_INFO_V1(audit_queue_stats_reset);
+
+static void
+require_preload(void)
+{
+	if (!paq_queue_available())
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("pg_audit_queue must be loaded via \"shared_preload_libraries\""),
+				 errhint("Add pg_audit_queue to \"shared_preload_libraries\" in postgresql.conf and restart the server.")));
+}
+
+/*
+ * audit_flush() returns bigint
+ *
+ * Waits until every record published before the call is durable in the trail.
+ * Returns the sequence of a record up to which, itself included, the trail is
+ * durable; 0 if there has been none since the server started.
+ */
+Datum
+audit_flush(PG_FUNCTION_ARGS)
+{
+	require_preload();
+	paq_queue_wait_flushed(paq_queue_end());
+	PG_RETURN_INT64((int64) paq_queue_flushed_sequence());
+}
+
+static char *
+current_file(void)
+{
+	char		file[MAXPGPATH];
+
+	SpinLockAcquire(&paq_stats->worker.mutex);
+	memcpy(file, paq_stats->worker.current_file, sizeof(file));
+	SpinLockRelease(&paq_stats->worker.mutex);
+	return pstrdup(file);
+}
+
+/*
+ * audit_rotate() returns text
+ *
+ * Has the worker start a new trail file and waits until it has.  Returns the
+ * new file's name.
+ */
+Datum
+audit_rotate(PG_FUNCTION_ARGS)
+{
+	require_preload();
+	paq_queue_rotate();
+	PG_RETURN_TEXT_P(cstring_to_text(current_file()));
+}
+
+/* Collects the columns of a row, in order. */
+typedef struct Row
+{
+	Datum		values[32];
+	bool		nulls[32];
+	int			n;
+} Row;
+
+static void
+add_datum(Row *row, Datum value, bool isnull)
+{
+	Assert(row->n < lengthof(row->values));
+	row->values[row->n] = value;
+	row->nulls[row->n] = isnull;
+	row->n++;
+}
+
+static void
+add_count(Row *row, uint64 value)
+{
+	add_datum(row, Int64GetDatum((int64) value), false);
+}
+
+/* Empty text is null. */
+static void
+add_text(Row *row, const char *value)
+{
+	add_datum(row, CStringGetTextDatum(value), value[0] == '\0');
+}
+
+/* Time 0 is null. */
+static void
+add_time(Row *row, TimestampTz value)
+{
+	add_datum(row, TimestampTzGetDatum(value), value == 0);
+}
+
+/* Age of the oldest record that is not durable; null if all are. */
+static void
+add_unflushed_age(Row *row)
+{
+	TimestampTz since = (TimestampTz) pg_atomic_read_u64(&paq_stats->worker.unflushed_since);
+	Interval   *age = palloc0(sizeof(Interval));
+
+	if (since != 0)
+		age->time = Max(GetCurrentTimestamp() - since, 0);
+	add_datum(row, IntervalPGetDatum(age), since == 0);
+}
+
+static void
+add_queue_columns(Row *row)
+{
+	PaqStatsBase now;
+	PaqStatsBase base;
+
+	paq_stats_collect(&now);
+	SpinLockAcquire(&paq_stats->mutex);
+	base = paq_stats->base;
+	SpinLockRelease(&paq_stats->mutex);
+
+	add_count(row, now.published - base.published);
+	add_count(row, now.drained - base.drained);
+	add_count(row, now.flushed - base.flushed);
+	add_count(row, now.bytes - base.bytes);
+	add_count(row, paq_queue_capacity());
+	add_count(row, paq_queue_used());
+	add_count(row, pg_atomic_read_u64(&paq_stats->worker.high_water));
+	add_count(row, now.space_waits - base.space_waits);
+	add_count(row, now.flush_waits - base.flush_waits);
+	add_datum(row, Float8GetDatum((now.waited_us - base.waited_us) / 1000.0), false);
+	add_count(row, now.dropped - base.dropped);
+	add_count(row, now.incomplete - base.incomplete);
+	add_count(row, now.batches - base.batches);
+	add_count(row, now.fsyncs - base.fsyncs);
+	add_count(row, now.wakeups - base.wakeups);
+	add_unflushed_age(row);
+}
+
+static void
+add_worker_columns(Row *row)
+{
+	PaqWorkerStats *worker = &paq_stats->worker;
+	char		last_error[PAQ_ERROR_LEN];
+	char		sink[NAMEDATALEN];
+	TimestampTz last_error_time;
+	int			pid;
+
+	SpinLockAcquire(&worker->mutex);
+	memcpy(last_error, worker->last_error, sizeof(last_error));
+	memcpy(sink, worker->sink, sizeof(sink));
+	last_error_time = worker->last_error_time;
+	pid = worker->worker_pid;
+	SpinLockRelease(&worker->mutex);
+
+	add_text(row, last_error);
+	add_time(row, last_error_time);
+	add_text(row, sink);
+	add_text(row, current_file());
+	add_datum(row, Int32GetDatum(pid), pid == 0);
+}
+
+/*
+ * audit_queue_stats() returns record
+ *
+ * The one row of the view of the same name; the columns are described in the
+ * README.
+ */
+Datum
+audit_queue_stats(PG_FUNCTION_ARGS)
+{
+	TupleDesc	tupdesc;
+	Row			row = {0};
+	TimestampTz reset_time;
+
+	require_preload();
+	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+
+	add_queue_columns(&row);
+	add_worker_columns(&row);
+	SpinLockAcquire(&paq_stats->mutex);
+	reset_time = paq_stats->reset_time;
+	SpinLockRelease(&paq_stats->mutex);
+	add_time(&row, reset_time);
+
+	if (tupdesc->natts != row.n)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("extension \"pg_audit_queue\" has another version than its library"),
+				 errhint("Run ALTER EXTENSION pg_audit_queue UPDATE.")));
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc),
+													  row.values, row.nulls)));
+}
+
+/*
+ * audit_queue_stats_reset() returns void
+ *
+ * Sets the counters of the view to zero, and its high-water mark.
+ */
+Datum
+audit_queue_stats_reset(PG_FUNCTION_ARGS)
+{
+	require_preload();
+	paq_stats_reset();
+	PG_RETURN_VOID();
+}
