@@ -1,0 +1,378 @@
+# lib.sh
+#	What scripts/demo and scripts/test share.  Sourced by bash, not run.
+#
+# What the caller can rely on:
+# - The checkout is only read.  Building, installing and running all happen in
+#   $work, a new folder below ${TMPDIR:-/tmp} that belongs to $run_user, so
+#   that several runs at once do not meet each other.
+# - PostgreSQL itself is not changed either.  An extension can only be loaded
+#   from the server's own folders, so $work holds a copy of the server's
+#   programs, with links to its libraries and shared files: the server finds
+#   all of them from where its program is.  The extension goes into that copy.
+# - Servers, builds and tests run as $run_user: the caller, or, if that is
+#   root, postgres or else nobody.  Servers listen on a socket below $work only.
+# - However the script ends, it takes with it every process that it started and
+#   $work (unless $keep_work is set).  Only kill -9 of the script prevents that.
+#
+# Missing packages are installed if the caller is root (Debian, Ubuntu) and stay
+# installed; a package that makes a database cluster when it is installed is
+# told not to.  Other users get the command to give to root.
+#
+# Copyright (c) 2026, pg_audit_queue contributors
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+readonly root
+work=
+keep_work=
+run_user=
+apt_running=
+apt_log=
+cluster_conf=/etc/postgresql-common/createcluster.d/pg_audit_queue.conf
+cluster_conf_made=
+
+# Set by find_postgres and install_extension
+pg_config=
+bindir=
+pgxs_dir=
+
+say()
+{
+	printf '%s\n' "$*"
+}
+
+die()
+{
+	printf '%s: %s\n' "${0##*/}" "$*" >&2
+	exit 1
+}
+
+# Run a command so that a signal to this script ends it too: in a process group
+# of its own, waited for with "wait", which traps interrupt.
+run()
+{
+	local pid status=0
+
+	set -m
+	"$@" </dev/null &
+	pid=$!
+	set +m
+	wait "$pid" || status=$?
+	return "$status"
+}
+
+# Run a command as $run_user, below $work.  setpriv becomes the command, so
+# that no process stands in between that would have to pass on signals.
+as_user()
+{
+	local switch=()
+
+	if [ "$(id -un)" != "$run_user" ]; then
+		switch=(setpriv --reuid="$run_user" --regid="$(id -g "$run_user")"
+			--init-groups)
+	fi
+	run "${switch[@]}" env -C "$work" HOME="$work" TMPDIR="$work/tmp" \
+		PATH="${bindir:+$bindir:}$PATH" "$@"
+}
+
+# Processes that run a program out of $work, or in a folder below it: all that
+# as_user has started, also those that became independent of it, as servers do.
+own_processes()
+{
+	local proc
+
+	for proc in /proc/[0-9]*; do
+		case $(readlink "$proc/exe" 2>/dev/null) in
+			"$work"/*) printf '%s\n' "${proc#/proc/}"; continue ;;
+		esac
+		case $(readlink "$proc/cwd" 2>/dev/null) in
+			"$work" | "$work"/*) printf '%s\n' "${proc#/proc/}" ;;
+		esac
+	done
+}
+
+stop_processes()
+{
+	local job signal try pids
+
+	# Process groups of run().  While packages are being installed, only ask
+	# apt itself, and wait: it ends where that leaves no package half done.
+	for job in $(jobs -p); do
+		if [ -n "$apt_running" ]; then
+			say "Waiting for apt-get to end" >&2
+			kill -INT "$job" 2>/dev/null || true
+			wait "$job" 2>/dev/null || true
+		else
+			kill -INT -- "-$job" 2>/dev/null || true
+		fi
+	done
+	[ -n "$work" ] || return 0
+
+	# SIGINT is a fast shutdown to a server, SIGQUIT an immediate one.  Look
+	# twice before believing that nobody is left: a process may have been
+	# about to start another one.
+	for signal in INT TERM QUIT KILL; do
+		for try in $(seq 1 30); do
+			pids=$(own_processes)
+			if [ -z "$pids" ]; then
+				sleep 0.1
+				pids=$(own_processes)
+				[ -n "$pids" ] || return 0
+			fi
+			if [ "$try" -eq 1 ] || [ "$signal" = KILL ]; then
+				# shellcheck disable=SC2086
+				kill "-$signal" $pids 2>/dev/null || true
+			fi
+			sleep 0.1
+		done
+	done
+}
+
+# Shared memory of servers that were killed; line 7 of the file has its id.
+remove_shared_memory()
+{
+	local file id
+
+	while read -r file; do
+		id=$(sed -n '7s/^ *[0-9]* *\([0-9][0-9]*\) *$/\1/p' "$file")
+		if [ -n "$id" ]; then
+			ipcrm -m "$id" 2>/dev/null || true
+		fi
+	done < <(find "$work" -name postmaster.pid -type f 2>/dev/null)
+}
+
+cleanup()
+{
+	trap '' INT TERM HUP
+	stop_processes
+	rm -f ${cluster_conf_made:+"$cluster_conf"} ${apt_log:+"$apt_log"}
+	if [ -n "$work" ]; then
+		remove_shared_memory
+		[ -n "$keep_work" ] || rm -rf "$work"
+	fi
+}
+
+# Call once, before anything else.
+set_traps()
+{
+	trap cleanup EXIT
+	trap 'exit 129' HUP
+	trap 'exit 130' INT
+	trap 'exit 143' TERM
+}
+
+# ---------------------------------------------------------------------------
+# Packages
+# ---------------------------------------------------------------------------
+
+is_installed()
+{
+	[ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
+
+# Highest major version that is installed with its server, of those supported.
+installed_major()
+{
+	local major
+
+	for major in 18 17 16 15; do
+		if [ -x "/usr/lib/postgresql/$major/bin/postgres" ]; then
+			echo "$major"
+			return
+		fi
+	done
+}
+
+# The one that the distribution's package "postgresql" stands for.
+default_major()
+{
+	apt-cache depends postgresql 2>/dev/null |
+		sed -n 's/^ *Depends: postgresql-\([0-9][0-9]*\)$/\1/p' | head -n 1
+}
+
+apt()
+{
+	local status=0
+
+	apt_running=1
+	DEBIAN_FRONTEND=noninteractive run apt-get -qq -o Dpkg::Use-Pty=0 \
+		-o DPkg::Lock::Timeout=300 "$@" >"$apt_log" 2>&1 || status=$?
+	apt_running=
+	if [ "$status" -ne 0 ]; then
+		cat "$apt_log" >&2
+		die "apt-get $1 failed"
+	fi
+}
+
+# Install what is missing of PostgreSQL (server and headers), a compiler, and
+# the packages given.
+need_packages()
+{
+	local major package updated= missing=()
+
+	if [ -n "${PG_CONFIG:-}" ]; then
+		# somebody who brings his own server looks after its packages too
+		return
+	fi
+	if ! command -v dpkg-query >/dev/null; then
+		say "Not a Debian system: taking what is there."
+		return
+	fi
+
+	apt_log=$(mktemp)
+	major=$(installed_major)
+	if [ -z "$major" ] && [ "$(id -u)" -eq 0 ]; then
+		say "Updating the list of packages"
+		apt update
+		updated=1
+	fi
+	major=${major:-$(default_major)}
+	major=${major:-15}
+
+	# the last two: for what PostgreSQL's libpq/libpq-be.h includes
+	for package in "postgresql-$major" "postgresql-server-dev-$major" \
+		gcc libc6-dev make libkrb5-dev libssl-dev "$@"; do
+		is_installed "$package" || missing+=("$package")
+	done
+	if [ "${#missing[@]}" -gt 0 ]; then
+		if [ "$(id -u)" -ne 0 ]; then
+			say "Missing packages: ${missing[*]}" >&2
+			say "Install them with: sudo apt-get install ${missing[*]}" >&2
+			exit 1
+		fi
+		[ -n "$updated" ] || {
+			say "Updating the list of packages"
+			apt update
+		}
+		say "Installing ${missing[*]}"
+		if ! is_installed "postgresql-$major"; then
+			# no cluster named "main": nobody has asked for one
+			cluster_conf_made=1
+			mkdir -p "$(dirname "$cluster_conf")"
+			echo 'create_main_cluster = false' >"$cluster_conf"
+		fi
+		apt install --no-install-recommends "${missing[@]}"
+		if [ -n "$cluster_conf_made" ]; then
+			rm -f "$cluster_conf"
+			cluster_conf_made=
+		fi
+	fi
+}
+
+# Set pg_config: $PG_CONFIG, or of the newest server installed.
+find_postgres()
+{
+	local major
+
+	pg_config=${PG_CONFIG:-}
+	if [ -z "$pg_config" ]; then
+		major=$(installed_major)
+		pg_config=${major:+/usr/lib/postgresql/$major/bin/pg_config}
+	fi
+	pg_config=$(command -v "${pg_config:-pg_config}") ||
+		die "pg_config not found; set PG_CONFIG to its path"
+	[ -f "$("$pg_config" --pgxs)" ] ||
+		die "$pg_config: PostgreSQL's files for building extensions are not installed"
+	[ -x "$("$pg_config" --bindir)/initdb" ] ||
+		die "$pg_config: PostgreSQL's server is not installed"
+}
+
+# ---------------------------------------------------------------------------
+# Building
+# ---------------------------------------------------------------------------
+
+# Set run_user and make $work, with a copy of the checkout in $work/src.
+make_work()
+{
+	run_user=$(id -un)
+	if [ "$(id -u)" -eq 0 ]; then
+		run_user=nobody
+		! id postgres >/dev/null 2>&1 || run_user=postgres
+	fi
+	umask 022
+	# a short name: it becomes part of the names of sockets
+	work=$(mktemp -d "${TMPDIR:-/tmp}/paq.XXXXXX")
+	work=$(cd "$work" && pwd -P)
+	mkdir "$work/tmp" "$work/src"
+	# without what an earlier build or test may have left
+	(cd "$root" && tar -cf - --exclude=./.git --exclude='*.o' --exclude='*.bc' \
+		--exclude='*.so' --exclude=./tmp_check --exclude=./results .) |
+		tar -xf - -C "$work/src"
+	if [ "$(id -un)" != "$run_user" ]; then
+		chown -R "$run_user:" "$work"
+	fi
+}
+
+# Copy the server's programs and link to the rest, in the same relative places,
+# below $work/pg; from there on, $pg_config and $bindir are those of the copy.
+copy_postgres()
+{
+	local copy=$work/pg dir
+
+	dir=$("$pg_config" --bindir)
+	as_user mkdir -p "$copy$dir"
+	as_user cp -RL "$dir/." "$copy$dir"
+	for dir in --pkglibdir --sharedir; do
+		dir=$("$pg_config" "$dir")
+		as_user mkdir -p "$copy$dir"
+		as_user cp -Rs --no-preserve=mode "$dir/." "$copy$dir"
+	done
+	dir=$("$pg_config" --includedir-server)
+	as_user mkdir -p "$copy${dir%/*}"
+	as_user ln -s "$dir" "$copy$dir"
+	bindir=$copy$("$pg_config" --bindir)
+	pg_config=$bindir/pg_config
+	case $("$pg_config" --pkglibdir) in
+		"$work"/*) ;;
+		*) die "this PostgreSQL cannot be moved to $work for testing" ;;
+	esac
+	pgxs_dir=$(dirname "$(dirname "$(dirname "$("$pg_config" --pgxs)")")")
+}
+
+# Build $work/src, with the given arguments for make, and install it there.
+install_extension()
+{
+	local log=$work/build.log
+
+	if ! as_user make -s -C src -j2 PG_CONFIG="$pg_config" "$@" >"$log" 2>&1 ||
+		! as_user make -s -C src PG_CONFIG="$pg_config" "$@" install >>"$log" 2>&1; then
+		cat "$log" >&2
+		die "the build failed"
+	fi
+	# warnings
+	cat "$log"
+}
+
+# ---------------------------------------------------------------------------
+# A server
+# ---------------------------------------------------------------------------
+
+# Make and start a cluster in $work/data, with the settings on standard input.
+# PGHOST, PGUSER and PGDATABASE lead to it.
+start_cluster()
+{
+	local settings
+
+	settings=$(cat)
+	as_user initdb -D data --auth=trust --username=postgres --no-sync \
+		--encoding=UTF8 --locale=C >"$work/initdb.log" 2>&1 || {
+		cat "$work/initdb.log" >&2
+		die "initdb failed"
+	}
+	cat >>"$work/data/postgresql.conf" <<-CONF
+		listen_addresses = ''
+		unix_socket_directories = '$work/tmp'
+		shared_preload_libraries = 'pg_audit_queue'
+		$settings
+	CONF
+	export PGHOST=$work/tmp PGPORT=5432 PGUSER=postgres PGDATABASE=postgres
+	as_user pg_ctl -s -w -D data -l server.log start || {
+		cat "$work/server.log" >&2
+		die "the server did not start"
+	}
+}
+
+stop_cluster()
+{
+	as_user pg_ctl -s -w -D data -m fast stop ||
+		as_user pg_ctl -s -w -D data -m immediate stop
+}
