@@ -1,0 +1,75 @@
+/*-------------------------------------------------------------------------
+ *
+ * format.h
+ *		How a record becomes text.
+ *
+ * A format writes a record into a PaqBuffer, byte by byte in order; when the
+ * buffer is full, its owner's drain callback empties it, so that a record of
+ * any length is formatted in bounded memory.  Formats never fail: a failing
+ * drain callback makes the rest of the record go nowhere and sets failed.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PAQ_FORMAT_H
+#define PAQ_FORMAT_H
+
+#include "postgres.h"
+
+#include "record/record.h"
+
+typedef struct PaqBuffer
+{
+	char	   *data;
+	Size		used;			/* bytes */
+	Size		size;			/* bytes */
+	bool		failed;			/* drain failed; output is discarded */
+
+	/*
+	 * Make room: take the used bytes and set used to 0, or enlarge data.
+	 * False on failure; NULL fails always.
+	 */
+	bool		(*drain) (struct PaqBuffer *buf);
+} PaqBuffer;
+
+typedef struct PaqFormat
+{
+	const char *name;
+	const char *extension;		/* of file names, with the dot */
+
+	/* Append one record, ending in a newline. */
+	void		(*write) (PaqBuffer *buf, const PaqRecord *record);
+} PaqFormat;
+
+/*
+ * The formats; each function returns the same pointer every time.
+ * log_line_prefix for pgaudit is read from *prefix each time, so that a
+ * reload takes effect; the caller owns the variable.
+ */
+extern const PaqFormat *paq_format_pgaudit(char **prefix);
+extern const PaqFormat *paq_format_json(void);
+
+/*
+ * The part of a pgaudit line after "LOG:  ", for showing a record to the
+ * client that caused it: "AUDIT: SESSION,1,1,...".
+ */
+extern void paq_format_message(PaqBuffer *buf, const PaqRecord *record);
+
+/* buffer.c */
+extern void paq_buffer_write(PaqBuffer *buf, const char *data, Size len);
+extern void paq_buffer_puts(PaqBuffer *buf, const char *str);
+extern void paq_buffer_int(PaqBuffer *buf, int64 value);
+
+static inline void
+paq_buffer_putc(PaqBuffer *buf, char c)
+{
+	if (buf->used == buf->size)
+	{
+		paq_buffer_write(buf, &c, 1);
+		return;
+	}
+	buf->data[buf->used++] = c;
+}
+
+#endif							/* PAQ_FORMAT_H */
