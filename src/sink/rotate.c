@@ -1,0 +1,172 @@
+/*-------------------------------------------------------------------------
+ *
+ * rotate.c
+ *		Names of trail files, and when a new one is started.
+ *
+ * A new file is started when there is none or ours is gone, when a setting it
+ * was opened with changed, and, if it holds records, by request, size or age.
+ * Ages are counted as the server log's are: a multiple of the age in local
+ * time, so that a daily rotation is at midnight.
+ *
+ * Guarantees: never asks for a wake-up while the file is empty, so that an
+ * idle server stays idle.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <time.h>
+
+#include "format/format.h"
+#include "guc.h"
+#include "sink/file_internal.h"
+#include "utils/timestamp.h"
+
+/*
+ * A file that is rotated by age is named after the planned time, unless that
+ * is longer ago than this: then nobody would look for it there.
+ */
+#define MAX_NAME_DELAY	60		/* seconds */
+
+/* Format that the settings ask for now. */
+const PaqFormat *
+paq_trail_format(void)
+{
+	return paq_format == PAQ_FORMAT_JSON ?
+		paq_format_json() : paq_format_pgaudit(&paq_log_line_prefix);
+}
+
+/* Permissions that the settings ask for; we ourselves have to read and write. */
+int
+paq_trail_mode(void)
+{
+	return paq_log_file_mode | S_IRUSR | S_IWUSR;
+}
+
+/*
+ * Path of a file started at name_time; suffix, if not 0, tells it from others
+ * of the same name.  Returns false, with an error noted, if there is no such
+ * name.
+ */
+bool
+paq_trail_name(char *dst, Size size, pg_time_t name_time, int suffix)
+{
+	char		name[MAXPGPATH];
+	char		number[16] = "";
+	struct pg_tm *tm = pg_localtime(&name_time, log_timezone);
+
+	if (tm == NULL ||
+		pg_strftime(name, sizeof(name), paq_log_filename, tm) == 0)
+	{
+		paq_sink_set_error("could not make a file name from \"%s\"",
+						   paq_log_filename);
+		return false;
+	}
+	/* Some escapes, like %D, have slashes: it is still a name. */
+	for (char *p = name; *p != '\0'; p++)
+		if (IS_DIR_SEP(*p))
+			*p = '-';
+
+	if (suffix != 0)
+		snprintf(number, sizeof(number), ".%d", suffix);
+	if (snprintf(dst, size, "%s/%s%s%s", paq_log_directory, name, number,
+				 paq_trail_format()->extension) >= (int) size)
+	{
+		paq_sink_set_error("file name made from \"%s\" is too long",
+						   paq_log_filename);
+		return false;
+	}
+	return true;
+}
+
+/* Set when the file is too old: the next multiple of the age after from. */
+void
+paq_trail_plan_rotation(pg_time_t from)
+{
+	int64		age = (int64) paq_log_rotation_age * SECS_PER_MINUTE;
+	struct pg_tm *tm = pg_localtime(&from, log_timezone);
+	int64		offset = tm ? tm->tm_gmtoff : 0;
+	int64		local = from + offset;
+
+	paq_trail.rotation_age = paq_log_rotation_age;
+	if (age > 0)
+		paq_trail.next_rotation = local - local % age + age - offset;
+}
+
+/* Would a file of this size have to be rotated? */
+bool
+paq_trail_is_full(uint64 size)
+{
+	return paq_log_rotation_size > 0 &&
+		size >= (uint64) paq_log_rotation_size * 1024;
+}
+
+static bool
+settings_changed(void)
+{
+	return paq_trail.format != paq_trail_format() ||
+		paq_trail.mode != paq_trail_mode() ||
+		strcmp(paq_trail.directory, paq_log_directory) != 0 ||
+		strcmp(paq_trail.filename, paq_log_filename) != 0;
+}
+
+/* Is it time for a new file?  If so, *name_time becomes its name's time. */
+static bool
+rotation_is_due(bool force, pg_time_t now, pg_time_t *name_time)
+{
+	bool		aged;
+
+	*name_time = now;
+	if (paq_trail.fd < 0 || settings_changed())
+		return true;
+	if (paq_trail_is_gone())
+	{
+		ereport(LOG,
+				(errmsg("audit trail file \"%s\" was removed, replaced or truncated, starting a new one",
+						paq_trail.path)));
+		return true;
+	}
+
+	if (paq_trail.rotation_age != paq_log_rotation_age)
+		paq_trail_plan_rotation(now);
+	aged = paq_log_rotation_age > 0 && now >= paq_trail.next_rotation;
+	if (paq_trail.offset == 0)
+	{
+		/* An empty file grows no older. */
+		if (aged)
+			paq_trail_plan_rotation(now);
+		return false;
+	}
+	if (force || paq_trail_is_full(paq_trail.offset))
+		return true;
+	if (aged && now - paq_trail.next_rotation <= MAX_NAME_DELAY)
+		*name_time = paq_trail.next_rotation;
+	return aged;
+}
+
+bool
+paq_file_rotate_if_due(bool force, bool *rotated)
+{
+	pg_time_t	now = (pg_time_t) time(NULL);
+	pg_time_t	name_time;
+
+	*rotated = false;
+	if (!rotation_is_due(force, now, &name_time))
+		return true;
+	if (!paq_trail_create(name_time))
+		return false;
+	paq_trail_plan_rotation(now);
+	*rotated = true;
+	return true;
+}
+
+TimestampTz
+paq_file_next_rotation(void)
+{
+	if (paq_trail.fd < 0 || paq_trail.offset == 0 ||
+		paq_log_rotation_age == 0)
+		return DT_NOEND;
+	return time_t_to_timestamptz(paq_trail.next_rotation);
+}

@@ -1,0 +1,95 @@
+/*-------------------------------------------------------------------------
+ *
+ * sink.h
+ *		What a sink - a place for the trail - offers to the worker.
+ *
+ * Only the worker calls these, one at a time.  A batch is begin_batch(), any
+ * number of append(), then end_batch() or abort_batch().  Callbacks return
+ * false on failure, with a message from paq_sink_error(); after a failure of
+ * append() or end_batch() the caller calls abort_batch() and later starts the
+ * same batch again.  They do not raise for what the world outside does to
+ * them (full disk, missing directory); out of memory and the like may.
+ *
+ * Exactly once: end_batch() returning true means that a crash of PostgreSQL
+ * processes cannot undo the batch, and get_state() then describes the end of
+ * the trail.  The worker stores that state together with the queue position
+ * it has reached.  resume() with a state cuts off whatever was written beyond
+ * it.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PAQ_SINK_H
+#define PAQ_SINK_H
+
+#include "postgres.h"
+
+#include "datatype/timestamp.h"
+#include "format/format.h"
+
+/*
+ * End of a trail, as stored in the queue file: fixed size, no pointers.
+ * All zeros: the trail does not exist yet.
+ */
+typedef struct PaqSinkState
+{
+	uint64		offset;			/* bytes of the file that belong to the trail */
+	char		file[MAXPGPATH];	/* path, relative to the data directory or
+									 * absolute; "" for none */
+} PaqSinkState;
+
+typedef enum PaqAppendResult
+{
+	PAQ_APPEND_OK,				/* there is room for more */
+	PAQ_APPEND_FULL,			/* taken, but end the batch now */
+	PAQ_APPEND_FAILED			/* not taken */
+} PaqAppendResult;
+
+typedef struct PaqSink
+{
+	const char *name;			/* as the statistics view shows it */
+
+	/*
+	 * Continue where state ends.  If cut is false (the operating system may
+	 * have crashed since, so that the trail may be ahead of the state), only
+	 * an incomplete last line is removed.
+	 */
+	bool		(*resume) (const PaqSinkState *state, bool cut);
+
+	/*
+	 * Called with no batch open, after the settings were read again and
+	 * before every batch: start a new file where age, size, a changed setting
+	 * or force say so, or where there is none (or it is gone).  *rotated tells
+	 * whether the state changed and must be stored before the next batch.
+	 */
+	bool		(*rotate_if_due) (bool force, bool *rotated);
+
+	/* When rotate_if_due() will next have to act; DT_NOEND for never. */
+	TimestampTz (*next_rotation) (void);
+
+	bool		(*begin_batch) (void);
+	PaqAppendResult (*append) (const PaqRecord *record);
+	bool		(*end_batch) (void);
+	void		(*abort_batch) (void);
+
+	/* With no batch open: make everything up to get_state() durable. */
+	bool		(*flush) (void);
+
+	void		(*get_state) (PaqSinkState *state);
+	void		(*close) (void);
+} PaqSink;
+
+/* The only sink so far: files in pg_audit_queue.log_directory. */
+extern const PaqSink *paq_file_sink(void);
+
+/* Message for the last failure of a callback; valid until the next failure. */
+extern const char *paq_sink_error(void);
+
+/*
+ * Make sure, before the server starts, that the configured trail can be
+ * written; reports FATAL with the reason if not.
+ */
+extern void paq_file_sink_check(void);
+
+#endif							/* PAQ_SINK_H */
