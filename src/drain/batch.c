@@ -43,6 +43,10 @@ paq_drain_open(PaqDrain *drain)
 	memcpy(&drain->resume_state, checkpoint.trail, sizeof(drain->resume_state));
 	drain->resume_state.file[MAXPGPATH - 1] = '\0';
 	drain->sequence = checkpoint.sequence;
+
+	/* What a worker before us wrote and did not flush */
+	drain->unflushed = pg_atomic_read_u64(&paq_stats->worker.drained) -
+		pg_atomic_read_u64(&paq_stats->worker.flushed);
 }
 
 /*

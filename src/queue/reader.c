@@ -160,7 +160,11 @@ start_reading(PaqReader *reader, PaqCheckpoint *checkpoint)
 {
 	reader->same_boot = paq_file_same_boot(reader->qf);
 	find_bounds(reader, checkpoint);
-	reader->drained = reader->flushed = reader->cursor;
+	reader->drained = reader->cursor;
+
+	/* A worker before us may have written without getting to the flush. */
+	reader->flushed = Min(pg_atomic_read_u64(&reader->qf->live->released),
+						  reader->drained);
 	reader->slot_cursor = reader->drained_slots = checkpoint->drained_slots;
 }
 
