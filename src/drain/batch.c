@@ -208,9 +208,11 @@ flush(PaqDrain *drain)
 		return true;
 	if (!drain->sink->flush())
 		return false;
-	paq_reader_flushed(drain->reader, drain->sequence);
+
+	/* Count first: those whom the next call wakes may look at it. */
 	paq_stats_add(&paq_stats->worker.flushed, drain->unflushed);
 	drain->unflushed = 0;
+	paq_reader_flushed(drain->reader, drain->sequence);
 	return true;
 }
 
