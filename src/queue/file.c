@@ -35,6 +35,13 @@ page_size(void)
 	return (Size) sysconf(_SC_PAGESIZE);
 }
 
+/* Size of the ring, in bytes, that a file gets for a wanted size. */
+uint64
+paq_file_ring_size(uint64 wanted)
+{
+	return TYPEALIGN64(page_size(), wanted);
+}
+
 /* Path of a file in the queue directory; path has MAXPGPATH bytes. */
 void
 paq_file_path(char *path, const char *name)
@@ -273,7 +280,7 @@ init_header(PaqFileHeader *header, int fd, const char *path,
 	header->magic = PAQ_FILE_MAGIC;
 	header->version = PAQ_FILE_VERSION;
 	header->nslots = nslots;
-	header->ring_size = TYPEALIGN64(page_size(), (uint64) ring_size);
+	header->ring_size = paq_file_ring_size(ring_size);
 	header->system_identifier = GetSystemIdentifier();
 	header->device = st.st_dev;
 	header->inode = st.st_ino;

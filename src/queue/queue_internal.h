@@ -198,6 +198,7 @@ paq_frame_stamp(PaqQueueFile *qf, uint64 pos, int state)
 }
 
 /* file.c and directory.c */
+extern uint64 paq_file_ring_size(uint64 wanted);
 extern bool paq_file_open(const char *path, PaqQueueFile *qf, char **reason);
 extern void paq_file_close(PaqQueueFile *qf);
 extern void paq_file_create(const char *path, Size ring_size, int nslots,

@@ -85,7 +85,7 @@ frame_is_good(PaqQueueFile *qf, uint64 pos, uint64 limit)
 {
 	PaqFrame   *frame = paq_frame_at(qf, pos);
 
-	if (limit - pos < sizeof(PaqFrame) ||
+	if (pos >= limit || limit - pos < sizeof(PaqFrame) ||
 		frame_state(qf, pos) != FRAME_COMMITTED)
 		return false;
 	if (frame->length > limit - pos ||

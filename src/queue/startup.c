@@ -100,7 +100,10 @@ take_over(const char *path, uint64 ring_size, int nslots,
 	if (paq_file_is_foreign(&qf, path))
 	{
 		reason = psprintf("queue file \"%s\" belongs to another server, or was copied", path);
+
+		/* Go on counting from there, but not in that server's trail file. */
 		(void) paq_checkpoint_read(&qf, inherit);
+		memset(inherit->trail, 0, sizeof(inherit->trail));
 		paq_file_close(&qf);
 		paq_file_set_aside(path, reason, FATAL);
 		*gap = psprintf("%s; records in it are in that server's trail", reason);
@@ -109,7 +112,7 @@ take_over(const char *path, uint64 ring_size, int nslots,
 
 	if (paq_file_same_boot(&qf) && paq_file_is_empty(&qf))
 	{
-		if (qf.ring_size >= ring_size && qf.ring_size - ring_size < 1024 * 1024 &&
+		if (qf.ring_size == paq_file_ring_size(ring_size) &&
 			qf.header->nslots == nslots)
 		{
 			paq_live = qf;
