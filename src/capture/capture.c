@@ -1,0 +1,145 @@
+/*-------------------------------------------------------------------------
+ *
+ * capture.c
+ *		Turning what PostgreSQL's hooks tell us into records: the parts that
+ *		all of capture/ uses.
+ *
+ * File map:
+ *
+ *	capture.c		initialization, frames, the audit role
+ *	executor.c		hooks of the executor: SELECT, INSERT, UPDATE, ...
+ *	utility.c		hook of everything else
+ *	function.c		hook for calls of functions
+ *	ddl.c			event triggers, for the names of objects in DDL
+ *	xact.c			ends of transactions, and of the process
+ *	statement.c		statements being executed
+ *	build.c			making records of them
+ *	relation.c		... for the relations of a statement
+ *	grants.c		which relations the audit role's grants select
+ *	classify.c		classes and names of commands and objects
+ *	session.c		the fields that all records of a session share
+ *	params.c		parameters of a statement
+ *	mask.c			removal of passwords from texts
+ *	publish.c		sending records off when the outcome is known; waiting
+ *	client.c		showing records to the client
+ *
+ * Guarantees: no hook raises an error of its own, except to serve an
+ * interrupt while it waits for the worker.  With nothing to be recorded, a
+ * hook does no more than to keep the frames.
+ *
+ * Must not do: know anything of the queue beyond queue/queue.h.
+ *
+ * Locking: none, everything is local to the process.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "capture/capture.h"
+#include "capture/capture_internal.h"
+#include "utils/acl.h"
+#include "utils/inval.h"
+#include "utils/syscache.h"
+
+PaqCallFrame   *paq_frame = NULL;
+bool		paq_capture_paused = false;
+
+/* The audit role as of the last look: valid while both are unchanged. */
+static bool role_valid = false;
+static char role_name[NAMEDATALEN];
+static Oid	role_oid = InvalidOid;
+
+/*
+ * Enter a hook that executes something for statement, which may be NULL if
+ * nothing is known of it, and for queryDesc, NULL for a utility statement.
+ * The caller must pop the frame however the execution ends.
+ */
+void
+paq_frame_push(PaqCallFrame *frame, PaqStatement *statement, QueryDesc *queryDesc)
+{
+	frame->parent = paq_frame;
+	frame->statement = statement;
+	frame->query_desc = queryDesc;
+	if (paq_frame != NULL)
+		frame->group = paq_frame->group;
+	else
+	{
+		paq_forget_error();
+		frame->own_group.statement_id = 0;
+		frame->own_group.substatements = 0;
+		frame->group = statement ? &statement->group : &frame->own_group;
+	}
+	paq_frame = frame;
+}
+
+void
+paq_frame_pop(PaqCallFrame *frame)
+{
+	Assert(paq_frame == frame);
+	paq_frame = frame->parent;
+}
+
+/*
+ * The statement that is being executed, NULL if none is.  If auditing was
+ * off when it started, it becomes known now.
+ */
+PaqStatement *
+paq_current_statement(void)
+{
+	PaqCallFrame   *frame = paq_frame;
+
+	if (frame == NULL)
+		return NULL;
+	if (frame->statement == NULL && frame->query_desc != NULL)
+	{
+		frame->statement = paq_statement_find(frame->query_desc);
+		if (frame->statement == NULL)
+			frame->statement = paq_statement_open(frame->query_desc);
+		if (frame->statement != NULL && frame->group == &frame->own_group)
+		{
+			frame->statement->group = frame->own_group;
+			frame->group = &frame->statement->group;
+		}
+	}
+	return frame->statement;
+}
+
+static void
+forget_role(Datum arg, int cacheid, uint32 hashvalue)
+{
+	role_valid = false;
+}
+
+/* OID of the role named by pg_audit_queue.role; invalid if there is none. */
+Oid
+paq_audit_role(void)
+{
+	if (paq_role[0] == '\0' || strlen(paq_role) >= NAMEDATALEN)
+		return InvalidOid;
+	if (!role_valid || strcmp(role_name, paq_role) != 0)
+	{
+		role_name[0] = '\0';
+
+		/*
+		 * Valid before the lookup, so that a change of roles that is noticed
+		 * while it runs is not lost; the name after it, lest it fails.
+		 */
+		role_valid = true;
+		role_oid = get_role_oid(paq_role, true);
+		strlcpy(role_name, paq_role, NAMEDATALEN);
+	}
+	return role_oid;
+}
+
+void
+paq_capture_init(void)
+{
+	CacheRegisterSyscacheCallback(AUTHOID, forget_role, (Datum) 0);
+	paq_session_init();
+	paq_xact_init();
+	paq_executor_init();
+	paq_utility_init();
+	paq_function_init();
+}

@@ -1,0 +1,203 @@
+/*-------------------------------------------------------------------------
+ *
+ * capture_internal.h
+ *		What the files of capture/ share.
+ *
+ * Three things live here.
+ *
+ * A PaqStatement is one statement being executed: what it is, which ids it
+ * has, and which of its records wait for its outcome (a list of PaqEntry).
+ * Executor statements come from a free list and are found by their QueryDesc,
+ * because a cursor's statement outlives the call that opened it; utility
+ * statements live on the C stack of the ProcessUtility hook.
+ *
+ * A PaqCallFrame is one call of a hook that executes something.  It lives on the
+ * C stack of that hook; the chain of frames says how deep the session is and
+ * on behalf of which statement anything happens.
+ *
+ * A PaqGroup hands out ids: all statements that one top-level statement runs
+ * share its statement id and are numbered within it.
+ *
+ * All of it belongs to one process; nothing is shared, so nothing is locked.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PAQ_CAPTURE_INTERNAL_H
+#define PAQ_CAPTURE_INTERNAL_H
+
+#include "postgres.h"
+
+#include "access/parallel.h"
+#include "executor/execdesc.h"
+#include "guc.h"
+#include "lib/ilist.h"
+#include "nodes/params.h"
+#include "queue/queue.h"
+#include "record/record.h"
+#include "tcop/cmdtag.h"
+#include "tcop/utility.h"
+
+/* What decides the class of a record, and the command it shows */
+typedef struct PaqCommand
+{
+	LogStmtLevel level;
+	NodeTag		node;
+	CommandTag	tag;
+} PaqCommand;
+
+typedef struct PaqGroup
+{
+	int64		statement_id;	/* 0: no record made yet */
+	int64		substatements;	/* ids given within the statement */
+} PaqGroup;
+
+/* The object that a record is about; all zero if it is about none */
+typedef struct PaqObject
+{
+	bool		granted;		/* selected by a grant to the audit role */
+	const char *type;
+	const char *name;
+} PaqObject;
+
+/* A record that waits for the outcome of its statement */
+typedef struct PaqEntry
+{
+	slist_node	node;
+	PaqPending *pending;
+	bool		late;			/* ids and client's copy are still to come */
+	bool		has_rows;		/* shows the rows of its statement */
+} PaqEntry;
+
+typedef struct PaqStatement
+{
+	dlist_node	node;			/* of open or free statements; executor only */
+	QueryDesc  *query_desc;		/* NULL for a utility statement */
+	const char *text;			/* source text */
+	char	   *masked;			/* text without passwords, to be freed */
+	ParamListInfo params;
+	PaqCommand	command;
+	PaqGroup	group;			/* used if the statement is a top-level one */
+	int64		statement_id;	/* 0: none yet */
+	int64		substatement_id;
+	TimestampTz start_time;
+	int64		rows;			/* -1: meaningless */
+	uint64		query_id;
+	uint32		flags;			/* PAQ_RECORD_xxx for all of its records */
+	SubTransactionId subxact;	/* in which it began */
+	bool		recorded;		/* nothing more to say about it by itself */
+	bool		text_recorded;	/* some record of it has the text */
+	bool		perms_checked;	/* permissions were granted */
+	PaqPending *provisional;	/* stands in for the first record */
+	CommandTag	provisional_tag;	/* its command */
+	slist_head	entries;		/* oldest first */
+	slist_node *last_entry;
+} PaqStatement;
+
+typedef struct PaqCallFrame
+{
+	struct PaqCallFrame *parent;	/* NULL: called by no other statement */
+	PaqStatement *statement;	/* NULL: unknown */
+	QueryDesc  *query_desc;		/* NULL for a utility statement */
+	PaqGroup   *group;
+	PaqGroup	own_group;		/* for want of a statement that has one */
+} PaqCallFrame;
+
+/* capture.c */
+extern PaqCallFrame *paq_frame;		/* innermost; NULL: idle */
+extern bool paq_capture_paused; /* our own queries are running */
+extern void paq_frame_push(PaqCallFrame *frame, PaqStatement *statement,
+						   QueryDesc *queryDesc);
+extern void paq_frame_pop(PaqCallFrame *frame);
+extern PaqStatement *paq_current_statement(void);
+extern Oid	paq_audit_role(void);
+
+/* statement.c */
+extern PaqStatement *paq_statement_open(QueryDesc *queryDesc);
+extern PaqStatement *paq_statement_find(QueryDesc *queryDesc);
+extern void paq_statement_init(PaqStatement *statement, const char *text,
+							   const PaqCommand *command, uint64 query_id);
+extern void paq_statement_close(PaqStatement *statement);
+extern void paq_statement_close_all(SubTransactionId from, int sqlstate,
+									uint32 flags);
+extern void paq_statement_fail(PaqStatement *statement, int sqlstate);
+
+/* build.c */
+extern bool paq_statement_is_audited(const PaqStatement *statement);
+extern void paq_record_provisional(PaqStatement *statement);
+extern void paq_record_statement(PaqStatement *statement,
+								 const PaqCommand *command,
+								 const PaqObject *object);
+extern void paq_record_function(PaqStatement *statement, const char *name);
+extern void paq_record_denied(PaqStatement *statement, PlannedStmt *plan);
+extern void paq_assign_ids(PaqStatement *statement);
+
+/* publish.c */
+extern void paq_entry_add(PaqStatement *statement, PaqPending *pending,
+						  bool late, bool has_rows);
+extern void paq_statement_publish(PaqStatement *statement, int sqlstate,
+								  PaqSpaceWait wait);
+extern void paq_publish_deferred(PaqSpaceWait wait);
+extern void paq_publish_last(void);
+extern void paq_wait_statement(void);
+extern void paq_wait_commit(void);
+extern void paq_request_waits(void);
+extern void paq_forget_commit(void);
+
+/* classify.c */
+extern PaqClass paq_classify(const PaqCommand *command);
+extern PaqCommand paq_operation_command(CmdType operation);
+extern PaqCommand paq_perms_command(AclMode perms, int lockmode,
+									CmdType operation);
+extern const char *paq_relkind_name(char relkind);
+
+/* relation.c */
+extern void paq_record_relations(PaqStatement *statement, List *rangeTable,
+								 List *perminfos);
+
+/* grants.c */
+extern bool paq_role_is_granted(Oid role, RangeTblEntry *rte, List *perminfos);
+
+/* session.c */
+extern const PaqSessionBlock *paq_session_block(bool may_lookup,
+												bool *complete);
+extern void paq_session_warm(void);
+extern void paq_session_init(void);
+
+/* params.c */
+extern PaqText paq_encode_params(ParamListInfo params, uint32 *flags);
+
+/* mask.c */
+extern bool paq_mask_password(const char *text, char **masked);
+
+/* client.c */
+extern void paq_show_client(PaqPending *pending);
+
+/* executor.c, utility.c, function.c, xact.c: install their hooks */
+extern void paq_executor_init(void);
+extern void paq_utility_init(void);
+extern void paq_function_init(void);
+extern void paq_xact_init(void);
+
+/* xact.c */
+extern int	paq_noted_sqlstate(void);
+extern void paq_forget_error(void);
+extern void paq_register_exit(void);
+
+/* Does this process record anything, whatever the settings are? */
+static inline bool
+paq_capture_possible(void)
+{
+	return !paq_capture_paused && !IsParallelWorker();
+}
+
+/* Is there anything to be recorded? */
+static inline bool
+paq_capture_wanted(void)
+{
+	return (paq_log_classes != PAQ_CLASSES_NONE || paq_role[0] != '\0') &&
+		paq_capture_possible();
+}
+
+#endif							/* PAQ_CAPTURE_INTERNAL_H */

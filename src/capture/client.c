@@ -1,0 +1,64 @@
+/*-------------------------------------------------------------------------
+ *
+ * client.c
+ *		log_client: showing a record to the client whose statement it is
+ *		about, in pgaudit's words.
+ *
+ * Like any message to the client, this serves interrupts afterwards, so it
+ * may raise the error of one.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "capture/capture_internal.h"
+#include "format/format.h"
+#include "lib/stringinfo.h"
+
+/* A format's buffer that empties itself into a StringInfo */
+typedef struct ClientBuffer
+{
+	PaqBuffer	buffer;
+	StringInfoData text;
+	char		chunk[1024];
+} ClientBuffer;
+
+static bool
+drain_chunk(PaqBuffer *buf)
+{
+	ClientBuffer *client = (ClientBuffer *) buf;
+
+	appendBinaryStringInfo(&client->text, buf->data, buf->used);
+	buf->used = 0;
+	return true;
+}
+
+/* Show the record as it is now, without what is in a spill file. */
+void
+paq_show_client(PaqPending *pending)
+{
+	PaqRecordHeader *header = paq_pending_header(pending);
+	ClientBuffer client;
+	PaqRecord	record;
+
+	if (!paq_record_decode((const char *) header, header->length, NULL, 0,
+						   &record))
+		return;
+
+	initStringInfo(&client.text);
+	client.buffer.data = client.chunk;
+	client.buffer.used = 0;
+	client.buffer.size = sizeof(client.chunk);
+	client.buffer.failed = false;
+	client.buffer.drain = drain_chunk;
+	paq_format_message(&client.buffer, &record);
+	drain_chunk(&client.buffer);
+
+	ereport(paq_log_level,
+			(errmsg_internal("%s", client.text.data),
+			 errhidestmt(true),
+			 errhidecontext(true)));
+	pfree(client.text.data);
+}

@@ -1,0 +1,299 @@
+/*-------------------------------------------------------------------------
+ *
+ * executor.c
+ *		Hooks of the executor.
+ *
+ * A statement becomes known in ExecutorStart, gets its records while
+ * permissions are checked there, and is published, with its outcome, in
+ * ExecutorEnd.  A plain SELECT that has run to its end is published at the
+ * end of ExecutorRun already, because in the extended protocol ExecutorEnd
+ * comes with the client's next command only, long after the client was told
+ * of the success.
+ *
+ * Guarantees: whatever leaves one of these functions by an error has its
+ * records published with the error's SQLSTATE, unless they had been before.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "capture/capture_internal.h"
+#include "compat.h"
+#include "executor/executor.h"
+#include "stats.h"
+#include "tcop/tcopprot.h"
+
+static ExecutorStart_hook_type prev_ExecutorStart = NULL;
+static ExecutorRun_hook_type prev_ExecutorRun = NULL;
+static ExecutorFinish_hook_type prev_ExecutorFinish = NULL;
+static ExecutorEnd_hook_type prev_ExecutorEnd = NULL;
+static ExecutorCheckPerms_hook_type prev_ExecutorCheckPerms = NULL;
+
+/*
+ * An error leaves a function of the executor.  PostgreSQL will not call the
+ * executor for this query any more, so this is the end of its statement, if
+ * it is still known.
+ */
+static void
+fail_query(QueryDesc *queryDesc, int sqlstate)
+{
+	PaqStatement *statement = paq_statement_find(queryDesc);
+
+	if (statement != NULL)
+	{
+		paq_statement_fail(statement, sqlstate);
+		paq_statement_close(statement);
+	}
+	if (paq_frame == NULL)
+		paq_request_waits();
+}
+
+static void
+next_ExecutorStart(QueryDesc *queryDesc, int eflags)
+{
+	if (prev_ExecutorStart)
+		prev_ExecutorStart(queryDesc, eflags);
+	else
+		standard_ExecutorStart(queryDesc, eflags);
+}
+
+static void
+capture_ExecutorStart(QueryDesc *queryDesc, int eflags)
+{
+	PlannedStmt *plan = queryDesc->plannedstmt;
+	PaqCallFrame	frame;
+
+	if (!paq_capture_wanted())
+	{
+		next_ExecutorStart(queryDesc, eflags);
+		return;
+	}
+
+	paq_session_warm();
+	paq_frame_push(&frame, NULL, queryDesc);
+	paq_current_statement();
+	PG_TRY();
+	{
+		next_ExecutorStart(queryDesc, eflags);
+	}
+	PG_CATCH();
+	{
+		PaqStatement *statement = paq_statement_find(queryDesc);
+
+		if (statement != NULL && !statement->perms_checked)
+			paq_record_denied(statement, plan);
+		paq_frame_pop(&frame);
+		fail_query(queryDesc, geterrcode());
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	paq_frame_pop(&frame);
+}
+
+static void
+next_ExecutorRun(PAQ_EXECUTOR_RUN_ARGS)
+{
+	if (prev_ExecutorRun)
+		prev_ExecutorRun(PAQ_EXECUTOR_RUN_PASS);
+	else
+		standard_ExecutorRun(PAQ_EXECUTOR_RUN_PASS);
+}
+
+/* Has the query told its client everything that it has to tell? */
+static bool
+is_complete(QueryDesc *queryDesc, ScanDirection direction, uint64 count)
+{
+	return queryDesc->operation == CMD_SELECT &&
+		!queryDesc->plannedstmt->hasModifyingCTE &&
+		!ScanDirectionIsNoMovement(direction) &&
+		(count == 0 || queryDesc->estate->es_processed < count);
+}
+
+static void
+capture_ExecutorRun(PAQ_EXECUTOR_RUN_ARGS)
+{
+	PaqCallFrame	frame;
+
+	if (!paq_capture_possible())
+	{
+		next_ExecutorRun(PAQ_EXECUTOR_RUN_PASS);
+		return;
+	}
+
+	paq_frame_push(&frame, paq_statement_find(queryDesc), queryDesc);
+	PG_TRY();
+	{
+		PaqStatement *statement;
+
+		next_ExecutorRun(PAQ_EXECUTOR_RUN_PASS);
+		statement = paq_statement_find(queryDesc);
+		if (statement != NULL)
+		{
+			statement->rows = Max(statement->rows, 0) +
+				queryDesc->estate->es_processed;
+			if (frame.parent == NULL && is_complete(queryDesc, direction, count))
+				paq_statement_publish(statement, 0, PAQ_SPACE_WAIT);
+		}
+	}
+	PG_CATCH();
+	{
+		paq_frame_pop(&frame);
+		fail_query(queryDesc, geterrcode());
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	paq_frame_pop(&frame);
+	if (paq_frame == NULL)
+		paq_wait_statement();
+}
+
+static void
+next_ExecutorFinish(QueryDesc *queryDesc)
+{
+	if (prev_ExecutorFinish)
+		prev_ExecutorFinish(queryDesc);
+	else
+		standard_ExecutorFinish(queryDesc);
+}
+
+static void
+capture_ExecutorFinish(QueryDesc *queryDesc)
+{
+	PaqCallFrame	frame;
+
+	if (!paq_capture_possible())
+	{
+		next_ExecutorFinish(queryDesc);
+		return;
+	}
+
+	paq_frame_push(&frame, paq_statement_find(queryDesc), queryDesc);
+	PG_TRY();
+	{
+		next_ExecutorFinish(queryDesc);
+	}
+	PG_CATCH();
+	{
+		paq_frame_pop(&frame);
+		fail_query(queryDesc, geterrcode());
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	paq_frame_pop(&frame);
+}
+
+static void
+next_ExecutorEnd(QueryDesc *queryDesc)
+{
+	if (prev_ExecutorEnd)
+		prev_ExecutorEnd(queryDesc);
+	else
+		standard_ExecutorEnd(queryDesc);
+}
+
+static void
+capture_ExecutorEnd(QueryDesc *queryDesc)
+{
+	PaqStatement *statement = paq_statement_find(queryDesc);
+	PaqCallFrame	frame;
+
+	if (statement == NULL)
+	{
+		next_ExecutorEnd(queryDesc);
+		return;
+	}
+
+	paq_frame_push(&frame, statement, queryDesc);
+	PG_TRY();
+	{
+		next_ExecutorEnd(queryDesc);
+		statement = paq_statement_find(queryDesc);
+		if (statement != NULL)
+			paq_statement_publish(statement, 0, PAQ_SPACE_WAIT);
+	}
+	PG_CATCH();
+	{
+		paq_frame_pop(&frame);
+		fail_query(queryDesc, geterrcode());
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	paq_frame_pop(&frame);
+	statement = paq_statement_find(queryDesc);
+	if (statement != NULL)
+		paq_statement_close(statement);
+	if (paq_frame == NULL)
+		paq_wait_statement();
+}
+
+/*
+ * Somebody checks permissions, and we do not know on behalf of which
+ * statement: make do with what is at hand.
+ */
+static void
+record_unknown(List *rangeTable, List *perminfos)
+{
+	PaqStatement statement;
+	PaqCommand	command = paq_operation_command(CMD_UNKNOWN);
+	ListCell   *lc;
+
+	foreach(lc, rangeTable)
+	{
+		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
+		AclMode		perms = paq_rte_perms(rte, perminfos).requiredPerms;
+
+		if (perms == 0)
+			continue;
+		command = paq_perms_command(perms, rte->rellockmode, CMD_UNKNOWN);
+		break;
+	}
+	paq_statement_init(&statement, debug_query_string ? debug_query_string : "",
+					   &command, 0);
+	statement.flags = PAQ_RECORD_INCOMPLETE;
+	PG_TRY();
+	{
+		paq_record_relations(&statement, rangeTable, perminfos);
+	}
+	PG_FINALLY();
+	{
+		paq_statement_publish(&statement, 0, PAQ_SPACE_NOWAIT);
+	}
+	PG_END_TRY();
+}
+
+static bool
+capture_ExecutorCheckPerms(PAQ_CHECK_PERMS_ARGS)
+{
+	if (paq_capture_wanted() && !IsAbortedTransactionBlockState())
+	{
+		PaqStatement *statement = paq_current_statement();
+
+		if (statement != NULL)
+		{
+			statement->perms_checked = true;
+			paq_record_relations(statement, rangeTable, PAQ_CHECK_PERMS_INFOS);
+		}
+		else
+			record_unknown(rangeTable, PAQ_CHECK_PERMS_INFOS);
+	}
+	return prev_ExecutorCheckPerms == NULL ||
+		prev_ExecutorCheckPerms(PAQ_CHECK_PERMS_PASS);
+}
+
+void
+paq_executor_init(void)
+{
+	prev_ExecutorStart = ExecutorStart_hook;
+	ExecutorStart_hook = capture_ExecutorStart;
+	prev_ExecutorRun = ExecutorRun_hook;
+	ExecutorRun_hook = capture_ExecutorRun;
+	prev_ExecutorFinish = ExecutorFinish_hook;
+	ExecutorFinish_hook = capture_ExecutorFinish;
+	prev_ExecutorEnd = ExecutorEnd_hook;
+	ExecutorEnd_hook = capture_ExecutorEnd;
+	prev_ExecutorCheckPerms = ExecutorCheckPerms_hook;
+	ExecutorCheckPerms_hook = capture_ExecutorCheckPerms;
+}

@@ -1,0 +1,76 @@
+/*-------------------------------------------------------------------------
+ *
+ * function.c
+ *		Calls of functions, for the class FUNCTION.
+ *
+ * PostgreSQL tells of a function when it prepares to call it, once for each
+ * place in a statement.  Those of PostgreSQL itself, in pg_catalog, are not
+ * recorded, nor is what happens outside of a statement's execution.
+ *
+ * Must not raise.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "capture/capture_internal.h"
+#include "catalog/catalog.h"
+#include "catalog/objectaccess.h"
+#include "catalog/pg_proc.h"
+#include "commands/extension.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/syscache.h"
+
+static object_access_hook_type prev_object_access = NULL;
+
+static void
+record_call(Oid function)
+{
+	PaqStatement *statement = paq_current_statement();
+	HeapTuple	tuple;
+	Form_pg_proc proc;
+	char	   *schema;
+	char	   *name = NULL;
+
+	if (statement == NULL || creating_extension)
+		return;
+	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	if (HeapTupleIsValid(tuple))
+	{
+		proc = (Form_pg_proc) GETSTRUCT(tuple);
+		if (IsCatalogNamespace(proc->pronamespace))
+		{
+			ReleaseSysCache(tuple);
+			return;
+		}
+		schema = get_namespace_name(proc->pronamespace);
+		if (schema != NULL)
+			name = quote_qualified_identifier(schema, NameStr(proc->proname));
+		ReleaseSysCache(tuple);
+	}
+	paq_record_function(statement, name);
+}
+
+static void
+capture_object_access(ObjectAccessType access, Oid classId, Oid objectId,
+					  int subId, void *arg)
+{
+	if (access == OAT_FUNCTION_EXECUTE &&
+		(paq_log_classes & PAQ_CLASS_BIT(PAQ_CLASS_FUNCTION)) &&
+		paq_capture_possible() && !IsAbortedTransactionBlockState())
+		record_call(objectId);
+	if (prev_object_access)
+		prev_object_access(access, classId, objectId, subId, arg);
+}
+
+void
+paq_function_init(void)
+{
+	prev_object_access = object_access_hook;
+	object_access_hook = capture_object_access;
+}

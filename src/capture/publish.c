@@ -1,0 +1,299 @@
+/*-------------------------------------------------------------------------
+ *
+ * publish.c
+ *		Sending records off once their outcome is known, and waiting for them
+ *		to be durable.
+ *
+ * Guarantees: a record leaves the list of its statement only after it has
+ * gone into the queue, so if paq_pending_publish() raises an error, whoever
+ * catches it publishes the rest.  A record that found no room although it
+ * could not wait goes to the list of deferred records, which the next
+ * publication of this session deals with first; so a session's records never
+ * overtake each other.
+ *
+ * Waiting happens only where an error may be raised, after everything that
+ * has to do with the records themselves is finished.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "access/xact.h"
+#include "capture/capture_internal.h"
+#include "compat.h"
+#include "stats.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+/* At exit: how often, and after which delay, to try again */
+#define LAST_TRIES		500
+#define LAST_DELAY_MS	10
+
+/* Structs that are not in use. */
+static slist_head free_entries = SLIST_STATIC_INIT(free_entries);
+
+/* Records that wait for room in the queue, oldest first. */
+static slist_head deferred = SLIST_STATIC_INIT(deferred);
+static slist_node *last_deferred = NULL;
+
+/* Records of this session so far. */
+static int64 session_lines = 0;
+
+/*
+ * Positions that the session has to wait for: at the end of the top-level
+ * statement, and before the transaction commits.  0: none.
+ */
+static uint64 immediate_pos = 0;
+static uint64 commit_pos = 0;
+
+/* Append to a singly-linked list whose last node is *last. */
+static void
+append_node(slist_head *list, slist_node **last, slist_node *node)
+{
+	if (slist_is_empty(list))
+		slist_push_head(list, node);
+	else
+		slist_insert_after(*last, node);
+	*last = node;
+}
+
+static PaqEntry *
+new_entry(void)
+{
+	if (!slist_is_empty(&free_entries))
+		return slist_container(PaqEntry, node,
+							   slist_pop_head_node(&free_entries));
+	return MemoryContextAllocExtended(TopMemoryContext, sizeof(PaqEntry),
+									  MCXT_ALLOC_NO_OOM);
+}
+
+/* The latest that can be said of a record before it is published. */
+static void
+complete_header(PaqRecordHeader *header)
+{
+	uint32		lxid = paq_vxid_lxid();
+
+	header->xid = GetTopTransactionIdIfAny();
+	if (lxid != InvalidLocalTransactionId)
+	{
+		header->vxid_proc = paq_vxid_proc();
+		header->vxid_lxid = lxid;
+	}
+	if (header->session_line == 0)
+		header->session_line = ++session_lines;
+}
+
+/* Remember who has to wait for the record that ends at pos. */
+static void
+note_position(uint64 pos, PaqClass class)
+{
+	if (paq_mode == PAQ_MODE_IMMEDIATE ||
+		(paq_immediate_classes & PAQ_CLASS_BIT(class)))
+		immediate_pos = pos;
+	if (paq_mode == PAQ_MODE_COMMIT)
+		commit_pos = pos;
+}
+
+/*
+ * Publish one record.  Returns false if there is no room; may raise if wait
+ * is PAQ_SPACE_WAIT.  The record is then still pending.
+ */
+static bool
+publish_pending(PaqPending *pending, PaqSpaceWait wait)
+{
+	PaqClass	class = paq_pending_header(pending)->audit_class;
+	uint64		pos = paq_pending_publish(pending, wait);
+
+	if (pos == 0)
+		return false;
+	note_position(pos, class);
+	return true;
+}
+
+/*
+ * Make the record wait for the outcome of the statement.  If that is not
+ * possible, for want of memory, publish it as it is.
+ */
+void
+paq_entry_add(PaqStatement *statement, PaqPending *pending, bool late,
+			  bool has_rows)
+{
+	PaqEntry   *entry = new_entry();
+
+	if (unlikely(entry == NULL))
+	{
+		PaqRecordHeader *header = paq_pending_header(pending);
+
+		header->flags |= PAQ_RECORD_INCOMPLETE;
+		header->end_time = GetCurrentTimestamp();
+		paq_stats_add(&paq_my_stats->incomplete, 1);
+		complete_header(header);
+		if (!publish_pending(pending, PAQ_SPACE_NOWAIT))
+			paq_stats_add(&paq_my_stats->dropped, 1);
+		return;
+	}
+	entry->pending = pending;
+	entry->late = late;
+	entry->has_rows = has_rows;
+	append_node(&statement->entries, &statement->last_entry, &entry->node);
+}
+
+/* Publish deferred records, oldest first, as far as there is room. */
+void
+paq_publish_deferred(PaqSpaceWait wait)
+{
+	while (!slist_is_empty(&deferred))
+	{
+		PaqEntry   *entry = slist_head_element(PaqEntry, node, &deferred);
+
+		if (!publish_pending(entry->pending, wait))
+			break;
+		slist_pop_head_node(&deferred);
+		slist_push_head(&free_entries, &entry->node);
+	}
+}
+
+/*
+ * The process exits: publish what is deferred, waiting for room for a limited
+ * time.  An interrupt cannot end the process earlier than it is ending anyway.
+ */
+void
+paq_publish_last(void)
+{
+	int			lost = 0;
+
+	for (int try = 0; try < LAST_TRIES && !slist_is_empty(&deferred); try++)
+	{
+		if (try > 0)
+			pg_usleep(LAST_DELAY_MS * 1000L);
+		paq_queue_request_flush(paq_queue_end());
+		paq_publish_deferred(PAQ_SPACE_NOWAIT);
+	}
+
+	while (!slist_is_empty(&deferred))
+	{
+		slist_pop_head_node(&deferred);
+		lost++;
+	}
+	if (lost > 0)
+	{
+		paq_stats_add(&paq_my_stats->dropped, lost);
+		ereport(LOG,
+				(errmsg("%d audit records found no room in the queue and are lost",
+						lost)));
+	}
+}
+
+/*
+ * Give the ids to a record that gets them only now, and show it to the
+ * client if it may be shown.
+ */
+static void
+finish_late_entry(PaqStatement *statement, PaqEntry *entry, bool show)
+{
+	PaqRecordHeader *header = paq_pending_header(entry->pending);
+
+	paq_assign_ids(statement);
+	header->statement_id = statement->statement_id;
+	header->substatement_id = statement->substatement_id;
+	entry->late = false;
+	if (show && paq_log_client)
+		paq_show_client(entry->pending);
+}
+
+/*
+ * Publish all records of the statement with their outcome.  With
+ * PAQ_SPACE_WAIT an error may be raised; what has not been published by then
+ * is still in the statement's list.
+ */
+void
+paq_statement_publish(PaqStatement *statement, int sqlstate, PaqSpaceWait wait)
+{
+	TimestampTz end_time;
+
+	if (slist_is_empty(&statement->entries))
+		return;
+	paq_publish_deferred(wait);
+	end_time = GetCurrentTimestamp();
+
+	while (!slist_is_empty(&statement->entries))
+	{
+		PaqEntry   *entry = slist_head_element(PaqEntry, node,
+											 &statement->entries);
+		PaqRecordHeader *header = paq_pending_header(entry->pending);
+
+		header->sqlstate = sqlstate;
+		header->end_time = end_time;
+		header->flags |= statement->flags;
+		if (entry->has_rows)
+			header->rows = statement->rows;
+		if (entry->late)
+			finish_late_entry(statement, entry, wait == PAQ_SPACE_WAIT);
+		complete_header(header);
+
+		if (slist_is_empty(&deferred) && publish_pending(entry->pending, wait))
+		{
+			slist_pop_head_node(&statement->entries);
+			slist_push_head(&free_entries, &entry->node);
+		}
+		else
+		{
+			slist_pop_head_node(&statement->entries);
+			append_node(&deferred, &last_deferred, &entry->node);
+		}
+	}
+}
+
+/*
+ * At the successful end of a top-level statement: wait for what has to be
+ * durable by then.  May raise the error of an interrupt.
+ */
+void
+paq_wait_statement(void)
+{
+	uint64		pos;
+
+	if (likely(immediate_pos == 0 && slist_is_empty(&deferred)))
+		return;
+	paq_publish_deferred(PAQ_SPACE_WAIT);
+	pos = immediate_pos;
+	immediate_pos = 0;
+	if (pos != 0)
+		paq_queue_wait_flushed(pos);
+}
+
+/* Before a commit: the same for the transaction. */
+void
+paq_wait_commit(void)
+{
+	uint64		pos;
+
+	if (likely(commit_pos == 0 && slist_is_empty(&deferred)))
+		return;
+	paq_publish_deferred(PAQ_SPACE_WAIT);
+	pos = commit_pos;
+	commit_pos = 0;
+	if (pos != 0)
+		paq_queue_wait_flushed(pos);
+}
+
+/* Where nobody can wait: have a flush done soon. */
+void
+paq_request_waits(void)
+{
+	uint64		pos = immediate_pos;
+
+	immediate_pos = 0;
+	if (pos != 0)
+		paq_queue_request_flush(pos);
+}
+
+/* The transaction is over, whatever it published. */
+void
+paq_forget_commit(void)
+{
+	commit_pos = 0;
+}

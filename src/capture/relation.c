@@ -1,0 +1,126 @@
+/*-------------------------------------------------------------------------
+ *
+ * relation.c
+ *		Records of the relations that a statement uses.
+ *
+ * Runs when PostgreSQL has found that the statement may do what it wants to,
+ * the first moment at which everything about its relations is known.
+ * Relations for which no permission is needed are none of the statement's
+ * business: what a view reads, partitions of a table that it names.
+ *
+ * Must not raise; where a relation has vanished, the record lacks its name.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "capture/capture_internal.h"
+#include "catalog/catalog.h"
+#include "compat.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+
+/* Qualified name of a relation, palloc'ed; NULL if it is gone. */
+static char *
+relation_name(Oid relid, Oid namespace)
+{
+	char	   *schema = get_namespace_name(namespace);
+	char	   *name = get_rel_name(relid);
+
+	if (schema == NULL || name == NULL)
+		return NULL;
+	return quote_qualified_identifier(schema, name);
+}
+
+/* Object auditing, and log_relation, for one relation. */
+static void
+record_relation(PaqStatement *statement, RangeTblEntry *rte,
+				PaqRtePerms *perms, bool granted)
+{
+	CmdType		operation = statement->query_desc ?
+		statement->query_desc->operation : CMD_UNKNOWN;
+	PaqCommand	command = paq_perms_command(perms->requiredPerms,
+										   rte->rellockmode, operation);
+	PaqObject	object;
+
+	object.type = paq_relkind_name(rte->relkind);
+	object.name = relation_name(rte->relid, get_rel_namespace(rte->relid));
+	if (granted)
+	{
+		object.granted = true;
+		statement->recorded = false;
+		paq_record_statement(statement, &command, &object);
+	}
+	if (paq_log_relation)
+	{
+		object.granted = false;
+		statement->recorded = false;
+		paq_record_statement(statement, &command, &object);
+	}
+}
+
+/*
+ * Make the records of a statement whose permissions on the relations in
+ * rangeTable have been checked: one for the statement as a whole or one for
+ * each relation, and one for each relation that the audit role's grants
+ * select.
+ *
+ * With log_rows, the record of a utility statement as a whole is left to its
+ * end, unless one of its relations has a record, which must not come first.
+ */
+void
+paq_record_relations(PaqStatement *statement, List *rangeTable,
+					 List *perminfos)
+{
+	Oid			role = paq_audit_role();
+	bool		first = true;
+	bool		found = false;
+	bool		at_end = paq_log_rows && statement->query_desc == NULL;
+	ListCell   *lc;
+
+	if (role == InvalidOid && paq_log_classes == PAQ_CLASSES_NONE)
+		return;
+
+	foreach(lc, rangeTable)
+	{
+		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
+		PaqRtePerms perms = paq_rte_perms(rte, perminfos);
+		bool		granted;
+
+		if (perms.requiredPerms == 0 || !OidIsValid(rte->relid))
+			continue;
+		found = true;
+
+		/*
+		 * As pgaudit does, leave out what others' functions do on our behalf,
+		 * foreign key checks among it.
+		 */
+		if (!is_member_of_role(GetSessionUserId(), GetUserId()))
+			return;
+		if (!paq_log_catalog &&
+			IsCatalogNamespace(get_rel_namespace(rte->relid)))
+			continue;
+
+		granted = role != InvalidOid && paq_role_is_granted(role, rte, perminfos);
+		if (first && !paq_log_relation && (!at_end || granted))
+		{
+			paq_record_statement(statement, &statement->command, NULL);
+			first = false;
+		}
+		if (granted || paq_log_relation)
+			record_relation(statement, rte, &perms, granted);
+		else if (role == InvalidOid)
+			return;
+	}
+
+	if (!found)
+	{
+		statement->recorded = false;
+		paq_record_statement(statement, &statement->command, NULL);
+	}
+}

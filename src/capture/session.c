@@ -1,0 +1,240 @@
+/*-------------------------------------------------------------------------
+ *
+ * session.c
+ *		The fields that all records of a session share: who, where from, with
+ *		which program.
+ *
+ * They are encoded once and copied as a block; each record only checks that
+ * nothing has changed.  What can change is the application's name and the
+ * current roles.  Names of roles are looked up by OID and kept in a small
+ * cache, because a function with the rights of its owner changes the current
+ * role twice a call.
+ *
+ * Guarantees: works in any process that executes SQL, with a client or
+ * without.  Must not raise.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "capture/capture_internal.h"
+#include "catalog/pg_authid.h"
+#include "commands/dbcommands.h"
+#include "common/ip.h"
+#include "libpq/libpq-be.h"
+#include "miscadmin.h"
+#include "utils/guc.h"
+#include "utils/inval.h"
+#include "utils/syscache.h"
+
+#define NCACHED_ROLES	8
+
+/* Names of roles by OID; an entry with an invalid OID is unused. */
+static struct
+{
+	Oid			oid;
+	NameData	name;
+}			cached_roles[NCACHED_ROLES];
+static int	next_cached_role = 0;
+
+/* What does not change after the session has begun */
+static struct
+{
+	bool		valid;
+	char		database[NAMEDATALEN];
+	char		host[NI_MAXHOST];	/* "" if there is no client */
+	char		port[NI_MAXSERV];	/* "" if there is none */
+}			origin;
+
+/* The block, and what it was made from */
+static bool block_valid = false;
+static Oid	block_session_role = InvalidOid;
+static Oid	block_current_role = InvalidOid;
+static char block_application[NAMEDATALEN];
+static PaqSessionBlock block;
+static char block_data[4 * NAMEDATALEN + NI_MAXHOST + NI_MAXSERV +
+					   2 * NAMEDATALEN + 64];
+
+static void
+forget_names(Datum arg, int cacheid, uint32 hashvalue)
+{
+	for (int i = 0; i < NCACHED_ROLES; i++)
+		cached_roles[i].oid = InvalidOid;
+	block_valid = false;
+}
+
+/*
+ * Name of a role.  NULL if it is not known: the role is gone, or it is not in
+ * the cache and may_lookup is false.
+ */
+static const char *
+role_name(Oid oid, bool may_lookup)
+{
+	HeapTuple	tuple;
+	int			slot;
+
+	for (int i = 0; i < NCACHED_ROLES; i++)
+		if (OidIsValid(oid) && cached_roles[i].oid == oid)
+			return NameStr(cached_roles[i].name);
+
+	if (!may_lookup || !IsTransactionState() || !OidIsValid(oid))
+		return NULL;
+	tuple = SearchSysCache1(AUTHOID, ObjectIdGetDatum(oid));
+	if (!HeapTupleIsValid(tuple))
+		return NULL;
+	slot = next_cached_role;
+	next_cached_role = (next_cached_role + 1) % NCACHED_ROLES;
+	cached_roles[slot].name = ((Form_pg_authid) GETSTRUCT(tuple))->rolname;
+	cached_roles[slot].oid = oid;
+	ReleaseSysCache(tuple);
+	return NameStr(cached_roles[slot].name);
+}
+
+/* The client's address, as numbers. */
+static void
+find_client(void)
+{
+	if (MyProcPort == NULL)
+		return;
+	if (MyProcPort->raddr.addr.ss_family == AF_UNIX)
+	{
+		strlcpy(origin.host, "[local]", sizeof(origin.host));
+		return;
+	}
+	if (pg_getnameinfo_all(&MyProcPort->raddr.addr, MyProcPort->raddr.salen,
+						   origin.host, sizeof(origin.host),
+						   origin.port, sizeof(origin.port),
+						   NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+	{
+		strlcpy(origin.host, "???", sizeof(origin.host));
+		origin.port[0] = '\0';
+	}
+}
+
+static void
+find_origin(bool may_lookup)
+{
+	char	   *name;
+
+	if (origin.valid)
+		return;
+	find_client();
+	if (MyProcPort != NULL && MyProcPort->database_name != NULL)
+	{
+		strlcpy(origin.database, MyProcPort->database_name, NAMEDATALEN);
+		origin.valid = true;
+	}
+	else if (may_lookup && IsTransactionState())
+	{
+		name = OidIsValid(MyDatabaseId) ? get_database_name(MyDatabaseId) : NULL;
+		if (name != NULL)
+		{
+			strlcpy(origin.database, name, NAMEDATALEN);
+			pfree(name);
+		}
+		origin.valid = true;
+	}
+}
+
+/* Append a field to the block; NULL is null. */
+static void
+add_field(PaqField field, const char *str)
+{
+	Size		len;
+
+	if (str == NULL)
+	{
+		block.field_len[field] = PAQ_NULL_LEN;
+		return;
+	}
+	len = Min(strlen(str), sizeof(block_data) - block.length);
+	memcpy(block_data + block.length, str, len);
+	block.field_len[field] = len;
+	block.length += len;
+}
+
+static inline const char *
+null_if_empty(const char *str)
+{
+	return str[0] != '\0' ? str : NULL;
+}
+
+/* Make the block; returns false if it lacks something. */
+static bool
+build_block(Oid session_role, Oid current_role, bool may_lookup)
+{
+	const char *session_name = role_name(session_role, may_lookup);
+	const char *current_name = role_name(current_role, may_lookup);
+	const char *login = session_name;
+
+	find_origin(may_lookup);
+	if (MyProcPort != NULL && MyProcPort->user_name != NULL)
+		login = MyProcPort->user_name;
+	strlcpy(block_application, application_name ? application_name : "",
+			NAMEDATALEN);
+
+	block.length = 0;
+	block.data = block_data;
+	add_field(PAQ_FIELD_USER, login);
+	add_field(PAQ_FIELD_DATABASE, null_if_empty(origin.database));
+	add_field(PAQ_FIELD_REMOTE_HOST, null_if_empty(origin.host));
+	add_field(PAQ_FIELD_REMOTE_PORT, null_if_empty(origin.port));
+	add_field(PAQ_FIELD_APPLICATION, block_application);
+	add_field(PAQ_FIELD_BACKEND_TYPE, GetBackendTypeDesc(MyBackendType));
+	add_field(PAQ_FIELD_SESSION_USER, session_name);
+	add_field(PAQ_FIELD_CURRENT_USER, current_name);
+
+	block_session_role = session_role;
+	block_current_role = current_role;
+	return login != NULL && session_name != NULL && current_name != NULL &&
+		origin.valid;
+}
+
+/*
+ * The session's block as of now, valid until the next call.  *complete tells
+ * whether everything in it is known.  With may_lookup false, no catalog is
+ * read.
+ */
+const PaqSessionBlock *
+paq_session_block(bool may_lookup, bool *complete)
+{
+	Oid			session_role = GetSessionUserId();
+	Oid			current_role = GetUserId();
+
+	if (unlikely(!block_valid ||
+				 session_role != block_session_role ||
+				 current_role != block_current_role ||
+				 (application_name != NULL &&
+				  strcmp(application_name, block_application) != 0)))
+	{
+		/* Valid before the lookups, which may find that names change. */
+		block_valid = true;
+		*complete = build_block(session_role, current_role, may_lookup);
+		block_valid = block_valid && *complete;
+	}
+	else
+		*complete = true;
+	return &block;
+}
+
+/*
+ * Look up now what a record must not look up that is made while an error is
+ * being handled.
+ */
+void
+paq_session_warm(void)
+{
+	bool		complete;
+
+	(void) paq_session_block(true, &complete);
+}
+
+void
+paq_session_init(void)
+{
+	CacheRegisterSyscacheCallback(AUTHOID, forget_names, (Datum) 0);
+}

@@ -1,0 +1,193 @@
+/*-------------------------------------------------------------------------
+ *
+ * statement.c
+ *		Statements being executed.
+ *
+ * An executor statement is known from ExecutorStart to ExecutorEnd, or to
+ * whatever ends it instead: an error in one of the executor's functions, the
+ * end of its subtransaction or transaction, the exit of the process.  Which
+ * one comes first closes it, which is what makes its records be published
+ * exactly once.
+ *
+ * A utility statement is on the C stack of the hook that runs it, so only
+ * that hook, or the exit of the process, ends it.
+ *
+ * Must not raise: memory comes from a free list that grows, if it can, in
+ * TopMemoryContext.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "capture/capture_internal.h"
+#include "stats.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+/* Executor statements, newest first, and structs that are not in use. */
+static dlist_head open_statements = DLIST_STATIC_INIT(open_statements);
+static dlist_head free_statements = DLIST_STATIC_INIT(free_statements);
+
+/* Fill in what all statements have. */
+void
+paq_statement_init(PaqStatement *statement, const char *text,
+				   const PaqCommand *command, uint64 query_id)
+{
+	statement->query_desc = NULL;
+	statement->text = text;
+	statement->masked = NULL;
+	statement->params = NULL;
+	statement->command = *command;
+	statement->group.statement_id = 0;
+	statement->group.substatements = 0;
+	statement->statement_id = 0;
+	statement->substatement_id = 0;
+	statement->start_time = paq_frame == NULL ?
+		GetCurrentStatementStartTimestamp() : GetCurrentTimestamp();
+	statement->rows = -1;
+	statement->query_id = query_id;
+	statement->flags = 0;
+	statement->subxact = GetCurrentSubTransactionId();
+	statement->recorded = false;
+	statement->text_recorded = false;
+	statement->perms_checked = false;
+	statement->provisional = NULL;
+	slist_init(&statement->entries);
+	statement->last_entry = NULL;
+	paq_register_exit();
+}
+
+static PaqStatement *
+new_statement(void)
+{
+	if (!dlist_is_empty(&free_statements))
+		return dlist_container(PaqStatement, node,
+							   dlist_pop_head_node(&free_statements));
+	return MemoryContextAllocExtended(TopMemoryContext, sizeof(PaqStatement),
+									  MCXT_ALLOC_NO_OOM);
+}
+
+/*
+ * Make the statement of queryDesc known.  Returns NULL when out of memory:
+ * its records are then made without it.
+ */
+PaqStatement *
+paq_statement_open(QueryDesc *queryDesc)
+{
+	PaqStatement *statement = paq_statement_find(queryDesc);
+	PaqCommand	command = paq_operation_command(queryDesc->operation);
+
+	/* Somebody freed an executor without ending it; its outcome is unknown. */
+	if (unlikely(statement != NULL))
+	{
+		statement->flags |= PAQ_RECORD_INCOMPLETE;
+		paq_statement_fail(statement, 0);
+		paq_statement_close(statement);
+	}
+
+	statement = new_statement();
+	if (statement == NULL)
+		return NULL;
+	paq_statement_init(statement, queryDesc->sourceText, &command,
+					   queryDesc->plannedstmt->queryId);
+	statement->query_desc = queryDesc;
+	statement->params = queryDesc->params;
+	dlist_push_head(&open_statements, &statement->node);
+	return statement;
+}
+
+/* The open statement of queryDesc, NULL if there is none. */
+PaqStatement *
+paq_statement_find(QueryDesc *queryDesc)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &open_statements)
+	{
+		PaqStatement *statement = dlist_container(PaqStatement, node, iter.cur);
+
+		if (statement->query_desc == queryDesc)
+			return statement;
+	}
+	return NULL;
+}
+
+/* Forget a statement all of whose records have been published. */
+void
+paq_statement_close(PaqStatement *statement)
+{
+	Assert(slist_is_empty(&statement->entries));
+	if (statement->masked != NULL)
+	{
+		pfree(statement->masked);
+		statement->masked = NULL;
+	}
+	if (statement->query_desc == NULL)
+		return;
+	statement->query_desc = NULL;
+	dlist_delete(&statement->node);
+	dlist_push_head(&free_statements, &statement->node);
+}
+
+/*
+ * Publish the records of a statement that failed, or that ended without
+ * telling us.  May be called where nothing may wait or raise.
+ */
+void
+paq_statement_fail(PaqStatement *statement, int sqlstate)
+{
+	/* The only record of a utility statement that did not get far */
+	if (statement->provisional != NULL)
+	{
+		PaqPending *pending = statement->provisional;
+
+		statement->provisional = NULL;
+		paq_assign_ids(statement);
+		paq_pending_header(pending)->statement_id = statement->statement_id;
+		paq_pending_header(pending)->substatement_id = statement->substatement_id;
+		paq_entry_add(statement, pending, false, true);
+	}
+	paq_statement_publish(statement, sqlstate, PAQ_SPACE_NOWAIT);
+}
+
+/* No frame must lead to a statement that is no more. */
+static void
+detach_frames(PaqStatement *statement)
+{
+	for (PaqCallFrame *frame = paq_frame; frame != NULL; frame = frame->parent)
+	{
+		if (frame->statement != statement)
+			continue;
+		frame->own_group = statement->group;
+		if (frame->group == &statement->group)
+			frame->group = &frame->own_group;
+		frame->statement = NULL;
+	}
+}
+
+/*
+ * Close all executor statements that began in subtransaction from or later,
+ * newest first, with flags added to their records.
+ */
+void
+paq_statement_close_all(SubTransactionId from, int sqlstate, uint32 flags)
+{
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &open_statements)
+	{
+		PaqStatement *statement = dlist_container(PaqStatement, node, iter.cur);
+
+		if (statement->subxact < from)
+			continue;
+		if (flags & PAQ_RECORD_INCOMPLETE)
+			paq_stats_add(&paq_my_stats->incomplete, 1);
+		statement->flags |= flags;
+		paq_statement_fail(statement, sqlstate);
+		detach_frames(statement);
+		paq_statement_close(statement);
+	}
+}
