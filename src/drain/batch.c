@@ -33,6 +33,14 @@ StaticAssertDecl(sizeof(PaqSinkState) == PAQ_TRAIL_STATE_SIZE,
 #define MIN_RETRY_DELAY		100
 #define MAX_RETRY_DELAY		5000
 
+/*
+ * How much of the queue, in bytes, is written before it is flushed and given
+ * back: a part, so that sessions find space while the rest is written; but
+ * not so little that flushes become the bulk of the work.
+ */
+#define MIN_FLUSH_BYTES		(1024 * 1024)
+#define FLUSH_FRACTION		4
+
 /* Find out where to begin. */
 void
 paq_drain_open(PaqDrain *drain)
@@ -164,6 +172,16 @@ fill_batch(PaqDrain *drain, uint64 *count, bool *more)
 	return true;
 }
 
+static void
+note_high_water(void)
+{
+	pg_atomic_uint64 *high_water = &paq_stats->worker.high_water;
+	uint64		used = paq_queue_used();
+
+	if (used > pg_atomic_read_u64(high_water))
+		pg_atomic_write_u64(high_water, used);
+}
+
 /* One batch.  *more tells whether another one should follow at once. */
 static bool
 drain_batch(PaqDrain *drain, bool rotate, bool *more)
@@ -173,6 +191,7 @@ drain_batch(PaqDrain *drain, bool rotate, bool *more)
 	bool		rotated = false;
 
 	*more = false;
+	note_high_water();
 	if (!drain->sink->rotate_if_due(rotate, &rotated))
 		return false;
 	if (rotated)
@@ -259,6 +278,8 @@ next_file(PaqDrain *drain)
 bool
 paq_drain_cycle(PaqDrain *drain, bool rotate)
 {
+	uint64		flush_bytes = Max(paq_queue_capacity() / FLUSH_FRACTION,
+							 MIN_FLUSH_BYTES);
 	bool		ok = resume(drain);
 	bool		more;
 
@@ -270,6 +291,8 @@ paq_drain_cycle(PaqDrain *drain, bool rotate)
 		{
 			ok = ok && drain_batch(drain, rotate, &more);
 			rotate = false;
+			if (ok && paq_reader_unflushed_bytes(drain->reader) >= flush_bytes)
+				ok = flush(drain);
 		} while (ok && more && paq_reader_position(drain->reader) < limit);
 		ok = ok && flush(drain);
 	} while (ok && !more && next_file(drain));

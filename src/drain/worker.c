@@ -110,16 +110,6 @@ worker_exit(int code, Datum arg)
 	set_worker_pid(0);
 }
 
-static void
-note_high_water(void)
-{
-	pg_atomic_uint64 *high_water = &paq_stats->worker.high_water;
-	uint64		used = paq_queue_used();
-
-	if (used > pg_atomic_read_u64(high_water))
-		pg_atomic_write_u64(high_water, used);
-}
-
 static bool
 is_due(TimestampTz when, TimestampTz now)
 {
@@ -150,7 +140,6 @@ work(void)
 	uint32		rotate_request;
 	bool		rotate = paq_worker_rotate_wanted(&rotate_request);
 
-	note_high_water();
 	if (!paq_drain_cycle(&drain, rotate))
 		return;
 	flush_due = 0;

@@ -480,6 +480,13 @@ paq_reader_unflushed(PaqReader *reader)
 	return reader->drained != reader->flushed || reader->spills_drained != NIL;
 }
 
+/* Bytes of the ring between the two. */
+uint64
+paq_reader_unflushed_bytes(PaqReader *reader)
+{
+	return reader->drained - reader->flushed;
+}
+
 static void
 remove_drained_spills(PaqReader *reader)
 {

@@ -61,6 +61,7 @@ extern bool paq_reader_unsaved(PaqReader *reader);
 extern void paq_reader_checkpoint(PaqReader *reader, uint64 sequence,
 								  const void *trail);
 extern bool paq_reader_unflushed(PaqReader *reader);
+extern uint64 paq_reader_unflushed_bytes(PaqReader *reader);
 extern void paq_reader_flushed(PaqReader *reader, uint64 sequence);
 extern PaqReader *paq_reader_advance(PaqReader *reader, uint64 sequence,
 									 const void *trail);
