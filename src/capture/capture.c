@@ -43,7 +43,7 @@
 #include "utils/inval.h"
 #include "utils/syscache.h"
 
-PaqCallFrame   *paq_frame = NULL;
+PaqCallFrame *paq_frame = NULL;
 bool		paq_capture_paused = false;
 
 /* The audit role as of the last look: valid while both are unchanged. */
@@ -57,7 +57,8 @@ static Oid	role_oid = InvalidOid;
  * The caller must pop the frame however the execution ends.
  */
 void
-paq_frame_push(PaqCallFrame *frame, PaqStatement *statement, QueryDesc *queryDesc)
+paq_frame_push(PaqCallFrame *frame, PaqStatement *statement,
+			   QueryDesc *queryDesc)
 {
 	frame->parent = paq_frame;
 	frame->statement = statement;
@@ -88,7 +89,7 @@ paq_frame_pop(PaqCallFrame *frame)
 PaqStatement *
 paq_current_statement(void)
 {
-	PaqCallFrame   *frame = paq_frame;
+	PaqCallFrame *frame = paq_frame;
 
 	if (frame == NULL)
 		return NULL;

@@ -11,9 +11,9 @@
  * because a cursor's statement outlives the call that opened it; utility
  * statements live on the C stack of the ProcessUtility hook.
  *
- * A PaqCallFrame is one call of a hook that executes something.  It lives on the
- * C stack of that hook; the chain of frames says how deep the session is and
- * on behalf of which statement anything happens.
+ * A PaqCallFrame is one call of a hook that executes something.  It lives on
+ * the C stack of that hook; the chain of frames says how deep the session is
+ * and on behalf of which statement anything happens.
  *
  * A PaqGroup hands out ids: all statements that one top-level statement runs
  * share its statement id and are numbered within it.
@@ -105,7 +105,7 @@ typedef struct PaqCallFrame
 } PaqCallFrame;
 
 /* capture.c */
-extern PaqCallFrame *paq_frame;		/* innermost; NULL: idle */
+extern PaqCallFrame *paq_frame; /* innermost; NULL: idle */
 extern bool paq_capture_paused; /* our own queries are running */
 extern void paq_frame_push(PaqCallFrame *frame, PaqStatement *statement,
 						   QueryDesc *queryDesc);
@@ -138,7 +138,7 @@ extern void paq_entry_add(PaqStatement *statement, PaqPending *pending,
 						  bool late, bool has_rows);
 extern void paq_statement_publish(PaqStatement *statement, int sqlstate,
 								  PaqSpaceWait wait);
-extern void paq_publish_deferred(PaqSpaceWait wait);
+extern void paq_settle_deferred(void);
 extern void paq_publish_last(void);
 extern void paq_wait_statement(void);
 extern void paq_wait_commit(void);

@@ -64,7 +64,7 @@ static void
 capture_ExecutorStart(QueryDesc *queryDesc, int eflags)
 {
 	PlannedStmt *plan = queryDesc->plannedstmt;
-	PaqCallFrame	frame;
+	PaqCallFrame frame;
 
 	if (!paq_capture_wanted())
 	{
@@ -73,6 +73,7 @@ capture_ExecutorStart(QueryDesc *queryDesc, int eflags)
 	}
 
 	paq_session_warm();
+	paq_settle_deferred();
 	paq_frame_push(&frame, NULL, queryDesc);
 	paq_current_statement();
 	PG_TRY();
@@ -115,7 +116,7 @@ is_complete(QueryDesc *queryDesc, ScanDirection direction, uint64 count)
 static void
 capture_ExecutorRun(PAQ_EXECUTOR_RUN_ARGS)
 {
-	PaqCallFrame	frame;
+	PaqCallFrame frame;
 
 	if (!paq_capture_possible())
 	{
@@ -162,7 +163,7 @@ next_ExecutorFinish(QueryDesc *queryDesc)
 static void
 capture_ExecutorFinish(QueryDesc *queryDesc)
 {
-	PaqCallFrame	frame;
+	PaqCallFrame frame;
 
 	if (!paq_capture_possible())
 	{
@@ -198,7 +199,7 @@ static void
 capture_ExecutorEnd(QueryDesc *queryDesc)
 {
 	PaqStatement *statement = paq_statement_find(queryDesc);
-	PaqCallFrame	frame;
+	PaqCallFrame frame;
 
 	if (statement == NULL)
 	{

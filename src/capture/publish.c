@@ -142,8 +142,8 @@ paq_entry_add(PaqStatement *statement, PaqPending *pending, bool late,
 }
 
 /* Publish deferred records, oldest first, as far as there is room. */
-void
-paq_publish_deferred(PaqSpaceWait wait)
+static void
+publish_deferred(PaqSpaceWait wait)
 {
 	while (!slist_is_empty(&deferred))
 	{
@@ -170,7 +170,7 @@ paq_publish_last(void)
 		if (try > 0)
 			pg_usleep(LAST_DELAY_MS * 1000L);
 		paq_queue_request_flush(paq_queue_end());
-		paq_publish_deferred(PAQ_SPACE_NOWAIT);
+		publish_deferred(PAQ_SPACE_NOWAIT);
 	}
 
 	while (!slist_is_empty(&deferred))
@@ -185,6 +185,18 @@ paq_publish_last(void)
 				(errmsg("%d audit records found no room in the queue and are lost",
 						lost)));
 	}
+}
+
+/*
+ * Before a top-level statement: if the session still owes records, it must
+ * not do anything new, or it could run up any number of them and then leave.
+ * May raise the error of an interrupt.
+ */
+void
+paq_settle_deferred(void)
+{
+	if (unlikely(!slist_is_empty(&deferred)) && paq_frame == NULL)
+		publish_deferred(PAQ_SPACE_WAIT);
 }
 
 /*
@@ -216,7 +228,7 @@ paq_statement_publish(PaqStatement *statement, int sqlstate, PaqSpaceWait wait)
 
 	if (slist_is_empty(&statement->entries))
 		return;
-	paq_publish_deferred(wait);
+	publish_deferred(wait);
 	end_time = GetCurrentTimestamp();
 
 	while (!slist_is_empty(&statement->entries))
@@ -258,7 +270,7 @@ paq_wait_statement(void)
 
 	if (likely(immediate_pos == 0 && slist_is_empty(&deferred)))
 		return;
-	paq_publish_deferred(PAQ_SPACE_WAIT);
+	publish_deferred(PAQ_SPACE_WAIT);
 	pos = immediate_pos;
 	immediate_pos = 0;
 	if (pos != 0)
@@ -273,7 +285,7 @@ paq_wait_commit(void)
 
 	if (likely(commit_pos == 0 && slist_is_empty(&deferred)))
 		return;
-	paq_publish_deferred(PAQ_SPACE_WAIT);
+	publish_deferred(PAQ_SPACE_WAIT);
 	pos = commit_pos;
 	commit_pos = 0;
 	if (pos != 0)

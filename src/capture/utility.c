@@ -141,7 +141,7 @@ capture_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 		paq_capture_possible() && !IsAbortedTransactionBlockState();
 	PaqStatement own_statement;
 	PaqStatement *const statement = own ? &own_statement : NULL;
-	PaqCallFrame	frame;
+	PaqCallFrame frame;
 
 	if (!paq_capture_possible())
 	{
@@ -151,7 +151,10 @@ capture_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 	}
 
 	if (own)
+	{
+		paq_settle_deferred();
 		begin_statement(statement, pstmt, queryString, context, params);
+	}
 	paq_frame_push(&frame, own ? statement : inherited_statement(), NULL);
 	PG_TRY();
 	{

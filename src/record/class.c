@@ -43,7 +43,8 @@ paq_class_label(PaqClass c)
 
 /*
  * Bits of the class, or group of classes (ALL, NONE), called name in any
- * case.  Returns false, *bits untouched, if there is none.
+ * case.  As in pgaudit, MISC stands for MISC_SET too.  Returns false, *bits
+ * untouched, if there is none.
  */
 bool
 paq_class_lookup(const char *name, uint32 *bits)
@@ -63,6 +64,8 @@ paq_class_lookup(const char *name, uint32 *bits)
 		if (pg_strcasecmp(name, classes[c].name) == 0)
 		{
 			*bits = PAQ_CLASS_BIT(c);
+			if (c == PAQ_CLASS_MISC)
+				*bits |= PAQ_CLASS_BIT(PAQ_CLASS_MISC_SET);
 			return true;
 		}
 	}
