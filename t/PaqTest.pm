@@ -26,6 +26,7 @@ use strict;
 use warnings;
 
 use Exporter 'import';
+use IPC::Run;
 use JSON::PP;
 use Time::HiRes qw(sleep time);
 
@@ -35,8 +36,13 @@ use Test::More;
 
 our @EXPORT = qw(
   audited_node
+  check_load
   check_trail
+  crash_node
+  columns
   create_extension
+  finish_load
+  finish_psql
   flush_trail
   full_tests
   kill_worker
@@ -45,13 +51,19 @@ our @EXPORT = qw(
   queue_dir
   records_for
   settings_text
+  start_again
+  start_load
+  start_psql
   stats
+  texts_in_trail
   trail_dir
   trail_files
   trail_lines
   trail_records
   unaudited_sql
+  wait_for_log
   wait_for_worker
+  wait_until_waiting
   worker_pid
 );
 
@@ -59,7 +71,8 @@ our @EXPORT = qw(
 my %log_directory;
 my %queue_directory;
 
-# audited_node($name, %options): a node that preloads the library.
+# audited_node($name, %options): a node that preloads the library, and comes
+# back after a crash, which nodes otherwise do not.
 #
 # Options:
 #	settings	hash of pg_audit_queue's settings, names without the prefix;
@@ -81,6 +94,7 @@ sub audited_node
 	$node->init(@{ $options{init} // [] });
 	$node->append_conf('postgresql.conf',
 		    "shared_preload_libraries = 'pg_audit_queue'\n"
+		  . "restart_after_crash = on\n"
 		  . settings_text(%settings)
 		  . ($options{conf} // ''));
 	if ($options{start} // 1)
@@ -241,14 +255,16 @@ sub flush_trail
 # records_for($node, $what, %psql_options): the records that $what has put into
 # the trail.  It is SQL, run by psql in database postgres (errors are no
 # failure; give on_error_stop => 0 to continue after one), or a sub.  Whatever
-# other sessions publish meanwhile is included.
+# other sessions publish meanwhile is included.  The option settings is a hash
+# of pg_audit_queue's settings for the sessions, names without the prefix.
 sub records_for
 {
 	my ($node, $what, %psql_options) = @_;
-	my $before;
+	my $settings = delete $psql_options{settings} // {};
+	my $before   = flush_trail($node);
 
-	flush_trail($node);
-	$before = _last_sequence($node);
+	local $ENV{PGOPTIONS} = join ' ', $ENV{PGOPTIONS} // (),
+	  map { _option($_, $settings->{$_}) } sort keys %$settings;
 	if (ref $what eq 'CODE')
 	{
 		$what->();
@@ -263,20 +279,41 @@ sub records_for
 			stderr => \$stderr,
 			%psql_options);
 	}
-	flush_trail($node);
-	return grep { $_->{sequence} > $before } trail_records($node);
+	return _records_since($node, $before);
 }
 
-sub _last_sequence
+# A setting for PGOPTIONS, where spaces need a backslash.
+sub _option
 {
-	my ($node) = @_;
-	my $last = 0;
+	my ($name, $value) = @_;
 
-	foreach my $record (trail_records($node))
-	{
-		$last = $record->{sequence} if $record->{sequence} > $last;
-	}
-	return $last;
+	$value =~ s/([\s\\])/\\$1/g;
+	return "-c pg_audit_queue.$name=$value";
+}
+
+# The records behind that sequence, as far as they are published by now.
+sub _records_since
+{
+	my ($node, $sequence) = @_;
+
+	flush_trail($node);
+
+	# decoding takes long: leave alone what is not wanted
+	return map { parse_record($_) // die "not a JSON record: \"$_\"" }
+	  grep { !/^\{[^{}]*?"sequence":([0-9]+)/ || $1 > $sequence }
+	  trail_lines($node);
+}
+
+# columns($names, @records): the values of some fields, their names separated
+# by spaces, of each record, as a string with "|" between them.
+sub columns
+{
+	my ($names, @records) = @_;
+
+	return map {
+		my $record = $_;
+		join '|', map { $record->{$_} // '' } split / /, $names
+	} @records;
 }
 
 # stats($node): the row of audit_queue_stats as a hash; null is undef.
@@ -313,7 +350,7 @@ sub wait_for_worker
 }
 
 # kill_worker($node, $signal): send the worker a signal by name.  Returns its
-# process id, which may still run.
+# process id, which may still run.  KILL makes the whole server restart.
 sub kill_worker
 {
 	my ($node, $signal) = @_;
@@ -361,8 +398,211 @@ sub check_trail
 			push @records, $record;
 		}
 	}
+	# report the caller's line; the first faults tell enough
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	splice(@faults, 10);
 	is(join("\n", @faults), '', $name);
 	return @records;
+}
+
+# texts_in_trail($node, $text): how many of the trail's lines contain the text.
+# Reads the files as they are, without a flush.
+sub texts_in_trail
+{
+	my ($node, $text) = @_;
+
+	return scalar grep { index($_, $text) >= 0 } trail_lines($node);
+}
+
+# wait_for_log($node, $regexp, $position): wait until the server's log matches
+# behind that position.  Returns false if it does not in time.
+sub wait_for_log
+{
+	my ($node, $regexp, $position) = @_;
+
+	return poll_until(
+		sub { slurp_file($node->logfile, $position) =~ $regexp });
+}
+
+# start_psql($node, $sql, %options): run SQL in a psql of its own and do not
+# wait for it.  Results come unaligned, without headings, errors with their
+# SQLSTATE.
+#
+# Options:
+#	name		application_name
+#	user		role, and
+#	database	database to connect to (postgres)
+#	settings	hash of the extension's settings, names without the prefix
+#	stop		0: go on after an error
+#
+# Returns a session for finish_psql().
+sub start_psql
+{
+	my ($node, $sql, %options) = @_;
+	my %settings = %{ $options{settings} // {} };
+	my $files    = PostgreSQL::Test::Utils::tempdir_short();
+	my $session  = { stdout => "$files/stdout", stderr => "$files/stderr" };
+	my @command  = (
+		'psql', '-XAtq', '-v', 'VERBOSITY=verbose',
+		'-v', 'ON_ERROR_STOP=' . ($options{stop} // 1),
+		'-d', $node->connstr($options{database} // 'postgres'));
+
+	# files, so that nobody has to be there to read or to write
+	append_to_file("$files/sql", "$sql\n");
+	push @command, '-U', $options{user} if defined $options{user};
+	local $ENV{PGAPPNAME} = $options{name} // 'psql';
+	local $ENV{PGOPTIONS} = join ' ',
+	  map { "-c pg_audit_queue.$_=$settings{$_}" } sort keys %settings;
+	$session->{run} = IPC::Run::start(
+		\@command,
+		'<', "$files/sql",
+		'>', $session->{stdout},
+		'2>', $session->{stderr},
+		IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
+	return $session;
+}
+
+# finish_psql($session): wait for the end of what start_psql() has started.
+# Returns psql's exit status, and what it has printed and complained about.
+sub finish_psql
+{
+	my ($session) = @_;
+
+	$session->{run}->finish;
+	return (
+		$session->{run}->result(0),
+		slurp_file($session->{stdout}),
+		slurp_file($session->{stderr}));
+}
+
+# wait_until_waiting($node, $name): wait until the session with this
+# application_name waits for the worker.  Returns its process id, or false if
+# it does not wait in time.
+sub wait_until_waiting
+{
+	my ($node, $name) = @_;
+
+	return poll_until(
+		sub {
+			unaudited_sql(
+				$node, "SELECT pid FROM pg_stat_activity
+						 WHERE application_name = '$name'
+						   AND wait_event_type = 'Extension'");
+		});
+}
+
+# start_load($node, $label, %options): clients that run one statement after the
+# other, each with a text of its own, and keep what they were told about it.
+#
+# Options, apart from those of start_psql():
+#	clients		their number, 4 unless given
+#	statements	of each client, 500 unless given
+#	pause		between two statements in seconds, 0.001 unless given
+#
+# Returns a load for finish_load().
+sub start_load
+{
+	my ($node, $label, %options) = @_;
+	my $clients    = $options{clients}    // 4;
+	my $statements = $options{statements} // 500;
+	my $pause      = $options{pause}      // 0.001;
+	my @sessions;
+
+	foreach my $client (1 .. $clients)
+	{
+		my $sql = join "\n",
+		  map { "SELECT '$label-$client-$_' FROM pg_sleep($pause);" }
+		  1 .. $statements;
+
+		push @sessions, start_psql($node, $sql, %options);
+	}
+	return {
+		label    => $label,
+		number   => $clients * $statements,
+		sessions => \@sessions
+	};
+}
+
+# finish_load($load): wait for the clients' end, whether they have come through
+# or were cut off.  Notes in the load which statements they were told had
+# succeeded, and returns the number of these.
+sub finish_load
+{
+	my ($load) = @_;
+
+	$load->{succeeded} = [];
+	foreach my $session (@{ $load->{sessions} })
+	{
+		my ($status, $stdout, $stderr) = finish_psql($session);
+
+		note($stderr) if $stderr ne '';
+		push @{ $load->{succeeded} }, grep { /^\Q$load->{label}\E-/ }
+		  split /\n/, $stdout;
+	}
+	return scalar @{ $load->{succeeded} };
+}
+
+# check_load($load, $records, $name): test that each statement of the finished
+# load that a client was told had succeeded has one record, a successful one,
+# and that no other statement has more than one.
+sub check_load
+{
+	my ($load, $records, $name) = @_;
+	my %seen;
+	my @faults;
+
+	foreach my $record (@$records)
+	{
+		next
+		  if ($record->{commandText} // '') !~ /'(\Q$load->{label}\E-[0-9-]+)'/;
+		push @{ $seen{$1} }, $record;
+	}
+	foreach my $text (@{ $load->{succeeded} })
+	{
+		push @faults, "$text: no record" if !exists $seen{$text};
+		push @faults, "$text: outcome $seen{$text}[0]{exitCode}"
+		  if exists $seen{$text} && $seen{$text}[0]{exitCode} ne '00000';
+	}
+	foreach my $text (sort keys %seen)
+	{
+		push @faults, "$text: " . @{ $seen{$text} } . ' records'
+		  if @{ $seen{$text} } > 1;
+	}
+	splice @faults, 20;
+	# report the caller's line; the first faults tell enough
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	splice(@faults, 10);
+	is(join("\n", @faults), '', $name);
+	return;
+}
+
+# crash_node($node, $worker_pid): kill the postmaster and the worker; the other
+# processes notice that and end by themselves.  The worker's process id is
+# asked for unless given.
+sub crash_node
+{
+	my ($node, $worker_pid) = @_;
+
+	$worker_pid //= worker_pid($node);
+	my ($postmaster) =
+	  slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/;
+
+	$node->kill9;
+	kill('KILL', $worker_pid) if $worker_pid;
+	poll_until(sub { !kill(0, $postmaster) })
+	  or die 'the postmaster is still there';
+	return;
+}
+
+# start_again($node): start after a crash, as soon as the last process of the
+# run before has ended.
+sub start_again
+{
+	my ($node) = @_;
+
+	poll_until(sub { $node->start(fail_ok => 1) })
+	  or die 'the server does not start';
+	return;
 }
 
 1;

@@ -89,6 +89,7 @@ typedef struct PaqStatement
 	bool		recorded;		/* nothing more to say about it by itself */
 	bool		text_recorded;	/* some record of it has the text */
 	bool		perms_checked;	/* permissions were granted */
+	bool		commits;		/* COMMIT or PREPARE TRANSACTION */
 	PaqPending *provisional;	/* stands in for the first record */
 	CommandTag	provisional_tag;	/* its command */
 	slist_head	entries;		/* oldest first */
@@ -138,7 +139,9 @@ extern void paq_entry_add(PaqStatement *statement, PaqPending *pending,
 						  bool late, bool has_rows);
 extern void paq_statement_publish(PaqStatement *statement, int sqlstate,
 								  PaqSpaceWait wait);
-extern void paq_settle_deferred(void);
+extern void paq_statement_succeed(PaqStatement *statement, bool top_level);
+extern void paq_publish_held(int sqlstate, PaqSpaceWait wait);
+extern void paq_settle(void);
 extern void paq_publish_last(void);
 extern void paq_wait_statement(void);
 extern void paq_wait_commit(void);

@@ -24,6 +24,7 @@
 #include "compat.h"
 #include "executor/executor.h"
 #include "stats.h"
+#include "tcop/dest.h"
 #include "tcop/tcopprot.h"
 
 static ExecutorStart_hook_type prev_ExecutorStart = NULL;
@@ -51,6 +52,18 @@ fail_query(QueryDesc *queryDesc, int sqlstate)
 		paq_request_waits();
 }
 
+/*
+ * Is it the client's query, seen from where its caller's frame is?  What
+ * nobody's frame calls may also be a query of a deferred trigger, fired by a
+ * commit.
+ */
+static bool
+is_clients_query(QueryDesc *queryDesc, PaqCallFrame *caller)
+{
+	return caller == NULL &&
+		(queryDesc->dest == NULL || queryDesc->dest->mydest != DestSPI);
+}
+
 static void
 next_ExecutorStart(QueryDesc *queryDesc, int eflags)
 {
@@ -73,7 +86,8 @@ capture_ExecutorStart(QueryDesc *queryDesc, int eflags)
 	}
 
 	paq_session_warm();
-	paq_settle_deferred();
+	if (is_clients_query(queryDesc, paq_frame))
+		paq_settle();
 	paq_frame_push(&frame, NULL, queryDesc);
 	paq_current_statement();
 	PG_TRY();
@@ -213,7 +227,8 @@ capture_ExecutorEnd(QueryDesc *queryDesc)
 		next_ExecutorEnd(queryDesc);
 		statement = paq_statement_find(queryDesc);
 		if (statement != NULL)
-			paq_statement_publish(statement, 0, PAQ_SPACE_WAIT);
+			paq_statement_succeed(statement,
+								  is_clients_query(queryDesc, frame.parent));
 	}
 	PG_CATCH();
 	{

@@ -6,7 +6,7 @@
  * A relation is selected if the audit role, or a role whose privileges it
  * inherits, has been granted one of the privileges that the statement needs,
  * on the relation or on one of the columns concerned.  What everybody may do
- * (PUBLIC) selects nothing, nor does being the owner or a superuser.
+ * (PUBLIC) selects nothing.
  *
  * Must not raise.
  *

@@ -39,6 +39,13 @@ static slist_head free_entries = SLIST_STATIC_INIT(free_entries);
 static slist_head deferred = SLIST_STATIC_INIT(deferred);
 static slist_node *last_deferred = NULL;
 
+/*
+ * Records of a statement that has succeeded, if the commit of its transaction,
+ * on which its outcome depends, is to follow at once; oldest first.
+ */
+static slist_head held = SLIST_STATIC_INIT(held);
+static slist_node *last_held = NULL;
+
 /* Records of this session so far. */
 static int64 session_lines = 0;
 
@@ -188,18 +195,6 @@ paq_publish_last(void)
 }
 
 /*
- * Before a top-level statement: if the session still owes records, it must
- * not do anything new, or it could run up any number of them and then leave.
- * May raise the error of an interrupt.
- */
-void
-paq_settle_deferred(void)
-{
-	if (unlikely(!slist_is_empty(&deferred)) && paq_frame == NULL)
-		publish_deferred(PAQ_SPACE_WAIT);
-}
-
-/*
  * Give the ids to a record that gets them only now, and show it to the
  * client if it may be shown.
  */
@@ -216,6 +211,45 @@ finish_late_entry(PaqStatement *statement, PaqEntry *entry, bool show)
 		paq_show_client(entry->pending);
 }
 
+/* What the statement knows of the outcome, apart from success or failure. */
+static void
+finish_entry(PaqStatement *statement, PaqEntry *entry, bool show)
+{
+	PaqRecordHeader *header = paq_pending_header(entry->pending);
+
+	header->flags |= statement->flags;
+	if (entry->has_rows)
+		header->rows = statement->rows;
+	if (entry->late)
+		finish_late_entry(statement, entry, show);
+}
+
+/*
+ * Publish the first entry of a list with its outcome and remove it.  May raise
+ * an error if wait is PAQ_SPACE_WAIT; the entry is then still in the list.
+ */
+static void
+publish_first(slist_head *list, int sqlstate, TimestampTz end_time,
+			  PaqSpaceWait wait)
+{
+	PaqEntry   *entry = slist_head_element(PaqEntry, node, list);
+	PaqRecordHeader *header = paq_pending_header(entry->pending);
+
+	header->sqlstate = sqlstate;
+	header->end_time = end_time;
+	complete_header(header);
+	if (slist_is_empty(&deferred) && publish_pending(entry->pending, wait))
+	{
+		slist_pop_head_node(list);
+		slist_push_head(&free_entries, &entry->node);
+	}
+	else
+	{
+		slist_pop_head_node(list);
+		append_node(&deferred, &last_deferred, &entry->node);
+	}
+}
+
 /*
  * Publish all records of the statement with their outcome.  With
  * PAQ_SPACE_WAIT an error may be raised; what has not been published by then
@@ -230,33 +264,78 @@ paq_statement_publish(PaqStatement *statement, int sqlstate, PaqSpaceWait wait)
 		return;
 	publish_deferred(wait);
 	end_time = GetCurrentTimestamp();
+	while (!slist_is_empty(&statement->entries))
+	{
+		finish_entry(statement,
+					 slist_head_element(PaqEntry, node, &statement->entries),
+					 wait == PAQ_SPACE_WAIT);
+		publish_first(&statement->entries, sqlstate, end_time, wait);
+	}
+}
 
+/*
+ * Keep the records of a statement until the commit that follows at once.
+ */
+static void
+hold_entries(PaqStatement *statement)
+{
 	while (!slist_is_empty(&statement->entries))
 	{
 		PaqEntry   *entry = slist_head_element(PaqEntry, node,
 											 &statement->entries);
-		PaqRecordHeader *header = paq_pending_header(entry->pending);
 
-		header->sqlstate = sqlstate;
-		header->end_time = end_time;
-		header->flags |= statement->flags;
-		if (entry->has_rows)
-			header->rows = statement->rows;
-		if (entry->late)
-			finish_late_entry(statement, entry, wait == PAQ_SPACE_WAIT);
-		complete_header(header);
-
-		if (slist_is_empty(&deferred) && publish_pending(entry->pending, wait))
-		{
-			slist_pop_head_node(&statement->entries);
-			slist_push_head(&free_entries, &entry->node);
-		}
-		else
-		{
-			slist_pop_head_node(&statement->entries);
-			append_node(&deferred, &last_deferred, &entry->node);
-		}
+		finish_entry(statement, entry, true);
+		slist_pop_head_node(&statement->entries);
+		append_node(&held, &last_held, &entry->node);
 	}
+}
+
+/*
+ * The statement has succeeded.  If the commit of its transaction follows at
+ * once, which for a top-level statement it does outside of a transaction
+ * block, the client learns of one outcome for both: deferred constraints are
+ * still to be checked, and may fail.  Errors as for paq_statement_publish().
+ */
+void
+paq_statement_succeed(PaqStatement *statement, bool top_level)
+{
+	if (top_level && (statement->commits || !IsTransactionBlock()))
+		hold_entries(statement);
+	else
+		paq_statement_publish(statement, 0, PAQ_SPACE_WAIT);
+}
+
+/*
+ * Publish what is held with the outcome of the commit.  Errors as for
+ * paq_statement_publish().
+ */
+void
+paq_publish_held(int sqlstate, PaqSpaceWait wait)
+{
+	TimestampTz end_time;
+
+	if (slist_is_empty(&held))
+		return;
+	publish_deferred(wait);
+	end_time = GetCurrentTimestamp();
+	while (!slist_is_empty(&held))
+		publish_first(&held, sqlstate, end_time, wait);
+}
+
+/*
+ * Before a top-level statement: if the session still owes records, it must
+ * not do anything new, or it could run up any number of them and then leave.
+ * And if a commit was to follow the statement before, but did not, as in a
+ * pipeline, that statement was a success.  May raise the error of an
+ * interrupt.
+ */
+void
+paq_settle(void)
+{
+	if (likely(slist_is_empty(&deferred) && slist_is_empty(&held)))
+		return;
+	publish_deferred(PAQ_SPACE_WAIT);
+	paq_publish_held(0, PAQ_SPACE_WAIT);
 }
 
 /*

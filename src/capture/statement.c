@@ -54,6 +54,7 @@ paq_statement_init(PaqStatement *statement, const char *text,
 	statement->recorded = false;
 	statement->text_recorded = false;
 	statement->perms_checked = false;
+	statement->commits = false;
 	statement->provisional = NULL;
 	slist_init(&statement->entries);
 	statement->last_entry = NULL;

@@ -73,6 +73,13 @@ begin_statement(PaqStatement *statement, PlannedStmt *pstmt,
 	paq_statement_init(statement, text, &command, pstmt->queryId);
 	if (context == PROCESS_UTILITY_TOPLEVEL)
 		statement->params = params;
+	if (IsA(pstmt->utilityStmt, TransactionStmt))
+	{
+		TransactionStmt *stmt = (TransactionStmt *) pstmt->utilityStmt;
+
+		statement->commits = stmt->kind == TRANS_STMT_COMMIT ||
+			stmt->kind == TRANS_STMT_PREPARE;
+	}
 	mask_text(statement);
 }
 
@@ -89,7 +96,7 @@ record_beginning(PaqStatement *statement)
 
 /* After execution: settings may be others by now, and count as they are. */
 static void
-record_success(PaqStatement *statement, QueryCompletion *qc)
+record_success(PaqStatement *statement, QueryCompletion *qc, bool top_level)
 {
 	if (qc != NULL && command_tag_display_rowcount(qc->commandTag))
 		statement->rows = qc->nprocessed;
@@ -102,7 +109,7 @@ record_success(PaqStatement *statement, QueryCompletion *qc)
 		paq_pending_free(statement->provisional);
 		statement->provisional = NULL;
 	}
-	paq_statement_publish(statement, 0, PAQ_SPACE_WAIT);
+	paq_statement_succeed(statement, top_level);
 }
 
 /* What runs without being a statement of its own belongs to its caller's. */
@@ -152,7 +159,8 @@ capture_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 
 	if (own)
 	{
-		paq_settle_deferred();
+		if (paq_frame == NULL)
+			paq_settle();
 		begin_statement(statement, pstmt, queryString, context, params);
 	}
 	paq_frame_push(&frame, own ? statement : inherited_statement(), NULL);
@@ -163,7 +171,7 @@ capture_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 		next_ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
 							queryEnv, dest, qc);
 		if (own)
-			record_success(statement, qc);
+			record_success(statement, qc, frame.parent == NULL);
 	}
 	PG_CATCH();
 	{

@@ -64,7 +64,10 @@ at_transaction_end(XactEvent event, void *arg)
 			/* All portals are closed by now; what is left was forgotten. */
 			paq_statement_close_all(InvalidSubTransactionId, 0,
 									PAQ_RECORD_INCOMPLETE);
+			paq_publish_held(0, PAQ_SPACE_WAIT);
 			paq_wait_commit();
+			if (paq_frame == NULL)
+				paq_wait_statement();
 			break;
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_PREPARE:
@@ -72,6 +75,7 @@ at_transaction_end(XactEvent event, void *arg)
 			break;
 		case XACT_EVENT_ABORT:
 			paq_statement_close_all(InvalidSubTransactionId, noted_sqlstate, 0);
+			paq_publish_held(noted_sqlstate, PAQ_SPACE_NOWAIT);
 			paq_forget_commit();
 			if (paq_frame == NULL)
 				paq_request_waits();
@@ -102,6 +106,7 @@ at_exit(int code, Datum arg)
 			paq_statement_fail(frame->statement, noted_sqlstate);
 	}
 	paq_statement_close_all(InvalidSubTransactionId, noted_sqlstate, 0);
+	paq_publish_held(noted_sqlstate, PAQ_SPACE_NOWAIT);
 	paq_publish_last();
 	paq_request_waits();
 }

@@ -1,0 +1,628 @@
+#
+# The settings of what is recorded and how, the two formats, and who may change
+# any setting.
+#
+# Copyright (c) 2026, pg_audit_queue contributors
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::RealBin;
+use PaqTest;
+use PgProto;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = audited_node(
+	'main', conf => q{
+	compute_query_id = on
+	log_statement = none
+	log_timezone = 'Asia/Kolkata'
+	});
+my $superuser = $node->safe_psql('postgres', 'SELECT user');
+my @records;
+
+unaudited_sql(
+	$node, q{
+	CREATE TABLE t (a int, b text);
+	INSERT INTO t VALUES (1, 'one'), (2, 'two');
+	CREATE TABLE u (a int);
+	CREATE FUNCTION two() RETURNS void LANGUAGE plpgsql AS $$
+		BEGIN INSERT INTO t SELECT a FROM u; DELETE FROM u; END $$;
+	CREATE ROLE plain LOGIN;
+	GRANT ALL ON t TO plain;
+	CREATE DATABASE other;
+	CREATE DATABASE mine OWNER plain;});
+unaudited_sql($node, 'CREATE SCHEMA mine AUTHORIZATION plain', 'mine');
+
+# What a statement's records are with some settings: $columns as for columns()
+
+sub recorded_as
+{
+	my ($settings, $sql, $columns, $expected, $name) = @_;
+
+	@records = records_for($node, $sql, settings => $settings);
+	is_deeply([ columns($columns, @records) ], $expected, $name)
+	  or diag explain [ columns($columns, @records) ];
+	return;
+}
+
+# log_catalog
+
+foreach my $value ('on', 'off')
+{
+	recorded_as(
+		{ log_catalog => $value, log => 'read, write' },
+		'SELECT count(*) FROM pg_class;
+		 SELECT count(*) FROM pg_class, t;
+		 SELECT count(*) FROM t;
+		 SELECT 1;
+		 SELECT relname FROM pg_class WHERE false FOR UPDATE;',
+		'commandText',
+		[
+			('SELECT count(*) FROM pg_class;') x ($value eq 'on'),
+			'SELECT count(*) FROM pg_class, t;',
+			'SELECT count(*) FROM t;',
+			'SELECT 1;',
+			('SELECT relname FROM pg_class WHERE false FOR UPDATE;')
+			  x ($value eq 'on')
+		],
+		"log_catalog = $value");
+}
+
+# log_relation
+
+recorded_as(
+	{ log_relation => 'on', log => 'read, write' },
+	'SELECT t.a FROM t, u; INSERT INTO t SELECT a FROM u; SELECT 1;',
+	'class command objectType objectName statementId substatementId',
+	[
+		'READ|SELECT|TABLE|public.t|1|1',  'READ|SELECT|TABLE|public.u|1|1',
+		'WRITE|INSERT|TABLE|public.t|2|1', 'READ|SELECT|TABLE|public.u|2|1',
+		'READ|SELECT|||3|1'
+	],
+	'log_relation = on');
+recorded_as(
+	{ log_relation => 'on', log => 'write' },
+	'SELECT t.a FROM t, u; INSERT INTO t SELECT a FROM u;',
+	'class command objectName',
+	['WRITE|INSERT|public.t'],
+	'log_relation = on, log = write');
+recorded_as({ log_relation => 'off', log => 'read' },
+	'SELECT t.a FROM t, u;', 'class objectType objectName',
+	['READ||'], 'log_relation = off');
+
+# log_statement, log_statement_once
+
+recorded_as(
+	{ log_statement => 'off', log_parameter => 'on' },
+	'SELECT 1;',
+	'commandText commandTextOmitted paramList paramListOmitted',
+	['|not logged||not logged'],
+	'log_statement = off');
+recorded_as(
+	{ log_statement_once => 'on', log_relation => 'on', log_parameter => 'on' },
+	'SELECT t.a FROM t, u; SELECT u.a FROM u;',
+	'objectName commandText commandTextOmitted paramListOmitted',
+	[
+		'public.t|SELECT t.a FROM t, u;||',
+		'public.u||previously logged|previously logged',
+		'public.u|SELECT u.a FROM u;||'
+	],
+	'log_statement_once = on');
+recorded_as(
+	{ log_statement_once => 'off', log_relation => 'on' },
+	'SELECT t.a FROM t, u;',
+	'objectName commandText',
+	[ 'public.t|SELECT t.a FROM t, u;', 'public.u|SELECT t.a FROM t, u;' ],
+	'log_statement_once = off');
+recorded_as(
+	{ log_statement_once => 'on', log => 'write' },
+	'SELECT two();',
+	'command commandText',
+	[ 'INSERT|INSERT INTO t SELECT a FROM u', 'DELETE|DELETE FROM u' ],
+	'log_statement_once = on is about the same statement only');
+
+# log_parameter, log_parameter_max_size
+
+my $client = PgProto->connect($node);
+
+sub parameters_are
+{
+	my ($settings, $expected, $name) = @_;
+	my @got;
+
+	@records = records_for(
+		$node,
+		sub {
+			$client->query(join '',
+				map { "SET pg_audit_queue.$_ = '$settings->{$_}';" } sort keys %$settings);
+			is( $client->parse('',
+					'SELECT $1::text, $2::int, $3::text, $4::text, $5::bytea')
+				  ->bind('', '', "a,\"b\"\n\x{c3}\x{a4}", 42, undef, '', '\xdeadbeef')
+				  ->execute('')->sync,
+				'1 2 D C:SELECT_1', "$name: statement with parameters");
+		});
+	is_deeply(
+		[
+			map { [ @{$_}{qw(paramList paramListOmitted)} ] }
+			  grep { $_->{command} eq 'SELECT' } @records
+		],
+		[$expected],
+		$name);
+	return;
+}
+
+parameters_are({ log_parameter => 'on' },
+	[ [ "a,\"b\"\n\x{e4}", '42', undef, '', '\xdeadbeef' ], undef ],
+	'log_parameter = on');
+parameters_are({ log_parameter_max_size => '4' },
+	[ [ '<long param suppressed>', '42', undef, '', '\xdeadbeef' ], undef ],
+	'log_parameter_max_size = 4');
+parameters_are({ log_parameter_max_size => '3' },
+	[ [ '<long param suppressed>', '42', undef, '', '<long param suppressed>' ], undef ],
+	'log_parameter_max_size = 3');
+parameters_are({ log_parameter => 'off' },
+	[ undef, 'not logged' ],
+	'log_parameter = off');
+$client->quit;
+
+recorded_as({ log_parameter => 'on' },
+	'SELECT 1;', 'paramListOmitted', [''], 'no parameters');
+is_deeply($records[0]{paramList}, [], 'are an empty list');
+
+# log_client, log_level
+
+sub client_gets
+{
+	my ($settings, $sql) = @_;
+	my ($out, $err);
+
+	records_for(
+		$node,
+		sub {
+			$node->psql('postgres', $sql, stdout => \$out, stderr => \$err,
+				on_error_stop => 0);
+		},
+		settings => $settings);
+	return $err =~ s/^psql:<stdin>:[0-9]+: //mgr;
+}
+
+is(client_gets({}, 'SELECT 1;'), '', 'log_client = off');
+is(client_gets({ log_client => 'on' }, 'SELECT 1;'),
+	'', 'log_client = on, log_level = log: not with psql\'s client_min_messages');
+is( client_gets(
+		{ log_client => 'on' },
+		'SET client_min_messages = log; SELECT 1;'),
+	'LOG:  AUDIT: SESSION,1,1,MISC,SET,,,SET client_min_messages = log;,<not logged>
+LOG:  AUDIT: SESSION,2,1,READ,SELECT,,,SELECT 1;,<not logged>',
+	'log_client = on, client_min_messages = log');
+foreach my $level ('notice', 'warning', 'info')
+{
+	is(client_gets({ log_client => 'on', log_level => $level }, 'SELECT 1;'),
+		uc($level) . ':  AUDIT: SESSION,1,1,READ,SELECT,,,SELECT 1;,<not logged>',
+		"log_client = on, log_level = $level");
+}
+
+my %notice = (log_client => 'on', log_level => 'notice');
+
+is( client_gets(
+		{ %notice, log => 'read, write, ddl, role', log_parameter => 'on' },
+		q{CREATE TABLE v (a int, b text);
+		INSERT INTO v VALUES (1, '"'), (2, 'x');
+		SELECT count(*)
+		  FROM v;
+		SELECT 1 / (a - a) FROM t;
+		CREATE ROLE r PASSWORD 'sesame';
+		PREPARE p(text, int) AS SELECT $1, $2;
+		EXECUTE p('a"b', 1);
+		DROP ROLE r; DROP TABLE v;}),
+	q{NOTICE:  AUDIT: SESSION,1,1,DDL,CREATE TABLE,TABLE,public.v,"CREATE TABLE v (a int, b text);",<none>
+NOTICE:  AUDIT: SESSION,2,1,WRITE,INSERT,,,"INSERT INTO v VALUES (1, '""'), (2, 'x');",<none>
+NOTICE:  AUDIT: SESSION,3,1,READ,SELECT,,,"SELECT count(*)
+		  FROM v;",<none>
+NOTICE:  AUDIT: SESSION,4,1,READ,SELECT,,,SELECT 1 / (a - a) FROM t;,<none>
+ERROR:  division by zero
+NOTICE:  AUDIT: SESSION,5,1,ROLE,CREATE ROLE,,,CREATE ROLE r PASSWORD <REDACTED>,<none>
+NOTICE:  AUDIT: SESSION,6,1,READ,PREPARE,,,"PREPARE p(text, int) AS SELECT $1, $2;",<none>
+NOTICE:  AUDIT: SESSION,7,1,READ,SELECT,,,"PREPARE p(text, int) AS SELECT $1, $2;","""a""""b"",1"
+NOTICE:  AUDIT: SESSION,8,1,ROLE,DROP ROLE,,,DROP ROLE r;,<none>
+NOTICE:  AUDIT: SESSION,9,1,DDL,DROP TABLE,TABLE,public.v,DROP TABLE v;,<none>},
+	'what the client gets of several statements');
+is( client_gets(
+		{ %notice, log_rows => 'on', log => 'read, write' },
+		'SELECT * FROM t WHERE false; INSERT INTO u VALUES (1), (2), (3); DELETE FROM u;'),
+	'NOTICE:  AUDIT: SESSION,1,1,READ,SELECT,,,SELECT * FROM t WHERE false;,<not logged>,0
+NOTICE:  AUDIT: SESSION,2,1,WRITE,INSERT,,,"INSERT INTO u VALUES (1), (2), (3);",<not logged>,3
+NOTICE:  AUDIT: SESSION,3,1,WRITE,DELETE,,,DELETE FROM u;,<not logged>,3',
+	'log_rows = on, at the client');
+is( client_gets({ %notice, log_statement => 'off' }, 'SELECT 1;'),
+	'NOTICE:  AUDIT: SESSION,1,1,READ,SELECT,,,<not logged>,<not logged>',
+	'log_statement = off, at the client');
+is( client_gets(
+		{ %notice, log_statement_once => 'on', log_relation => 'on' },
+		'SELECT t.a FROM t CROSS JOIN u;'),
+	'NOTICE:  AUDIT: SESSION,1,1,READ,SELECT,TABLE,public.t,SELECT t.a FROM t CROSS JOIN u;,<not logged>
+NOTICE:  AUDIT: SESSION,1,1,READ,SELECT,TABLE,public.u,<previously logged>,<previously logged>',
+	'log_statement_once = on, at the client');
+
+# Fields of the JSON format
+
+# A statement that tells what its record must say
+my $self = q{SELECT concat_ws('|', pg_backend_pid(), pg_current_xact_id(),
+	(SELECT virtualxid FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'virtualxid'),
+	s.query_id, floor(extract(epoch from s.backend_start)), s.application_name,
+	s.backend_type, (1000000 * extract(epoch from s.backend_start))::int8, current_setting('server_version'))
+	FROM pg_stat_activity s WHERE pid = pg_backend_pid()};
+my ($pid, $xid, $vxid, $query_id, $start, $application, $type, $start_us, $version);
+
+# Run it as superuser after another statement, and a change of role.
+sub tell_self
+{
+	my $sql = "SET application_name = 'app ä'; SET ROLE pg_monitor;"
+	  . ($_[0] // '') . $self;
+
+	local $ENV{PGAPPNAME} = 'at first';
+	my $result = $node->safe_psql('postgres', "$sql;");
+
+	($pid, $xid, $vxid, $query_id, $start, $application, $type, $start_us, $version) =
+	  split /\|/, (split /\n/, $result)[-1];
+	return;
+}
+
+# Epoch, in microseconds, of a time in a record.
+sub epoch
+{
+	my ($time) = @_;
+
+	return unaudited_sql($node,
+		"SELECT (1000000 * extract(epoch from '$time'::timestamptz))::int8");
+}
+
+my $before = epoch('now');
+
+@records = records_for($node, \&tell_self);
+my $after = epoch('now');
+my $record = $records[2];
+my ($line) = grep { /"sequence":$record->{sequence},/ } trail_lines($node);
+my ($documentation) =
+  slurp_file("$FindBin::RealBin/../README.md") =~ /^### Format json$(.*?)^##/ms;
+my @documented = $documentation =~ /^\| `(\w+)`/mg;
+
+cmp_ok(scalar @documented, '>', 40, 'there is a list of documented fields');
+is_deeply(
+	[ $line =~ /[{,]"(\w+)":/g ],
+	[ grep { !/^(?:interrupted|cut|incomplete)$/ } @documented ],
+	'fields are the documented ones, in that order');
+
+my $time = qr/"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}\+05:30"/;
+my $number = qr/-?\d+/;
+my %raw = (
+	type                 => qr/"record"/,
+	formatVersion        => qr/1/,
+	sequence             => $number,
+	logTime              => $time,
+	startTime            => $time,
+	endTime              => $time,
+	durationUs           => $number,
+	auditType            => qr/"SESSION"/,
+	class                => qr/"READ"/,
+	command              => qr/"SELECT"/,
+	commandText          => qr/"SELECT concat_ws\((?:[^"\\]|\\.)*"/,
+	commandTextOmitted   => qr/null/,
+	paramList            => qr/null/,
+	paramListOmitted     => qr/"not logged"/,
+	objectType           => qr/null/,
+	objectName           => qr/null/,
+	rowCount             => qr/1/,
+	exitCode             => qr/"00000"/,
+	errorMessage         => qr/null/,
+	statementId          => qr/3/,
+	substatementId       => qr/1/,
+	sessionLine          => qr/3/,
+	sessionId            => qr/"@{[ sprintf '%x.%x', $start, $pid ]}"/,
+	sessionStart         => $time,
+	pid                  => qr/$pid/,
+	backendType          => qr/"client backend"/,
+	dbUserName           => qr/"\Q$superuser\E"/,
+	sessionUser          => qr/"\Q$superuser\E"/,
+	currentUser          => qr/"pg_monitor"/,
+	databaseName         => qr/"postgres"/,
+	remoteHost           => qr/"\[local\]"/,
+	remotePort           => qr/null/,
+	netProtocol          => qr/"UNIX"/,
+	dbProtocol           => qr/"Postgres 3.0"/,
+	clientApplication    => qr/"\Q$application\E"/,
+	serverHost           => qr/"[^"]+"/,
+	serverType           => qr/"PostgreSQL"/,
+	serverVersion        => qr/"\Q$version\E"/,
+	serviceName          => qr/"main"/,
+	transactionId        => qr/$xid/,
+	virtualTransactionId => qr/"\Q$vxid\E"/,
+	queryId              => qr/$query_id/,
+	textEncoding         => qr/null/,);
+
+is_deeply(
+	[ sort keys %raw ],
+	[ sort grep { !/^(?:interrupted|cut|incomplete)$/ } @documented ],
+	'each documented field is tested');
+foreach my $field (@documented)
+{
+	next if !$raw{$field};
+	like($line, qr/[{,]"$field":(?:$raw{$field})[,}]/, "json: $field");
+}
+ok( $before <= epoch($record->{startTime})
+	  && epoch($record->{startTime}) <= epoch($record->{endTime})
+	  && epoch($record->{endTime}) <= $after,
+	'json: times are plausible');
+is($record->{durationUs},
+	epoch($record->{endTime}) - epoch($record->{startTime}),
+	'json: duration is the difference of the times');
+is($record->{logTime}, $record->{endTime}, 'json: log time is the end');
+is(epoch($record->{sessionStart}), $start_us, 'json: session start');
+is($records[1]{transactionId}, undef, 'json: no transaction id without one');
+is($records[0]{currentUser}, $superuser, 'json: current user before SET ROLE');
+
+
+@records = records_for($node, 'SET SESSION AUTHORIZATION plain; SELECT 1;');
+is($records[1]{dbUserName}, $superuser, 'json: user that logged in');
+is($records[1]{sessionUser}, 'plain', 'json: session user');
+is($records[1]{currentUser}, 'plain', 'json: current user');
+
+# Where settings come from: role, database, session
+
+sub counts_are
+{
+	my ($expected, $name) = @_;
+	my %count;
+
+	foreach my $who ([ $superuser, 'postgres' ], [ 'plain', 'postgres' ],
+		[ $superuser, 'other' ], [ 'plain', 'other' ])
+	{
+		my ($user, $database) = @$who;
+
+		@records = records_for(
+			$node,
+			sub {
+				$node->safe_psql($database, 'SELECT 1; SHOW work_mem;',
+					extra_params => [ '-U', $user ]);
+			});
+		$count{"$user $database"} = join ',', map { $_->{class} } @records;
+	}
+	is_deeply(
+		\%count,
+		{
+			map {
+				my $key = $_;
+				($key =~ s/super/$superuser/r => $expected->{$key})
+			} keys %$expected
+		},
+		$name) or diag explain \%count;
+	return;
+}
+
+counts_are(
+	{
+		'super postgres' => 'READ,MISC',
+		'plain postgres' => 'READ,MISC',
+		'super other'    => 'READ,MISC',
+		'plain other'    => 'READ,MISC'
+	},
+	'the setting of the server');
+unaudited_sql($node, q{ALTER ROLE plain SET pg_audit_queue.log = 'read'});
+counts_are(
+	{
+		'super postgres' => 'READ,MISC',
+		'plain postgres' => 'READ',
+		'super other'    => 'READ,MISC',
+		'plain other'    => 'READ'
+	},
+	'the setting of a role');
+unaudited_sql($node, q{ALTER DATABASE other SET pg_audit_queue.log = 'misc'});
+counts_are(
+	{
+		'super postgres' => 'READ,MISC',
+		'plain postgres' => 'READ',
+		'super other'    => 'MISC',
+		'plain other'    => 'READ'
+	},
+	'the setting of a database gives way to that of a role');
+unaudited_sql($node,
+	q{ALTER ROLE plain IN DATABASE other SET pg_audit_queue.log = 'none'});
+counts_are(
+	{
+		'super postgres' => 'READ,MISC',
+		'plain postgres' => 'READ',
+		'super other'    => 'MISC',
+		'plain other'    => ''
+	},
+	'the setting of a role in a database');
+unaudited_sql(
+	$node, q{
+	ALTER ROLE plain RESET pg_audit_queue.log;
+	ALTER ROLE plain IN DATABASE other RESET pg_audit_queue.log;
+	ALTER DATABASE other RESET pg_audit_queue.log;});
+
+@records = records_for($node, q{
+	SELECT 1;
+	SET pg_audit_queue.log = 'none';
+	SELECT 2;
+	SET pg_audit_queue.log = 'write';
+	SELECT 3;
+	DELETE FROM u;
+	BEGIN;
+	SET LOCAL pg_audit_queue.log = 'read';
+	SELECT 4;
+	ROLLBACK;
+	SELECT 5;
+	DELETE FROM t WHERE false;
+	RESET pg_audit_queue.log;
+	SELECT 6;});
+is_deeply(
+	[ grep { /^(?:SELECT|DELETE)/ } columns('commandText', @records) ],
+	[
+		'SELECT 1;', 'DELETE FROM u;', 'SELECT 4;', 'DELETE FROM t WHERE false;',
+		'SELECT 6;'
+	],
+	'the setting of a session, as it changes');
+
+# Nobody but a superuser changes any setting
+
+my @settings = split /\n/, unaudited_sql(
+	$node, q{
+	SELECT name || '|' || coalesce(reset_val, '') FROM pg_settings
+	WHERE name LIKE 'pg\_audit\_queue.%' ORDER BY 1});
+
+cmp_ok(scalar @settings, '>=', 26, 'there are settings');
+foreach my $setting (@settings)
+{
+	my ($name, $value) = split /\|/, $setting, 2;
+
+	my @attempts = (
+		"SET $name = '$value'",
+		"SET LOCAL $name = '$value'",
+		"RESET $name",
+		"SELECT set_config('$name', '$value', false)",
+		"ALTER ROLE plain SET $name = '$value'",
+		"ALTER DATABASE mine SET $name = '$value'",
+		"ALTER SYSTEM SET $name = '$value'",
+		"CREATE FUNCTION mine.f() RETURNS int LANGUAGE sql SET $name = '$value' AS 'SELECT 1'");
+	my ($ret, $out, $err) = $node->psql(
+		'mine',
+		join(";\n", @attempts, ''),
+		on_error_stop => 0,
+		extra_params  => [ '-U', 'plain' ]);
+	my %refused = map { $_ => 1 }
+	  $err =~ /^psql:<stdin>:([0-9]+): ERROR:  (?:permission denied to set parameter|parameter "\Q$name\E" cannot be)/mg;
+
+	is_deeply(
+		[ grep { !$refused{ $_ + 1 } } 0 .. $#attempts ],
+		[], "not for everybody: $name") or diag $err;
+
+	local $ENV{PGOPTIONS} = "-c $name=" . ($value =~ s/([\s\\])/\\$1/gr);
+	($ret, $out, $err) =
+	  $node->psql('postgres', 'SELECT 1;', extra_params => [ '-U', 'plain' ]);
+
+	ok($ret != 0 && $err =~ /FATAL:  (?:permission denied to set parameter|parameter "\Q$name\E" cannot be)/,
+		"not for everybody: PGOPTIONS $name") or diag "$ret: $err";
+}
+is_deeply(
+	[
+		split /\n/,
+		unaudited_sql(
+			$node, q{
+			SELECT name || '|' || coalesce(reset_val, '') FROM pg_settings
+			WHERE name LIKE 'pg\_audit\_queue.%' ORDER BY 1})
+	],
+	\@settings,
+	'nothing has changed');
+
+# The pgaudit format and its prefix
+
+my $prefix =
+    'a=%a|u=%u|d=%d|r=%r|h=%h|b=%b|p=%p|t=%t|m=%m|n=%n|i=%i|e=%e|c=%c|l=%l|'
+  . 's=%s|v=%v|x=%x|Q=%Q|L=%L|pct=%%|pad=[%8e][%-8e][%3i][%-12i][%20r]|z=%z|%qq ';
+
+$node->append_conf('postgresql.conf',
+	settings_text(format => 'pgaudit', log_line_prefix => $prefix));
+$node->reload;
+$before = epoch('now');
+ok( poll_until(
+		sub {
+			# the worker starts another file when it has seen the setting
+			$node->safe_psql('postgres', 'SELECT 1');
+			flush_trail($node);
+			grep { /\.log$/ } trail_files($node);
+		}),
+	'a reload changes the format');
+
+sub log_lines
+{
+	return map { split /^(?!\t)/m, slurp_file($_) }
+	  grep { /\.log$/ } trail_files($node);
+}
+
+my $known = () = log_lines();
+tell_self(q{SELECT 'two
+lines', '"';});
+flush_trail($node);
+my @lines = log_lines();
+splice @lines, 0, $known;
+
+is(scalar @lines, 4, 'four records');
+my ($fields, $message) = $lines[3] =~ /\A(.*?)LOG:  (.*)\n\z/s;
+my %got = map { split /=/, $_, 2 } split /\|/, $fields;
+my $zone = qr/\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{3})? IST/;
+
+is($got{a}, $application, 'prefix: %a');
+is($got{u}, $superuser, 'prefix: %u');
+is($got{d}, 'postgres', 'prefix: %d');
+is($got{r}, '[local]', 'prefix: %r');
+is($got{h}, '[local]', 'prefix: %h');
+is($got{b}, $type, 'prefix: %b');
+is($got{p}, $pid, 'prefix: %p');
+like($got{t}, qr/^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d IST$/, 'prefix: %t');
+like($got{m}, qr/^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} IST$/, 'prefix: %m');
+like($got{n}, qr/^\d+\.\d{3}$/, 'prefix: %n');
+ok($before / 1000000 <= $got{n} && $got{n} <= epoch('now') / 1000000,
+	'prefix: %n is now');
+is($got{i}, 'SELECT', 'prefix: %i');
+is($got{e}, '00000', 'prefix: %e');
+is($got{c}, sprintf('%x.%x', $start, $pid), 'prefix: %c');
+is($got{l}, 4, 'prefix: %l');
+like($got{s}, qr/^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d IST$/, 'prefix: %s');
+is($got{v}, $vxid, 'prefix: %v');
+is($got{x}, $xid, 'prefix: %x');
+is($got{Q}, $query_id, 'prefix: %Q');
+is($got{L}, '[local]', 'prefix: %L');
+is($got{pct}, '%', 'prefix: %%');
+is($got{pad}, '[   00000][00000   ][SELECT][SELECT      ][             [local]]',
+	'prefix: paddings');
+is($got{z}, '', 'prefix: what is no escape');
+like($fields, qr/\|q \z/, 'prefix: %q in a session');
+is($message,
+	'AUDIT: SESSION,4,1,READ,SELECT,,,"'
+	  . ("$self;" =~ s/\n/\n\t/gr)
+	  . '",<not logged>',
+	'pgaudit: message');
+like($lines[0], qr/\|x=0\|/, 'prefix: %x without a transaction id');
+like($lines[2],
+	qr/LOG:  AUDIT: SESSION,3,1,READ,SELECT,,,"SELECT 'two\n\tlines', '""';",<not logged>\n\z/,
+	'pgaudit: newlines and quotes');
+
+# log_rows, and an outcome that is none
+
+$known = () = log_lines();
+$node->psql(
+	'postgres', q{SET pg_audit_queue.log_rows = on; SELECT * FROM t LIMIT 2;
+	SELECT 1 / (a - a) FROM t; SET pg_audit_queue.log_parameter = on; CHECKPOINT;},
+	on_error_stop => 0);
+flush_trail($node);
+@lines = log_lines();
+splice @lines, 0, $known;
+is_deeply(
+	[ map { /\|e=(.{5})\|.*?LOG:  AUDIT: (.*)/ ? "$1 $2" : $_ } @lines ],
+	[
+		'00000 SESSION,1,1,MISC,SET,,,SET pg_audit_queue.log_rows = on;,<not logged>,0',
+		'00000 SESSION,2,1,READ,SELECT,,,SELECT * FROM t LIMIT 2;,<not logged>,2',
+		'22012 SESSION,3,1,READ,SELECT,,,SELECT 1 / (a - a) FROM t;,<not logged>,0',
+		'00000 SESSION,4,1,MISC,SET,,,SET pg_audit_queue.log_parameter = on;,<none>,0',
+		'00000 SESSION,5,1,MISC,CHECKPOINT,,,CHECKPOINT;,<none>,0'
+	],
+	'pgaudit: log_rows = on, and SQLSTATE');
+
+# and back
+$node->adjust_conf('postgresql.conf', 'pg_audit_queue.format', 'json');
+$node->reload;
+ok( poll_until(
+		sub {
+			$node->safe_psql('postgres', q{SELECT 'json again'});
+			flush_trail($node);
+			grep { /^\{.*'json again'/ } trail_lines($node);
+		}),
+	'a reload changes the format back');
+
+done_testing();

@@ -1,0 +1,237 @@
+#-------------------------------------------------------------------------
+#
+# PgProto.pm
+#	A client that speaks PostgreSQL's protocol message by message: prepared
+#	statements, portals that stop after some rows, requests that are sent
+#	without waiting for what they do.
+#
+#	my $client = PgProto->connect($node, user => 'u');
+#	$client->parse('s', 'SELECT ...')->bind('p', 's')->execute('p', 2);
+#	is($client->sync, '1 2 D D s', ...);
+#
+# What the server answers is given as a string, a word a message: the
+# message's letter, for some with more behind it (see _word).  Messages that
+# come at any time (notices, settings) are left out.
+#
+# Connects through the node's Unix-domain socket, without a password.  Methods
+# that send return the client; everything dies when the connection does, or
+# when the server is silent for PostgreSQL's default timeout for tests.
+#
+# Copyright (c) 2026, pg_audit_queue contributors
+#
+#-------------------------------------------------------------------------
+package PgProto;
+
+use strict;
+use warnings;
+
+use IO::Select;
+use IO::Socket::UNIX;
+
+use PostgreSQL::Test::Utils;
+
+# connect($node, %options): options are user and database; by default they are
+# the superuser that initdb has made, and postgres.
+sub connect
+{
+	my ($class, $node, %options) = @_;
+	my $path = $node->host . '/.s.PGSQL.' . $node->port;
+	my $socket = IO::Socket::UNIX->new(Peer => $path)
+	  // die "could not connect to $path: $!";
+	my $self = bless { socket => $socket, out => '', in => '' }, $class;
+	my $user = $options{user} // getpwuid($>);
+	my $startup = pack('N (Z*)* x',
+		196608, 'user', $user, 'database', $options{database} // 'postgres');
+
+	$self->{out} = pack('N', 4 + length $startup) . $startup;
+	$self->_answer('Z');
+	return $self;
+}
+
+# pid(): process id of the server's end.
+sub pid
+{
+	my ($self) = @_;
+
+	return $self->{pid};
+}
+
+# query($sql): simple protocol, until it is done.
+sub query
+{
+	my ($self, $sql) = @_;
+
+	return $self->start($sql)->finish;
+}
+
+# start($sql), finish(): the same in two steps.
+sub start
+{
+	my ($self, $sql) = @_;
+
+	return $self->_add('Q', pack('Z*', $sql))->_send;
+}
+
+sub finish
+{
+	my ($self) = @_;
+
+	return $self->_answer('Z');
+}
+
+sub parse
+{
+	my ($self, $name, $sql) = @_;
+
+	return $self->_add('P', pack('Z* Z* n', $name, $sql, 0));
+}
+
+# bind($portal, $name, @parameters): parameters are texts; undef is null.
+sub bind
+{
+	my ($self, $portal, $name, @params) = @_;
+
+	return $self->_add(
+		'B',
+		pack('Z* Z* n n', $portal, $name, 0, scalar @params)
+		  . join('', map { defined $_ ? pack('N/a*', $_) : pack('N', 0xFFFFFFFF) } @params)
+		  . pack('n', 0));
+}
+
+# execute($portal, $max_rows): 0 rows are all.
+sub execute
+{
+	my ($self, $portal, $max_rows) = @_;
+
+	return $self->_add('E', pack('Z* N', $portal, $max_rows // 0));
+}
+
+sub close_portal
+{
+	my ($self, $portal) = @_;
+
+	return $self->_add('C', pack('a Z*', 'P', $portal));
+}
+
+# sync(): send what has been added, wait until all of it is done.
+sub sync
+{
+	my ($self) = @_;
+
+	return $self->_add('S', '')->_send->finish;
+}
+
+# flush($letters): send what has been added and, without ending the implicit
+# transaction, wait for a message with one of the letters.
+sub flush
+{
+	my ($self, $letters) = @_;
+
+	return $self->_add('H', '')->_send->_answer($letters);
+}
+
+# quit(): say good-bye.
+sub quit
+{
+	my ($self) = @_;
+
+	$self->_add('X', '')->_send;
+	close $self->{socket};
+	return;
+}
+
+# hang_up(): go without a word.
+sub hang_up
+{
+	my ($self) = @_;
+
+	close $self->{socket};
+	return;
+}
+
+sub _add
+{
+	my ($self, $letter, $body) = @_;
+
+	$self->{out} .= pack('a N a*', $letter, 4 + length $body, $body);
+	return $self;
+}
+
+sub _send
+{
+	my ($self) = @_;
+
+	local $SIG{PIPE} = 'IGNORE';
+	while ($self->{out} ne '')
+	{
+		my $done = syswrite($self->{socket}, $self->{out})
+		  // die "could not send: $!";
+
+		substr($self->{out}, 0, $done) = '';
+	}
+	return $self;
+}
+
+# The server's answer up to a message with one of the letters, or to the end
+# of the connection after an error that ends it.
+sub _answer
+{
+	my ($self, $letters) = @_;
+	my @words;
+
+	$self->_send;
+	while (1)
+	{
+		my ($letter, $body) = $self->_message;
+		my $word;
+
+		$self->{pid} = unpack('N', $body) if $letter eq 'K';
+		$word = _word($letter, $body);
+		push @words, $word if defined $word;
+		last if index($letters, $letter) >= 0;
+		last if $letter eq 'E' && $body =~ /\AS(?:FATAL|PANIC)\0/;
+	}
+	return join ' ', @words;
+}
+
+# Letter and body of the next message.
+sub _message
+{
+	my ($self) = @_;
+	my ($letter, $length);
+
+	$self->_receive(5);
+	($letter, $length) = unpack('a N', substr($self->{in}, 0, 5, ''));
+	$self->_receive($length - 4);
+	return ($letter, substr($self->{in}, 0, $length - 4, ''));
+}
+
+sub _receive
+{
+	my ($self, $length) = @_;
+
+	while (length $self->{in} < $length)
+	{
+		IO::Select->new($self->{socket})
+		  ->can_read($PostgreSQL::Test::Utils::timeout_default)
+		  or die 'the server is silent';
+		sysread($self->{socket}, $self->{in}, 65536, length $self->{in})
+		  or die 'the server has closed the connection';
+	}
+	return;
+}
+
+# A message as a word: C has the command's tag, with "_" for spaces; E the
+# SQLSTATE.  None for the end of an answer, row descriptions, and for messages
+# that are not answers.
+sub _word
+{
+	my ($letter, $body) = @_;
+
+	return "C:" . (unpack('Z*', $body) =~ tr/ /_/r) if $letter eq 'C';
+	return "E:" . ($body =~ /\0C(.{5})\0/ ? $1 : '') if $letter eq 'E';
+	return undef if $letter =~ /[ZTNASKR]/;
+	return $letter;
+}
+
+1;
