@@ -16,8 +16,12 @@
 
 #include "access/xact.h"
 #include "capture/capture_internal.h"
+#include "miscadmin.h"
 #include "storage/ipc.h"
+#include "storage/proc.h"
 #include "utils/elog.h"
+#include "utils/timeout.h"
+#include "utils/timestamp.h"
 
 static emit_log_hook_type prev_emit_log = NULL;
 
@@ -54,6 +58,33 @@ capture_emit_log(ErrorData *edata)
 		prev_emit_log(edata);
 }
 
+/*
+ * The transaction is about to commit.  PostgreSQL has stopped the clock for
+ * statement_timeout by now, but a session shall not wait for the worker for
+ * longer than that: let it go on.
+ */
+static void
+before_commit(void)
+{
+	bool		timeout = StatementTimeout > 0 && IsUnderPostmaster &&
+		MyBackendType == B_BACKEND && !get_timeout_active(STATEMENT_TIMEOUT);
+
+	if (timeout)
+		enable_timeout_at(STATEMENT_TIMEOUT,
+						  TimestampTzPlusMilliseconds(GetCurrentStatementStartTimestamp(),
+													  StatementTimeout));
+
+	/* All portals are closed by now; what is left was forgotten. */
+	paq_statement_close_all(InvalidSubTransactionId, 0, PAQ_RECORD_INCOMPLETE);
+	paq_publish_held(0, PAQ_SPACE_WAIT);
+	paq_wait_commit();
+	if (paq_frame == NULL)
+		paq_wait_statement();
+
+	if (timeout)
+		disable_timeout(STATEMENT_TIMEOUT, false);
+}
+
 static void
 at_transaction_end(XactEvent event, void *arg)
 {
@@ -61,13 +92,7 @@ at_transaction_end(XactEvent event, void *arg)
 	{
 		case XACT_EVENT_PRE_COMMIT:
 		case XACT_EVENT_PRE_PREPARE:
-			/* All portals are closed by now; what is left was forgotten. */
-			paq_statement_close_all(InvalidSubTransactionId, 0,
-									PAQ_RECORD_INCOMPLETE);
-			paq_publish_held(0, PAQ_SPACE_WAIT);
-			paq_wait_commit();
-			if (paq_frame == NULL)
-				paq_wait_statement();
+			before_commit();
 			break;
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_PREPARE:
@@ -95,18 +120,25 @@ at_subtransaction_end(SubXactEvent event, SubTransactionId mySubid,
 
 /*
  * The process exits; its frames, if there are any, are still on the stack
- * below us.  Runs before PostgreSQL aborts the transaction.
+ * below us.  Without an error that says why, the postmaster has died, and what
+ * was being executed was interrupted.  Runs before PostgreSQL aborts the
+ * transaction.
  */
 static void
 at_exit(int code, Datum arg)
 {
 	for (PaqCallFrame *frame = paq_frame; frame != NULL; frame = frame->parent)
 	{
-		if (frame->statement != NULL)
-			paq_statement_fail(frame->statement, noted_sqlstate);
+		if (frame->statement == NULL)
+			continue;
+		if (noted_sqlstate == 0)
+			frame->statement->flags |= PAQ_RECORD_INTERRUPTED;
+		paq_statement_fail(frame->statement,
+						   noted_sqlstate ? noted_sqlstate : ERRCODE_CRASH_SHUTDOWN);
 	}
 	paq_statement_close_all(InvalidSubTransactionId, noted_sqlstate, 0);
-	paq_publish_held(noted_sqlstate, PAQ_SPACE_NOWAIT);
+	paq_publish_held(noted_sqlstate ? noted_sqlstate : ERRCODE_CRASH_SHUTDOWN,
+					 PAQ_SPACE_NOWAIT);
 	paq_publish_last();
 	paq_request_waits();
 }

@@ -45,6 +45,7 @@ struct PaqReader
 	uint64		drained;		/* as of the last checkpoint */
 	uint64		drained_slots;
 	uint64		flushed;		/* as of the last paq_reader_flushed() */
+	uint64		flushed_slots;
 
 	void	   *spill;			/* spill file of the current record, mapped */
 	Size		spill_size;
@@ -166,6 +167,7 @@ start_reading(PaqReader *reader, PaqCheckpoint *checkpoint)
 	reader->flushed = Min(pg_atomic_read_u64(&reader->qf->live->released),
 						  reader->drained);
 	reader->slot_cursor = reader->drained_slots = checkpoint->drained_slots;
+	reader->flushed_slots = 0;
 }
 
 /*
@@ -477,7 +479,9 @@ paq_reader_checkpoint(PaqReader *reader, uint64 sequence, const void *trail)
 bool
 paq_reader_unflushed(PaqReader *reader)
 {
-	return reader->drained != reader->flushed || reader->spills_drained != NIL;
+	return reader->drained != reader->flushed ||
+		reader->drained_slots != reader->flushed_slots ||
+		reader->spills_drained != NIL;
 }
 
 /* Bytes of the ring between the two. */
@@ -511,6 +515,7 @@ paq_reader_flushed(PaqReader *reader, uint64 sequence)
 {
 	Assert(reader->flushed <= reader->drained);
 	reader->flushed = reader->drained;
+	reader->flushed_slots = reader->drained_slots;
 	remove_drained_spills(reader);
 	pg_atomic_write_u64(&paq_shared->flushed_sequence, sequence);
 	if (!paq_reader_is_live(reader))

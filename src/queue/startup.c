@@ -115,9 +115,11 @@ take_over(const char *path, uint64 ring_size, int nslots,
 		if (qf.ring_size == paq_file_ring_size(ring_size) &&
 			qf.header->nslots == nslots)
 		{
+			/*
+			 * "released" stays where it is: the worker has yet to flush what
+			 * lies between.
+			 */
 			paq_live = qf;
-			pg_atomic_write_u64(&qf.live->released,
-								pg_atomic_read_u64(&qf.live->reserved));
 			return true;
 		}
 		(void) paq_checkpoint_read(&qf, inherit);

@@ -1,0 +1,377 @@
+# The queue: what is in it survives stops and crashes, it may be full, and
+# records may be larger than it.
+#
+# Copyright (c) 2026, pg_audit_queue contributors
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::RealBin;
+use PaqTest;
+
+use Digest::MD5 qw(md5_hex);
+use Test::More;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+
+# As small as it may be, and drained only when somebody asks for it.
+my $node = audited_node(
+	'main',
+	settings => {
+		flush_interval  => '1h',
+		flush_threshold => 80,
+		log_parameter   => 'on',
+		queue_size      => '64kB'
+	},
+	conf => "restart_after_crash = on\nautovacuum = off\n");
+
+# Files in the queue directory that should not be there for long
+sub leftover_files
+{
+	return grep { !/^(?:\.|\.\.|queue|lock)$/ } slurp_dir(queue_dir($node));
+}
+
+# Texts of the records that match, in the order of the trail
+sub texts_like
+{
+	my ($regexp, @records) = @_;
+
+	return grep { /$regexp/ } map { $_->{commandText} // '' } @records;
+}
+
+# Wait until nothing is left to be drained, without asking for a flush.
+sub wait_until_drained
+{
+	return poll_until(
+		sub {
+			my $stats = eval { stats($node) };
+
+			return $stats && $stats->{flushed} == $stats->{published};
+		},
+		30);
+}
+
+# A clean stop, with records that nobody has asked to write
+
+$node->safe_psql('postgres', join '', map { "SELECT 'clean $_';\n" } 1 .. 20);
+is(texts_in_trail($node, 'clean 20'), 0, 'queued records are not written yet');
+$node->restart;
+my @records = check_trail($node, 'clean stop: the trail is whole');
+is_deeply(
+	[ texts_like(qr/clean/, @records) ],
+	[ map { "SELECT 'clean $_';" } 1 .. 20 ],
+	'clean stop: all are written, in order');
+
+# A full queue, and no worker to empty it, when the server is stopped
+
+sub fill_queue
+{
+	my ($label) = @_;
+	my $session = start_psql(
+		$node, join("\n", map { "SELECT '$label $_';" } 1 .. 1000),
+		name => $label);
+
+	ok(wait_until_waiting($node, $label), "$label: a session waits for space");
+	return $session;
+}
+
+# Numbers of the statements that the client was told had succeeded
+sub succeeded
+{
+	my ($label, $session) = @_;
+	my ($status, $stdout, $stderr) = finish_psql($session);
+
+	return map { /^\Q$label\E (\d+)$/ ? $1 : () } split /\n/, $stdout;
+}
+
+foreach my $case (
+	[ 'immediate stop', sub { $node->stop('immediate') } ],
+	[ 'crash', sub { crash_node($node, $_[0]) } ],
+	[
+		'crash, other sizes',
+		sub {
+			crash_node($node, $_[0]);
+			$node->append_conf('postgresql.conf',
+				"max_connections = 37\n" . settings_text(queue_size => '256kB'));
+		}
+	],
+	[
+		'crash, smaller again',
+		sub {
+			crash_node($node, $_[0]);
+			$node->append_conf('postgresql.conf',
+				"max_connections = 25\n" . settings_text(queue_size => '64kB'));
+		}
+	])
+{
+	my ($label, $end) = @$case;
+	my $worker = worker_pid($node);
+
+	kill('STOP', $worker);
+	my $session = fill_queue($label);
+	my $stats = stats($node);
+	cmp_ok($stats->{queue_used}, '>', $stats->{queue_size} * 3 / 4,
+		"$label: the queue is full");
+	$end->($worker);
+	my @succeeded = succeeded($label, $session);
+	start_again($node);
+	ok(wait_until_drained(), "$label: drained after the start");
+	@records = check_trail($node, "$label: the trail is whole");
+
+	# the one that has waited is recorded too
+	my $last = @succeeded + 1;
+	is_deeply(
+		[ texts_like(qr/'\Q$label\E \d/, @records) ],
+		[ map { "SELECT '$label $_';" } 1 .. $last ],
+		"$label: once each, in order");
+	my ($interrupted) =
+	  grep { ($_->{commandText} // '') eq "SELECT '$label $last';" } @records;
+	isnt($interrupted->{exitCode}, '00000',
+		"$label: the last one is not called a success");
+	is_deeply([ leftover_files() ], [], "$label: no files are left");
+}
+is(stats($node)->{queue_size}, 64 * 1024, 'the size that is asked for');
+is($node->safe_psql('postgres', 'SHOW max_connections'),
+	'25', 'and that many connections');
+
+# More clients than a small queue has room for
+
+my $before = stats($node);
+flush_trail($node);
+$node->pgbench(
+	'--no-vacuum --client=8 --jobs=2 --transactions=300 --protocol=prepared',
+	0,
+	[qr{processed: 2400/2400}],
+	[qr{^$}],
+	'8 clients and 64 kB',
+	{ 'paq_022_load' => qq{SELECT 'pgbench', :client_id\n} });
+flush_trail($node);
+my $stats = stats($node);
+cmp_ok($stats->{space_waits}, '>', $before->{space_waits},
+	'clients have waited for space');
+cmp_ok($stats->{queue_high_water}, '<=', 64 * 1024, 'no more than there is');
+is($stats->{dropped}, 0, 'nothing is dropped');
+is(texts_in_trail($node, q{"commandText":"SELECT 'pgbench', $1}),
+	2400, 'all are recorded');
+check_trail($node, 'the trail is whole');
+
+# Cancelled while waiting for space: failed, and recorded as such.  There is
+# room for such records.  When that is full too, a session may not be able to
+# run anything; what it has run is recorded, which the sequence tells, because
+# it is not rolled back.
+
+unaudited_sql($node, 'CREATE SEQUENCE cancelled_that_ran');
+my $worker = worker_pid($node);
+kill('STOP', $worker);
+my $session = $node->background_psql('postgres', on_error_stop => 0);
+$session->query_safe("SET application_name = 'cancelled'");
+my $filler = fill_queue('filler');
+my $filler_pid = wait_until_waiting($node, 'filler');
+unaudited_sql($node, "SELECT pg_terminate_backend($filler_pid)");
+my @succeeded = succeeded('filler', $filler);
+my $cancelled = 0;
+foreach my $number (1 .. 40)
+{
+	$session->query_until(qr/sent $number\n/,
+		"\\echo sent $number\nSELECT 'cancelled $number', nextval('cancelled_that_ran');\n"
+	);
+	my $pid = wait_until_waiting($node, 'cancelled') or last;
+
+	unaudited_sql($node, "SELECT pg_cancel_backend($pid)");
+	poll_until(
+		sub {
+			unaudited_sql(
+				$node, "SELECT state = 'idle' FROM pg_stat_activity
+						 WHERE pid = $pid") eq 't';
+		}) or last;
+	$cancelled++;
+}
+is($cancelled, 40, 'waiting for space can be cancelled');
+
+# One that ends when there is no room at all: if it cannot be recorded, that
+# must be known.
+my $ending = start_psql($node, q{SELECT 'ending'}, name => 'ending');
+my $ending_pid = wait_until_waiting($node, 'ending');
+unaudited_sql($node, "SELECT pg_terminate_backend($ending_pid)");
+finish_psql($ending);
+kill('CONT', $worker);
+$session->query(q{SELECT 'after that'});
+$session->quit;
+flush_trail($node);
+@records = check_trail($node, 'the trail is whole');
+my $ran = unaudited_sql($node, 'SELECT last_value FROM cancelled_that_ran');
+cmp_ok($ran, '>=', 10, 'there was room for records of several');
+is_deeply(
+	[
+		map { [ $_->{commandText} =~ /'(cancelled \d+)'/, $_->{exitCode} ] }
+		  grep { ($_->{commandText} // '') =~ /'cancelled \d+'/ } @records
+	],
+	[ map { [ "cancelled $_", '57014' ] } 1 .. $ran ],
+	'each that ran is recorded once, in order, with its outcome');
+is_deeply(
+	[
+		map { [ @{$_}{qw(commandText exitCode)} ] }
+		  grep { ($_->{commandText} // '') =~ /'filler / } @records
+	],
+	[
+		(map { [ "SELECT 'filler $_';", '00000' ] } 1 .. @succeeded),
+		[ "SELECT 'filler " . (@succeeded + 1) . "';", '57P01' ]
+	],
+	'as is what was terminated');
+is(texts_in_trail($node, 'after that'), 1, 'the session goes on');
+is(texts_in_trail($node, q{"commandText":"SELECT 'ending'}) + stats($node)->{dropped},
+	1, 'a session that ends then is recorded, or counted as dropped');
+
+# In the middle of a statement
+
+my $running = start_psql($node,
+	q{SELECT 'running' FROM pg_sleep(600)}, name => 'running');
+my $pid;
+ok( poll_until(
+		sub {
+			$pid = unaudited_sql(
+				$node, "SELECT pid FROM pg_stat_activity
+						 WHERE application_name = 'running'
+						   AND wait_event = 'PgSleep'");
+		}),
+	'a statement is running');
+my $old_worker = worker_pid($node);
+kill('KILL', $pid);
+finish_psql($running);
+wait_for_worker($node, $old_worker);
+ok(wait_until_drained(), 'drained after the restart');
+@records = grep { ($_->{commandText} // '') =~ /'running'/ } trail_records($node);
+is(scalar @records, 1, 'kill -9 of a backend: its statement is recorded once');
+ok($records[0]{interrupted}, 'as interrupted');
+is($records[0]{databaseName}, 'postgres', 'with where it came from');
+
+# The postmaster, and everything, under load
+
+my @loads;
+foreach my $case (
+	[ 'crash-q', 'queued' ],
+	[ 'crash-i', 'immediate' ],
+	[ 'crash-c', 'commit' ],
+	(full_tests() ? map { [ "crash-$_", 'queued' ] } 1 .. 20 : ()))
+{
+	my ($label, $mode) = @$case;
+	my $load = start_load(
+		$node, $label,
+		clients  => 3,
+		settings => { mode => $mode });
+
+	ok(poll_until(sub { texts_in_trail($node, "'$label-1-20'") }),
+		"$mode: clients are at work");
+	crash_node($node);
+	cmp_ok(finish_load($load), '<', $load->{number}, 'until they are cut off');
+	start_again($node);
+	push @loads, $load;
+}
+ok(wait_until_drained(), 'drained after the last start');
+@records = check_trail($node, 'the trail is whole');
+check_load($_, \@records, "$_->{label}: once each") foreach @loads;
+is_deeply([ leftover_files() ], [], 'no files are left');
+
+# Records larger than the queue
+
+$node->stop;
+$node = audited_node(
+	'large',
+	settings => {
+		flush_interval => '1h',
+		log_parameter  => 'on',
+		queue_size     => '64kB'
+	});
+
+# The record whose line has this text
+sub record_with
+{
+	my ($part) = @_;
+	my ($line) = grep { index($_, $part) > 0 } trail_lines($node);
+
+	return parse_record($line // '') // {};
+}
+
+sub memory
+{
+	my ($pid, $name) = @_;
+	my ($kb) = slurp_file("/proc/$pid/status") =~ /^\Q$name\E:\s+(\d+) kB/m;
+
+	return $kb;
+}
+
+my $size = 5 * 1024 * 1024;
+my $text = join '', map { sprintf '%07d ', $_ } 1 .. $size / 8;
+
+$worker = worker_pid($node);
+my $memory = -r "/proc/$worker/status" ? memory($worker, 'VmHWM') : undef;
+foreach my $round (1 .. 3)
+{
+	my $large = "SELECT length('$text') + $round;";
+	my $client = start_psql($node, $large, settings => { mode => 'immediate' });
+	is((finish_psql($client))[1], $size + $round . "\n", 'a 5 MB statement');
+	my $record = record_with("+ $round;");
+
+	is( md5_hex($record->{commandText} // ''), md5_hex($large),
+		'is recorded whole');
+	ok(!$record->{cut}, 'and not marked as incomplete');
+}
+SKIP:
+{
+	if (!defined $memory)
+	{
+		diag('no /proc: the memory of the worker is not tested');
+		skip 'no /proc here', 1;
+	}
+
+	# one such text may be mapped at a time
+	cmp_ok(memory($worker, 'VmHWM') - $memory,
+		'<', $size / 1024 + 8 * 1024, 'the worker does not grow with them');
+}
+
+$node->safe_psql(
+	'postgres', qq{
+	PREPARE large(text) AS SELECT length(\$1);
+	EXECUTE large(repeat('0123456789', $size / 10))});
+flush_trail($node);
+my $record = record_with('"paramList":["0123456789');
+is( md5_hex($record->{paramList}[0] // ''),
+	md5_hex('0123456789' x ($size / 10)),
+	'a 5 MB parameter is recorded whole');
+is_deeply([ leftover_files() ], [], 'no spill files are left');
+
+# The same across a crash
+
+$worker = worker_pid($node);
+kill('STOP', $worker);
+$node->safe_psql('postgres', "SELECT length('$text crash')");
+ok((grep { /^spill\./ } leftover_files()), 'its text is in a spill file');
+crash_node($node, $worker);
+start_again($node);
+ok(wait_until_drained(), 'drained after the start');
+$record = record_with("crash')");
+is( md5_hex($record->{commandText} // ''),
+	md5_hex("SELECT length('$text crash')"),
+	'recorded whole after a crash');
+is_deeply([ leftover_files() ], [], 'no spill files are left');
+
+# And in the other format
+
+$node->append_conf('postgresql.conf', settings_text(format => 'pgaudit'));
+$node->reload;
+ok( poll_until(
+		sub {
+			unaudited_sql($node, 'SHOW pg_audit_queue.format') eq 'pgaudit';
+		}),
+	'format pgaudit');
+$node->safe_psql('postgres', "SELECT length('$text pgaudit')");
+flush_trail($node);
+is( texts_in_trail($node,
+		",READ,SELECT,,,SELECT length('$text pgaudit'),<none>"),
+	1,
+	'a 5 MB statement in format pgaudit');
+$node->stop;
+
+done_testing();
