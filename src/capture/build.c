@@ -159,10 +159,10 @@ create_record(PaqStatement *statement, PaqClass class, CommandTag tag,
 	if (!complete)
 		flags |= PAQ_RECORD_INCOMPLETE;
 	fill_header(&header, statement, class, flags | statement->flags);
-	if (header.flags & PAQ_RECORD_INCOMPLETE)
-		paq_stats_add(&paq_my_stats->incomplete, 1);
 
 	pending = paq_pending_create(&header, session, texts);
+	if (header.flags & PAQ_RECORD_INCOMPLETE)
+		paq_stats_add(&paq_my_stats->incomplete, 1);
 	if (pending == NULL)
 		paq_stats_add(&paq_my_stats->dropped, 1);
 	if (encoded.len > 0)

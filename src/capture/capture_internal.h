@@ -90,6 +90,7 @@ typedef struct PaqStatement
 	bool		text_recorded;	/* some record of it has the text */
 	bool		perms_checked;	/* permissions were granted */
 	bool		commits;		/* COMMIT or PREPARE TRANSACTION */
+	bool		top_level;		/* the client's, not run by another one */
 	PaqPending *provisional;	/* stands in for the first record */
 	CommandTag	provisional_tag;	/* its command */
 	slist_head	entries;		/* oldest first */
@@ -117,8 +118,10 @@ extern Oid	paq_audit_role(void);
 /* statement.c */
 extern PaqStatement *paq_statement_open(QueryDesc *queryDesc);
 extern PaqStatement *paq_statement_find(QueryDesc *queryDesc);
+extern bool paq_statements_open(void);
 extern void paq_statement_init(PaqStatement *statement, const char *text,
-							   const PaqCommand *command, uint64 query_id);
+							   const PaqCommand *command, uint64 query_id,
+							   bool top_level);
 extern void paq_statement_close(PaqStatement *statement);
 extern void paq_statement_close_all(SubTransactionId from, int sqlstate,
 									uint32 flags);
@@ -139,7 +142,8 @@ extern void paq_entry_add(PaqStatement *statement, PaqPending *pending,
 						  bool late, bool has_rows);
 extern void paq_statement_publish(PaqStatement *statement, int sqlstate,
 								  PaqSpaceWait wait);
-extern void paq_statement_succeed(PaqStatement *statement, bool top_level);
+extern void paq_statement_succeed(PaqStatement *statement);
+extern bool paq_is_committing(void);
 extern void paq_publish_held(int sqlstate, PaqSpaceWait wait);
 extern void paq_settle(void);
 extern void paq_publish_last(void);
@@ -201,6 +205,14 @@ paq_capture_wanted(void)
 {
 	return (paq_log_classes != PAQ_CLASSES_NONE || paq_role[0] != '\0') &&
 		paq_capture_possible();
+}
+
+/* Is there neither anything to be recorded nor anything to keep track of? */
+static inline bool
+paq_capture_idle(void)
+{
+	return !paq_capture_possible() ||
+		(!paq_capture_wanted() && paq_frame == NULL && !paq_statements_open());
 }
 
 #endif							/* PAQ_CAPTURE_INTERNAL_H */

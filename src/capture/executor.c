@@ -24,7 +24,6 @@
 #include "compat.h"
 #include "executor/executor.h"
 #include "stats.h"
-#include "tcop/dest.h"
 #include "tcop/tcopprot.h"
 
 static ExecutorStart_hook_type prev_ExecutorStart = NULL;
@@ -52,18 +51,6 @@ fail_query(QueryDesc *queryDesc, int sqlstate)
 		paq_request_waits();
 }
 
-/*
- * Is it the client's query, seen from where its caller's frame is?  What
- * nobody's frame calls may also be a query of a deferred trigger, fired by a
- * commit.
- */
-static bool
-is_clients_query(QueryDesc *queryDesc, PaqCallFrame *caller)
-{
-	return caller == NULL &&
-		(queryDesc->dest == NULL || queryDesc->dest->mydest != DestSPI);
-}
-
 static void
 next_ExecutorStart(QueryDesc *queryDesc, int eflags)
 {
@@ -86,7 +73,7 @@ capture_ExecutorStart(QueryDesc *queryDesc, int eflags)
 	}
 
 	paq_session_warm();
-	if (is_clients_query(queryDesc, paq_frame))
+	if (paq_frame == NULL)
 		paq_settle();
 	paq_frame_push(&frame, NULL, queryDesc);
 	paq_current_statement();
@@ -132,7 +119,7 @@ capture_ExecutorRun(PAQ_EXECUTOR_RUN_ARGS)
 {
 	PaqCallFrame frame;
 
-	if (!paq_capture_possible())
+	if (paq_capture_idle())
 	{
 		next_ExecutorRun(PAQ_EXECUTOR_RUN_PASS);
 		return;
@@ -179,7 +166,7 @@ capture_ExecutorFinish(QueryDesc *queryDesc)
 {
 	PaqCallFrame frame;
 
-	if (!paq_capture_possible())
+	if (paq_capture_idle())
 	{
 		next_ExecutorFinish(queryDesc);
 		return;
@@ -227,8 +214,7 @@ capture_ExecutorEnd(QueryDesc *queryDesc)
 		next_ExecutorEnd(queryDesc);
 		statement = paq_statement_find(queryDesc);
 		if (statement != NULL)
-			paq_statement_succeed(statement,
-								  is_clients_query(queryDesc, frame.parent));
+			paq_statement_succeed(statement);
 	}
 	PG_CATCH();
 	{
@@ -267,7 +253,7 @@ record_unknown(List *rangeTable, List *perminfos)
 		break;
 	}
 	paq_statement_init(&statement, debug_query_string ? debug_query_string : "",
-					   &command, 0);
+					   &command, 0, false);
 	statement.flags = PAQ_RECORD_INCOMPLETE;
 	PG_TRY();
 	{

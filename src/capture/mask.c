@@ -3,8 +3,9 @@
  * mask.c
  *		Removal of passwords from statement texts.
  *
- * This happens before a record is made, so that a password never enters
- * shared memory or the queue file.
+ * This happens before a record is made, so that what is masked never enters
+ * shared memory or the queue file.  It covers what pgaudit covers: the text of
+ * CREATE and ALTER ROLE, and their like, as a statement of its own.
  *
  * Must not raise.
  *

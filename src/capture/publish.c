@@ -45,6 +45,7 @@ static slist_node *last_deferred = NULL;
  */
 static slist_head held = SLIST_STATIC_INIT(held);
 static slist_node *last_held = NULL;
+static TimestampTz held_since;	/* statement_timestamp() of that statement */
 
 /* Records of this session so far. */
 static int64 session_lines = 0;
@@ -297,12 +298,27 @@ hold_entries(PaqStatement *statement)
  * still to be checked, and may fail.  Errors as for paq_statement_publish().
  */
 void
-paq_statement_succeed(PaqStatement *statement, bool top_level)
+paq_statement_succeed(PaqStatement *statement)
 {
-	if (top_level && (statement->commits || !IsTransactionBlock()))
+	if (statement->top_level && (statement->commits || !IsTransactionBlock()))
+	{
 		hold_entries(statement);
+		held_since = GetCurrentStatementStartTimestamp();
+	}
 	else
 		paq_statement_publish(statement, 0, PAQ_SPACE_WAIT);
+}
+
+/*
+ * Has a statement ended, and what is executed now belongs to its commit - the
+ * query of a deferred trigger - because no message has come from the client
+ * since?
+ */
+bool
+paq_is_committing(void)
+{
+	return !slist_is_empty(&held) &&
+		held_since == GetCurrentStatementStartTimestamp();
 }
 
 /*
@@ -332,7 +348,8 @@ paq_publish_held(int sqlstate, PaqSpaceWait wait)
 void
 paq_settle(void)
 {
-	if (likely(slist_is_empty(&deferred) && slist_is_empty(&held)))
+	if (likely(slist_is_empty(&deferred) && slist_is_empty(&held)) ||
+		paq_is_committing())
 		return;
 	publish_deferred(PAQ_SPACE_WAIT);
 	paq_publish_held(0, PAQ_SPACE_WAIT);

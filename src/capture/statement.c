@@ -34,7 +34,7 @@ static dlist_head free_statements = DLIST_STATIC_INIT(free_statements);
 /* Fill in what all statements have. */
 void
 paq_statement_init(PaqStatement *statement, const char *text,
-				   const PaqCommand *command, uint64 query_id)
+				   const PaqCommand *command, uint64 query_id, bool top_level)
 {
 	statement->query_desc = NULL;
 	statement->text = text;
@@ -45,7 +45,7 @@ paq_statement_init(PaqStatement *statement, const char *text,
 	statement->group.substatements = 0;
 	statement->statement_id = 0;
 	statement->substatement_id = 0;
-	statement->start_time = paq_frame == NULL ?
+	statement->start_time = top_level ?
 		GetCurrentStatementStartTimestamp() : GetCurrentTimestamp();
 	statement->rows = -1;
 	statement->query_id = query_id;
@@ -55,6 +55,7 @@ paq_statement_init(PaqStatement *statement, const char *text,
 	statement->text_recorded = false;
 	statement->perms_checked = false;
 	statement->commits = false;
+	statement->top_level = top_level;
 	statement->provisional = NULL;
 	slist_init(&statement->entries);
 	statement->last_entry = NULL;
@@ -72,14 +73,15 @@ new_statement(void)
 }
 
 /*
- * Make the statement of queryDesc known.  Returns NULL when out of memory:
- * its records are then made without it.
+ * Make the statement of queryDesc, whose frame is the innermost one, known.
+ * Returns NULL when out of memory: its records are then made without it.
  */
 PaqStatement *
 paq_statement_open(QueryDesc *queryDesc)
 {
 	PaqStatement *statement = paq_statement_find(queryDesc);
 	PaqCommand	command = paq_operation_command(queryDesc->operation);
+	bool		top_level = paq_frame->parent == NULL && !paq_is_committing();
 
 	/* Somebody freed an executor without ending it; its outcome is unknown. */
 	if (unlikely(statement != NULL))
@@ -93,11 +95,18 @@ paq_statement_open(QueryDesc *queryDesc)
 	if (statement == NULL)
 		return NULL;
 	paq_statement_init(statement, queryDesc->sourceText, &command,
-					   queryDesc->plannedstmt->queryId);
+					   queryDesc->plannedstmt->queryId, top_level);
 	statement->query_desc = queryDesc;
 	statement->params = queryDesc->params;
 	dlist_push_head(&open_statements, &statement->node);
 	return statement;
+}
+
+/* Is there any open executor statement? */
+bool
+paq_statements_open(void)
+{
+	return !dlist_is_empty(&open_statements);
 }
 
 /* The open statement of queryDesc, NULL if there is none. */

@@ -70,7 +70,8 @@ begin_statement(PaqStatement *statement, PlannedStmt *pstmt,
 	command.level = GetCommandLogLevel(pstmt->utilityStmt);
 	command.node = nodeTag(pstmt->utilityStmt);
 	command.tag = CreateCommandTag(pstmt->utilityStmt);
-	paq_statement_init(statement, text, &command, pstmt->queryId);
+	paq_statement_init(statement, text, &command, pstmt->queryId,
+					   paq_frame == NULL && !paq_is_committing());
 	if (context == PROCESS_UTILITY_TOPLEVEL)
 		statement->params = params;
 	if (IsA(pstmt->utilityStmt, TransactionStmt))
@@ -96,7 +97,7 @@ record_beginning(PaqStatement *statement)
 
 /* After execution: settings may be others by now, and count as they are. */
 static void
-record_success(PaqStatement *statement, QueryCompletion *qc, bool top_level)
+record_success(PaqStatement *statement, QueryCompletion *qc)
 {
 	if (qc != NULL && command_tag_display_rowcount(qc->commandTag))
 		statement->rows = qc->nprocessed;
@@ -109,7 +110,7 @@ record_success(PaqStatement *statement, QueryCompletion *qc, bool top_level)
 		paq_pending_free(statement->provisional);
 		statement->provisional = NULL;
 	}
-	paq_statement_succeed(statement, top_level);
+	paq_statement_succeed(statement);
 }
 
 /* What runs without being a statement of its own belongs to its caller's. */
@@ -150,7 +151,7 @@ capture_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 	PaqStatement *const statement = own ? &own_statement : NULL;
 	PaqCallFrame frame;
 
-	if (!paq_capture_possible())
+	if (paq_capture_idle())
 	{
 		next_ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
 							queryEnv, dest, qc);
@@ -171,7 +172,7 @@ capture_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 		next_ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
 							queryEnv, dest, qc);
 		if (own)
-			record_success(statement, qc, frame.parent == NULL);
+			record_success(statement, qc);
 	}
 	PG_CATCH();
 	{

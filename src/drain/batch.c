@@ -143,6 +143,7 @@ fill_batch(PaqDrain *drain, uint64 *count, bool *more)
 
 	*count = 0;
 	*more = false;
+	drain->gaps = 0;
 	while (!*more)
 	{
 		switch (paq_reader_next(drain->reader, &record, &damaged))
@@ -151,6 +152,7 @@ fill_batch(PaqDrain *drain, uint64 *count, bool *more)
 				break;
 			case PAQ_READ_DAMAGED:
 				make_gap(&record, damaged);
+				drain->gaps++;
 				break;
 			case PAQ_READ_BUSY:
 			case PAQ_READ_END:
@@ -213,8 +215,8 @@ drain_batch(PaqDrain *drain, bool rotate, bool *more)
 	drain->sequence += count;
 	drain->unflushed += count;
 	save_checkpoint(drain);
-	if (!paq_reader_is_live(drain->reader))
-		paq_stats_add(&stats->recovered, count);
+	paq_stats_add(&stats->recovered,
+				  paq_reader_is_live(drain->reader) ? drain->gaps : count);
 	paq_stats_add(&stats->drained, count);
 	paq_stats_add(&stats->batches, 1);
 	return true;
@@ -223,9 +225,7 @@ drain_batch(PaqDrain *drain, bool rotate, bool *more)
 static bool
 flush(PaqDrain *drain)
 {
-	if (!paq_reader_unflushed(drain->reader))
-		return true;
-	if (!drain->sink->flush())
+	if (paq_reader_unflushed(drain->reader) && !drain->sink->flush())
 		return false;
 
 	/* Count first: those whom the next call wakes may look at it. */

@@ -26,6 +26,7 @@ typedef struct PaqDrain
 	bool		resume_cut;		/* see sink.h */
 	bool		resumed;		/* the sink stands where it should */
 	bool		batch_open;		/* between begin_batch() and its end */
+	uint64		gaps;			/* records in the batch that mark a gap */
 	uint64		sequence;		/* of the last record in the trail */
 	uint64		unflushed;		/* records written since the last flush */
 	TimestampTz retry_at;		/* do not touch the sink before; 0: it works */

@@ -219,7 +219,9 @@ handle_signals(TimestampTz now)
 		/* Perhaps that was what made the sink fail. */
 		if (drain.retry_at != 0)
 			drain.retry_at = now;
-		flush_due = 0;
+		if (flush_due != 0)
+			flush_due = Min(flush_due,
+							TimestampTzPlusMilliseconds(now, paq_flush_interval));
 	}
 	if (ShutdownRequestPending && shutdown_since == 0)
 		shutdown_since = now;

@@ -37,6 +37,10 @@
 #define BAD_PREFIX		PAQ_QUEUE_FILE ".bad."
 #define LOCK_FILE		"lock"
 
+/* How often, and after which delay, to try to get the lock again */
+#define LOCK_TRIES		50
+#define LOCK_DELAY_MS	100
+
 /* Path of the backlog file with that number; path has MAXPGPATH bytes. */
 void
 paq_backlog_path(char *path, uint32 number)
@@ -74,13 +78,13 @@ paq_backlog_number(const char *name)
 
 /* One more than the largest number behind prefix in the directory. */
 static uint32
-next_number(const char *prefix)
+next_number(const char *prefix, int elevel)
 {
 	DIR		   *dir = AllocateDir(paq_queue_directory);
 	struct dirent *de;
 	uint32		largest = 0;
 
-	while ((de = ReadDirExtended(dir, paq_queue_directory, LOG)) != NULL)
+	while ((de = ReadDirExtended(dir, paq_queue_directory, elevel)) != NULL)
 		largest = Max(largest, number_after(de->d_name, prefix));
 	if (dir != NULL)
 		FreeDir(dir);
@@ -97,7 +101,7 @@ paq_file_set_aside(const char *path, const char *reason, int elevel)
 	char		name[NAMEDATALEN];
 	char		target[MAXPGPATH];
 
-	snprintf(name, sizeof(name), BAD_PREFIX "%u", next_number(BAD_PREFIX));
+	snprintf(name, sizeof(name), BAD_PREFIX "%u", next_number(BAD_PREFIX, elevel));
 	paq_file_path(target, name);
 	if (rename(path, target) != 0)
 		ereport(elevel,
@@ -119,7 +123,7 @@ paq_directory_keep_backlog(const char *path)
 {
 	char		target[MAXPGPATH];
 
-	paq_backlog_path(target, next_number(BACKLOG_PREFIX));
+	paq_backlog_path(target, next_number(BACKLOG_PREFIX, FATAL));
 	durable_rename(path, target, FATAL);
 }
 
@@ -150,10 +154,19 @@ paq_directory_open(void)
 				(errcode_for_file_access(),
 				 errmsg("could not open file \"%s\": %m", path),
 				 errhint("Check \"pg_audit_queue.queue_directory\".")));
-	if (flock(lock_fd, LOCK_EX | LOCK_NB) != 0)
+
+	/* The log collector of the server before us may take a while to leave. */
+	for (int try = 0; flock(lock_fd, LOCK_EX | LOCK_NB) != 0; try++)
+	{
+		if ((errno == EWOULDBLOCK || errno == EINTR) && try < LOCK_TRIES)
+		{
+			pg_usleep(LOCK_DELAY_MS * 1000L);
+			continue;
+		}
 		ereport(FATAL,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("could not lock file \"%s\": %m", path),
 				 errhint("Is another server using the directory \"%s\"?",
 						 paq_queue_directory)));
+	}
 }

@@ -238,8 +238,7 @@ paq_file_is_foreign(PaqQueueFile *qf, const char *path)
 		return true;
 	if (stat(path, &st) != 0)
 		return true;
-	return qf->header->device != (uint64) st.st_dev ||
-		qf->header->inode != (uint64) st.st_ino;
+	return qf->header->inode != (uint64) st.st_ino;
 }
 
 /* Does the file hold nothing that the trail does not have? */
@@ -282,7 +281,6 @@ init_header(PaqFileHeader *header, int fd, const char *path,
 	header->nslots = nslots;
 	header->ring_size = paq_file_ring_size(ring_size);
 	header->system_identifier = GetSystemIdentifier();
-	header->device = st.st_dev;
 	header->inode = st.st_ino;
 	header->created = GetCurrentTimestamp();
 	if (!pg_strong_random(&header->salt, sizeof(header->salt)))
@@ -358,7 +356,10 @@ paq_file_create(const char *path, Size ring_size, int nslots,
 	 * All blocks now: a full disk is an error here, but would be SIGBUS in a
 	 * backend later.
 	 */
-	rc = posix_fallocate(fd, 0, size);
+	do
+	{
+		rc = posix_fallocate(fd, 0, size);
+	} while (rc == EINTR);
 	if (rc != 0)
 	{
 		errno = rc;

@@ -32,9 +32,14 @@
 /* How long a session sleeps before it looks after the worker again */
 #define RECHECK_MS	1000
 
+/* How many of these sleeps a worker may be missing without a word */
+#define WARN_AFTER	10
+
 /*
  * Wake the worker, from hibernation or from its nap.  Without one this does
- * nothing: the next worker looks at all requests when it starts.
+ * nothing: the next worker looks at all requests when it starts.  The latch is
+ * part of a PGPROC, which stays valid memory; to set it for a worker that has
+ * just left wakes, at worst, somebody else for nothing.
  */
 void
 paq_wake_worker(void)
@@ -42,9 +47,7 @@ paq_wake_worker(void)
 	Latch	   *latch;
 
 	pg_atomic_write_u32(&paq_shared->hibernating, 0);
-	SpinLockAcquire(&paq_shared->mutex);
-	latch = paq_shared->worker_latch;
-	SpinLockRelease(&paq_shared->mutex);
+	latch = (Latch *) (uintptr_t) pg_atomic_read_u64(&paq_shared->worker_latch);
 	if (latch != NULL)
 		SetLatch(latch);
 }
@@ -61,6 +64,21 @@ raise_request(pg_atomic_uint64 *request, uint64 pos)
 }
 
 /*
+ * A worker that ended is back within seconds.  If it is not, tell the user,
+ * once, what the server log said when the server started.
+ */
+static void
+warn_without_worker(int *missing)
+{
+	if (pg_atomic_read_u64(&paq_shared->worker_latch) != 0)
+		*missing = 0;
+	else if (++*missing == WARN_AFTER)
+		ereport(WARNING,
+				(errmsg("waiting for the audit worker, which is not running"),
+				 errhint("Consider increasing the configuration parameter \"max_worker_processes\".")));
+}
+
+/*
  * Sleep on cv until *reached is at least pos, raising *request to pos.
  * Counts the wait in *waits.  May raise the error of an interrupt.
  */
@@ -70,6 +88,7 @@ wait_until(pg_atomic_uint64 *reached, uint64 pos, pg_atomic_uint64 *request,
 {
 	instr_time	start;
 	instr_time	duration;
+	int			missing = 0;
 
 	paq_stats_add(waits, 1);
 	INSTR_TIME_SET_CURRENT(start);
@@ -78,7 +97,8 @@ wait_until(pg_atomic_uint64 *reached, uint64 pos, pg_atomic_uint64 *request,
 	while (pg_atomic_read_u64(reached) < pos)
 	{
 		paq_wake_worker();
-		ConditionVariableTimedSleep(cv, RECHECK_MS, PG_WAIT_EXTENSION);
+		if (ConditionVariableTimedSleep(cv, RECHECK_MS, PG_WAIT_EXTENSION))
+			warn_without_worker(&missing);
 	}
 	ConditionVariableCancelSleep();
 	INSTR_TIME_SET_CURRENT(duration);
@@ -175,13 +195,18 @@ paq_queue_flushed_sequence(void)
 
 /*
  * Have the worker start a new trail file, and wait until it has.  May raise
- * the error of an interrupt.
+ * the error of an interrupt, and does raise one where there is no worker.
  */
 void
 paq_queue_rotate(void)
 {
-	uint32		request = pg_atomic_add_fetch_u32(&paq_shared->rotate_request, 1);
+	uint32		request;
 
+	if (!IsUnderPostmaster)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("there is no audit worker in single-user mode")));
+	request = pg_atomic_add_fetch_u32(&paq_shared->rotate_request, 1);
 	ConditionVariablePrepareToSleep(&paq_shared->rotate_cv);
 	while ((int32) (pg_atomic_read_u32(&paq_shared->rotate_done) - request) < 0)
 	{

@@ -6,8 +6,9 @@
  * A pending record is encoded once, into the backend's slot of the queue
  * file; there it gets its outcome, and from there it is copied into the ring.
  * If the server dies in between, recovery finds it in the slot.  What does
- * not fit into the slot - deep nesting, a long text - waits in local memory
- * instead; what is too large for the ring keeps its texts in a spill file.
+ * not fit into the slot - deep nesting, a long text - waits in local memory,
+ * with a shortened copy in the slot as long as there is room for one; what is
+ * too large for the ring keeps its texts in a spill file.
  *
  * Guarantees: an entry of the slot is valid only while it is complete and
  * not in the ring.  The step from one to the other cannot be seen half done,
@@ -40,7 +41,8 @@ struct PaqPending
 	dlist_node	node;			/* in slot_list or free_list */
 	PaqSlotEntry *entry;		/* in the slot, or NULL */
 	char	   *record;			/* the encoded record */
-	char	   *local;			/* memory to free, if not in the slot */
+	char	   *local;			/* its memory, if it does not fit into the slot,
+								 * which then has a short copy or nothing */
 	bool		done;			/* in slot_list, but the entry is free */
 };
 
@@ -127,7 +129,6 @@ place_in_slot(PaqPending *pending, uint32 len)
 	pg_write_barrier();
 	my_slot->used += size;
 	pending->entry = entry;
-	pending->record = (char *) (entry + 1);
 	dlist_push_tail(&slot_list, &pending->node);
 	return true;
 }
@@ -149,6 +150,49 @@ cut_text(PaqText *text, uint32 size, uint32 max, PaqRecordHeader *header)
 		return;
 	text->len -= Min(size - max, text->len);
 	header->flags |= PAQ_RECORD_CUT;
+}
+
+/* The entry's record is complete: recovery may take it from now on. */
+static void
+make_valid(PaqPending *pending)
+{
+	pg_write_barrier();			/* recovery sees our stores in order */
+	pending->entry->valid = 1;
+}
+
+/*
+ * The record is kept in local memory, which a crash loses: put a copy into the
+ * slot that is shortened to fit, in half of the space that is left, because
+ * others may come.  It stands for the record until that is in the ring.
+ */
+static void
+place_short_copy(PaqPending *pending, const PaqRecordHeader *header,
+				 const PaqSessionBlock *session, const PaqText *statement)
+{
+	PaqText		short_statement[PAQ_NSTATEMENT_FIELDS];
+	PaqRecordHeader short_header = *header;
+	uint32		room;
+	uint32		size;
+
+	if (my_slot == NULL)
+		return;
+	room = (sizeof(my_slot->entries) - my_slot->used) / 2;
+	if (room < sizeof(PaqSlotEntry) + sizeof(PaqRecordHeader))
+		return;
+	room -= sizeof(PaqSlotEntry);
+
+	memcpy(short_statement, statement, sizeof(short_statement));
+	short_statement[PAQ_FIELD_PARAMETER - PAQ_NSESSION_FIELDS].data = NULL;
+	short_header.flags |= PAQ_RECORD_CUT;
+	cut_text(&short_statement[PAQ_FIELD_STATEMENT - PAQ_NSESSION_FIELDS],
+			 paq_record_size(short_header.flags, session, short_statement),
+			 room, &short_header);
+	size = paq_record_size(short_header.flags, session, short_statement);
+	if (size > room || !place_in_slot(pending, size))
+		return;
+	paq_record_encode((char *) (pending->entry + 1), &short_header, session,
+					  short_statement);
+	make_valid(pending);
 }
 
 /*
@@ -216,7 +260,11 @@ paq_pending_create(const PaqRecordHeader *header,
 		size = paq_record_size(header->flags, session, statement);
 	}
 
-	if (!place_in_slot(pending, size) && !place_in_memory(pending, size))
+	if (likely(place_in_slot(pending, size)))
+		pending->record = (char *) (pending->entry + 1);
+	else if (place_in_memory(pending, size))
+		place_short_copy(pending, header, session, statement);
+	else
 	{
 		if (header->flags & PAQ_RECORD_SPILLED)
 			paq_spill_remove(name, strlen(name));
@@ -224,12 +272,8 @@ paq_pending_create(const PaqRecordHeader *header,
 		return NULL;
 	}
 	paq_record_encode(pending->record, header, session, statement);
-	if (pending->entry != NULL)
-	{
-		/* The record must be complete before the entry is valid. */
-		pg_write_barrier();
-		pending->entry->valid = 1;
-	}
+	if (pending->local == NULL)
+		make_valid(pending);
 	return pending;
 }
 
@@ -263,6 +307,9 @@ trim_slot(void)
 static void
 release_pending(PaqPending *pending)
 {
+	if (pending->local != NULL)
+		pfree(pending->local);
+	pending->local = NULL;
 	if (pending->entry != NULL)
 	{
 		pending->entry->valid = 0;
@@ -270,7 +317,6 @@ release_pending(PaqPending *pending)
 		trim_slot();
 		return;
 	}
-	pfree(pending->local);
 	dlist_push_head(&free_list, &pending->node);
 }
 

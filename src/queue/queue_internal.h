@@ -59,8 +59,7 @@ typedef struct PaqFileHeader
 	uint64		ring_size;		/* bytes, a multiple of the page size */
 	uint64		salt;			/* random; makes frames unforgeable */
 	uint64		system_identifier;	/* of the cluster */
-	uint64		device;			/* st_dev and st_ino of this very file: a */
-	uint64		inode;			/* copy has others */
+	uint64		inode;			/* st_ino of this very file: a copy has another */
 	int64		created;		/* TimestampTz */
 	pg_crc32c	crc;			/* of all above */
 } PaqFileHeader;
@@ -176,8 +175,8 @@ typedef struct PaqShared
 	ConditionVariable space_cv;
 	ConditionVariable rotate_cv;
 
-	slock_t		mutex;			/* protects worker_latch */
-	Latch	   *worker_latch;	/* NULL while there is no worker */
+	/* The worker's Latch, as a number; 0 while there is no worker */
+	pg_atomic_uint64 worker_latch;
 } PaqShared;
 
 extern PaqShared *paq_shared;

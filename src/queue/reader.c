@@ -46,6 +46,9 @@ struct PaqReader
 	uint64		drained_slots;
 	uint64		flushed;		/* as of the last paq_reader_flushed() */
 	uint64		flushed_slots;
+	uint64		lost;			/* bytes of files that could not be used, to be
+								 * reported as damage */
+	bool		lost_read;		/* reported since the last checkpoint */
 
 	void	   *spill;			/* spill file of the current record, mapped */
 	Size		spill_size;
@@ -147,7 +150,7 @@ find_bounds(PaqReader *reader, PaqCheckpoint *checkpoint)
 		checkpoint->drained = pg_atomic_read_u64(&qf->live->drained);
 		reader->same_boot = false;
 	}
-	reader->cursor = checkpoint->drained = TYPEALIGN64(PAQ_FRAME_ALIGN, checkpoint->drained);
+	reader->cursor = TYPEALIGN64(PAQ_FRAME_ALIGN, checkpoint->drained);
 	reader->end = reserved;
 	if (!reader->same_boot ||
 		released > reader->cursor || reader->cursor > reserved ||
@@ -171,6 +174,43 @@ start_reading(PaqReader *reader, PaqCheckpoint *checkpoint)
 }
 
 /*
+ * Map the backlog file that reader->number says.  One that cannot be used is
+ * set aside; the reader remembers to report that records are missing.
+ */
+static bool
+open_backlog(PaqReader *reader)
+{
+	char		path[MAXPGPATH];
+	struct stat st;
+	char	   *reason;
+
+	paq_backlog_path(path, reader->number);
+	if (paq_file_open(path, &reader->backlog, &reason))
+	{
+		if (!paq_file_is_foreign(&reader->backlog, path))
+			return true;
+		paq_file_close(&reader->backlog);
+		paq_file_set_aside(path, "It belongs to another server, or was copied.", LOG);
+		return false;
+	}
+	if (reason == NULL)
+		return false;			/* it is gone */
+	if (stat(path, &st) == 0)
+		reader->lost += Max(st.st_size, 1);
+	paq_file_set_aside(path, reason, LOG);
+	return false;
+}
+
+static void
+remove_backlog(uint32 number)
+{
+	char		path[MAXPGPATH];
+
+	paq_backlog_path(path, number);
+	(void) durable_unlink(path, LOG);
+}
+
+/*
  * Open the oldest queue file newer than the backlog file called after: more
  * backlog if there is any, else the live file.
  */
@@ -178,21 +218,20 @@ static PaqReader *
 open_after(uint32 after, PaqCheckpoint *checkpoint)
 {
 	PaqReader  *reader = &the_reader;
-	char		path[MAXPGPATH];
-	char	   *reason;
 
 	memset(reader, 0, sizeof(*reader));
-	while ((reader->number = find_backlog(after)) != 0)
+	for (; (reader->number = find_backlog(after)) != 0; after = reader->number)
 	{
-		paq_backlog_path(path, reader->number);
-		if (paq_file_open(path, &reader->backlog, &reason))
-		{
-			reader->qf = &reader->backlog;
-			start_reading(reader, checkpoint);
+		if (!open_backlog(reader))
+			continue;
+		reader->qf = &reader->backlog;
+		start_reading(reader, checkpoint);
+		if (checkpoint->drained != PAQ_DRAINED_ALL)
 			return reader;
-		}
-		paq_file_set_aside(path, reason ? reason : "it is gone", LOG);
-		after = reader->number;
+
+		/* Done, but it could not be removed at the time. */
+		paq_file_close(&reader->backlog);
+		remove_backlog(reader->number);
 	}
 
 	reader->qf = &paq_live;
@@ -392,8 +431,16 @@ next_in_slots(PaqReader *reader, PaqRecord *record)
 			entry_was_published(reader, entry) ||
 			!decode(reader, (char *) header, header->length, record))
 			continue;
-		record->header.flags |= PAQ_RECORD_INTERRUPTED;
-		record->header.sqlstate = ERRCODE_CRASH_SHUTDOWN;
+
+		/*
+		 * Some only waited for space.  If one had failed, that is its outcome;
+		 * a success that nobody was told of is none.
+		 */
+		if (record->header.sqlstate == 0)
+		{
+			record->header.flags |= PAQ_RECORD_INTERRUPTED;
+			record->header.sqlstate = ERRCODE_CRASH_SHUTDOWN;
+		}
 		return PAQ_READ_RECORD;
 	}
 	return PAQ_READ_END;
@@ -410,6 +457,12 @@ paq_reader_next(PaqReader *reader, PaqRecord *record, uint64 *damaged)
 	PaqReadResult result;
 
 	close_spill(reader);
+	if (unlikely(reader->lost != 0 && !reader->lost_read))
+	{
+		*damaged = reader->lost;
+		reader->lost_read = true;
+		return PAQ_READ_DAMAGED;
+	}
 	result = next_in_ring(reader, record, damaged);
 	if (result == PAQ_READ_END && !paq_reader_is_live(reader))
 		result = next_in_slots(reader, record);
@@ -440,13 +493,15 @@ paq_reader_rewind(PaqReader *reader)
 	reader->spills_read = NIL;
 	reader->cursor = reader->drained;
 	reader->slot_cursor = reader->drained_slots;
+	reader->lost_read = false;
 }
 
 /* Has anything been read, or stepped over, since the last checkpoint? */
 bool
 paq_reader_unsaved(PaqReader *reader)
 {
-	return reader->cursor != reader->drained ||
+	return reader->lost_read ||
+		reader->cursor != reader->drained ||
 		reader->slot_cursor != reader->drained_slots;
 }
 
@@ -466,6 +521,9 @@ paq_reader_checkpoint(PaqReader *reader, uint64 sequence, const void *trail)
 	memcpy(checkpoint.trail, trail, sizeof(checkpoint.trail));
 	paq_checkpoint_write(reader->qf, &checkpoint);
 
+	if (reader->lost_read)
+		reader->lost = 0;
+	reader->lost_read = false;
 	reader->drained = reader->cursor;
 	reader->drained_slots = reader->slot_cursor;
 	reader->spills_drained = list_concat(reader->spills_drained,
@@ -546,7 +604,6 @@ paq_reader_advance(PaqReader *reader, uint64 sequence, const void *trail)
 {
 	PaqQueueFile done = reader->backlog;
 	uint32		number = reader->number;
-	char		path[MAXPGPATH];
 	PaqCheckpoint checkpoint;
 
 	Assert(!paq_reader_is_live(reader));
@@ -556,15 +613,16 @@ paq_reader_advance(PaqReader *reader, uint64 sequence, const void *trail)
 	/*
 	 * First the next file learns how far the trail has got, then this one
 	 * goes.  A crash in between finds this file drained and does it again.
+	 * It is marked as done before, for the case that it cannot be removed: its
+	 * checkpoint must never be taken for the trail's end again.
 	 */
 	reader = open_after(number, &checkpoint);
 	paq_reader_checkpoint(reader, sequence, trail);
+	memset(&checkpoint, 0, sizeof(checkpoint));
+	checkpoint.drained = PAQ_DRAINED_ALL;
+	paq_checkpoint_write(&done, &checkpoint);
 	paq_file_close(&done);
-	paq_backlog_path(path, number);
-	if (unlink(path) != 0)
-		ereport(LOG,
-				(errcode_for_file_access(),
-				 errmsg("could not remove file \"%s\": %m", path)));
+	remove_backlog(number);
 	return reader;
 }
 

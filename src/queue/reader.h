@@ -31,7 +31,8 @@
 typedef struct PaqCheckpoint
 {
 	uint64		counter;		/* the larger of the two blocks is newer */
-	uint64		drained;		/* position up to which the trail has it */
+	uint64		drained;		/* position up to which the trail has it;
+								 * PAQ_DRAINED_ALL for a file that is done */
 	uint64		drained_slots;	/* pending slots the trail has; only used when
 								 * the file is backlog */
 	uint64		sequence;		/* of the last record in the trail; 0: what
@@ -39,6 +40,8 @@ typedef struct PaqCheckpoint
 	char		trail[PAQ_TRAIL_STATE_SIZE];	/* sink's state */
 	pg_crc32c	crc;			/* of all above */
 } PaqCheckpoint;
+
+#define PAQ_DRAINED_ALL		PG_UINT64_MAX
 
 typedef enum PaqReadResult
 {

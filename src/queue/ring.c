@@ -213,9 +213,8 @@ paq_ring_publish(const char *record, uint32 len, PaqSpaceWait wait,
 	if (published_at != NULL)
 		*published_at = pos;
 	paq_ring_commit(pos, size, record, len, crc);
+	wake_if_needed(used, size);
 	if (unlikely(mask))
 		sigprocmask(SIG_SETMASK, &save_mask, NULL);
-
-	wake_if_needed(used, size);
 	return pos + size;
 }

@@ -27,6 +27,7 @@
 #include "miscadmin.h"
 #include "queue/queue_internal.h"
 #include "queue/startup.h"
+#include "stats.h"
 #include "storage/shmem.h"
 #include "utils/timestamp.h"
 
@@ -69,6 +70,7 @@ publish_gap(const char *text)
 	record = palloc(size);
 	paq_record_encode(record, &header, &session, statement);
 	paq_ring_publish(record, size, PAQ_SPACE_NOWAIT, NULL);
+	paq_stats_add(&paq_stats->worker.recovered, 1);
 	pfree(record);
 }
 
@@ -99,6 +101,8 @@ take_over(const char *path, uint64 ring_size, int nslots,
 
 	if (paq_file_is_foreign(&qf, path))
 	{
+		bool		empty = paq_file_is_empty(&qf);
+
 		reason = psprintf("queue file \"%s\" belongs to another server, or was copied", path);
 
 		/* Go on counting from there, but not in that server's trail file. */
@@ -106,7 +110,8 @@ take_over(const char *path, uint64 ring_size, int nslots,
 		memset(inherit->trail, 0, sizeof(inherit->trail));
 		paq_file_close(&qf);
 		paq_file_set_aside(path, reason, FATAL);
-		*gap = psprintf("%s; records in it are in that server's trail", reason);
+		if (!empty)
+			*gap = psprintf("%s; its records are not in this trail", reason);
 		return false;
 	}
 
@@ -136,12 +141,13 @@ static void
 init_shared(void)
 {
 	bool		found;
-	uint64		released = pg_atomic_read_u64(&paq_live.live->released);
 
 	paq_shared = ShmemInitStruct("pg_audit_queue", sizeof(PaqShared), &found);
 	Assert(!found);
 	memset(paq_shared, 0, sizeof(*paq_shared));
-	pg_atomic_init_u64(&paq_shared->flushed, released);
+
+	/* Nothing, until the worker has seen to the backlog. */
+	pg_atomic_init_u64(&paq_shared->flushed, 0);
 	pg_atomic_init_u64(&paq_shared->flushed_sequence, 0);
 	pg_atomic_init_u64(&paq_shared->flush_request, 0);
 	pg_atomic_init_u64(&paq_shared->space_request, 0);
@@ -152,7 +158,7 @@ init_shared(void)
 	ConditionVariableInit(&paq_shared->flush_cv);
 	ConditionVariableInit(&paq_shared->space_cv);
 	ConditionVariableInit(&paq_shared->rotate_cv);
-	SpinLockInit(&paq_shared->mutex);
+	pg_atomic_init_u64(&paq_shared->worker_latch, 0);
 }
 
 /*

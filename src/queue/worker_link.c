@@ -7,7 +7,7 @@
  * Guarantees: a request made before paq_worker_hibernate() returned true is
  * never slept through; see there.
  *
- * Locking: the spinlock that protects worker_latch, for an assignment.
+ * Locking: none.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -20,24 +20,16 @@
 #include "storage/ipc.h"
 
 static void
-set_worker_latch(Latch *latch)
-{
-	SpinLockAcquire(&paq_shared->mutex);
-	paq_shared->worker_latch = latch;
-	SpinLockRelease(&paq_shared->mutex);
-}
-
-static void
 worker_detach(int code, Datum arg)
 {
-	set_worker_latch(NULL);
+	pg_atomic_write_u64(&paq_shared->worker_latch, 0);
 }
 
 /* Become the process that sessions wake; until exit. */
 void
 paq_worker_attach(void)
 {
-	set_worker_latch(MyLatch);
+	pg_atomic_write_u64(&paq_shared->worker_latch, (uintptr_t) MyLatch);
 	on_shmem_exit(worker_detach, (Datum) 0);
 }
 
