@@ -1,0 +1,114 @@
+# What a crash leaves in the queue directory, and what becomes of it: a
+# statement too long for its pending slot, files that cannot be removed, copies
+# from elsewhere, files that are no queue.
+#
+# Copyright (c) 2026, pg_audit_queue contributors
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::RealBin;
+use PaqTest;
+
+use File::Copy;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = audited_node('main', settings => { flush_interval => '1h' });
+my $queue = queue_dir($node);
+my @records;
+
+# Names of files in the queue directory, without its lock.
+sub queue_files
+{
+	return sort grep { /^(?:queue|spill)/ } slurp_dir($queue);
+}
+
+# Wait until only the live file is there.
+sub wait_until_drained
+{
+	return poll_until(sub { join(' ', queue_files()) eq 'queue' });
+}
+
+# Crash the server with a record in the queue, so that it leaves backlog.
+sub crash_with_record
+{
+	my ($text) = @_;
+	my $worker = worker_pid($node);
+
+	kill('STOP', $worker) == 1 or die 'no worker to stop';
+	$node->safe_psql('postgres', "SELECT '$text'");
+	crash_node($node, $worker);
+	return;
+}
+
+# A statement that does not fit into its slot, in progress while a process dies
+my $padding = 'x' x 20000;
+my $session = start_psql(
+	$node, "SELECT /* long one $padding */ pg_sleep(600);",
+	name => 'long', stop => 0);
+my $pid = poll_until(
+	sub {
+		unaudited_sql(
+			$node, q{SELECT pid FROM pg_stat_activity
+					 WHERE application_name = 'long' AND wait_event = 'PgSleep'});
+	}) or die 'the long statement does not run';
+my $worker = worker_pid($node);
+kill('KILL', $pid) == 1 or die 'no session to kill';
+finish_psql($session);
+wait_for_worker($node, $worker);
+ok(wait_until_drained(), 'drained after a crash');
+@records = grep { ($_->{commandText} // '') =~ /long one/ } trail_records($node);
+is(scalar @records, 1, 'a statement longer than its slot is recorded');
+ok($records[0]{interrupted}, 'as interrupted');
+ok($records[0]{cut}, 'and cut');
+cmp_ok(length $records[0]{commandText}, '>', 1000, 'with much of its text');
+is(stats($node)->{flushed}, stats($node)->{drained}, 'and durable');
+
+# Backlog goes away when it is drained; a copy that comes back later is not read
+crash_with_record('before the crash');
+start_again($node);
+ok(wait_until_drained(), 'backlog goes away');
+
+crash_with_record('first of two');
+start_again($node);
+ok(wait_until_drained(), 'backlog goes away again');
+copy("$queue/queue", "$queue/queue.1") or die "could not copy: $!";
+chmod(0600, "$queue/queue.1");
+$node->safe_psql('postgres', "SELECT 'after the copy'");
+flush_trail($node);
+my @before = trail_lines($node);
+my $log_offset = -s $node->logfile;
+
+# queue.1 now is a copy of a file of this very server, with an old checkpoint
+$node->restart;
+ok(poll_until(sub { grep { /^queue\.bad\./ } queue_files() }),
+	'a copied backlog file is set aside');
+like(slurp_file($node->logfile, $log_offset),
+	qr/audit queue file ".*queue\.1" was set aside as/, 'which the log says');
+$node->safe_psql('postgres', "SELECT 'after the restart'");
+flush_trail($node);
+my @after = trail_lines($node);
+is_deeply([ @after[ 0 .. $#before ] ], \@before, 'the trail was not cut');
+
+# A backlog file that is none
+$log_offset = -s $node->logfile;
+append_to_file("$queue/queue.7", 'no queue');
+$node->restart;
+ok( poll_until(
+		sub {
+			slurp_file($node->logfile, $log_offset) =~
+			  /audit queue file ".*queue\.7" was set aside as/;
+		}),
+	'a file that is no queue is set aside');
+flush_trail($node);
+@records = check_trail($node, 'the trail is whole');
+is(scalar(grep { $_->{type} eq 'gap' } @records), 1, 'a GAP record tells of it');
+is_deeply(
+	[ map { ($_->{commandText} // '') =~ /^SELECT '(\w[\w ]*)'/ ? $1 : () } @records ],
+	[ 'before the crash', 'first of two', 'after the copy', 'after the restart' ],
+	'each record is there once, in order');
+
+$node->stop;
+done_testing();
