@@ -101,8 +101,6 @@ take_over(const char *path, uint64 ring_size, int nslots,
 
 	if (paq_file_is_foreign(&qf, path))
 	{
-		bool		empty = paq_file_is_empty(&qf);
-
 		reason = psprintf("queue file \"%s\" belongs to another server, or was copied", path);
 
 		/* Go on counting from there, but not in that server's trail file. */
@@ -110,8 +108,7 @@ take_over(const char *path, uint64 ring_size, int nslots,
 		memset(inherit->trail, 0, sizeof(inherit->trail));
 		paq_file_close(&qf);
 		paq_file_set_aside(path, reason, FATAL);
-		if (!empty)
-			*gap = psprintf("%s; its records are not in this trail", reason);
+		*gap = psprintf("%s; whether records are missing here is not known", reason);
 		return false;
 	}
 
