@@ -44,11 +44,25 @@ publish_path(void)
 	SpinLockRelease(&worker->mutex);
 }
 
+/*
+ * A finished file is read, if at all, by those who have followed it.  Its
+ * pages are worth more to the database, and to the next file: advise the
+ * operating system to drop them.  Has no effect on what is not on disk yet.
+ */
+static void
+drop_cached_pages(int fd)
+{
+#if defined(USE_POSIX_FADVISE) && defined(POSIX_FADV_DONTNEED)
+	(void) posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+#endif
+}
+
 void
 paq_trail_close(void)
 {
 	if (paq_trail.fd < 0)
 		return;
+	drop_cached_pages(paq_trail.fd);
 	close(paq_trail.fd);
 	ReleaseExternalFD();
 	memset(&paq_trail, 0, sizeof(paq_trail));
