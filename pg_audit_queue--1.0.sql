@@ -10,7 +10,8 @@ RETURNS bigint
 AS 'MODULE_PATHNAME'
 LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
--- Starts a new trail file; returns its name.
+-- Starts a new trail file, unless the current one is empty; returns the name
+-- of the file that is then written.
 CREATE FUNCTION audit_rotate()
 RETURNS text
 AS 'MODULE_PATHNAME'

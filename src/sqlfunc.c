@@ -64,8 +64,8 @@ current_file(void)
 /*
  * audit_rotate() returns text
  *
- * Has the worker start a new trail file and waits until it has.  Returns the
- * new file's name.
+ * Has the worker start a new trail file, unless the current one is empty, and
+ * waits until it has.  Returns the name of the file that is then written.
  */
 Datum
 audit_rotate(PG_FUNCTION_ARGS)

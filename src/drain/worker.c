@@ -312,6 +312,11 @@ paq_drain_main(Datum arg)
 	}
 	PG_exception_stack = &local_sigjmp_buf;
 	main_loop();
+	if (paq_queue_used() > 0)
+		ereport(LOG,
+				(errmsg("%llu bytes of audit records remain in the queue",
+						(unsigned long long) paq_queue_used()),
+				 errdetail("They are written when the worker starts again.")));
 
 	/* See the top of this file for why not 0. */
 	proc_exit(1);
