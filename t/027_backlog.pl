@@ -92,6 +92,37 @@ flush_trail($node);
 my @after = trail_lines($node);
 is_deeply([ @after[ 0 .. $#before ] ], \@before, 'the trail was not cut');
 
+# Backlog that is drained while nothing can be removed from the directory.  Its
+# checkpoint must not be taken for the end of the trail at the next start.  A
+# new directory, so that a new file is needed, and a file name that is too long
+# keep the trail from being written until then.
+my %impossible = (log_directory => 'elsewhere', log_filename => '%A' x 60);
+my %possible = (log_directory => 'audit', log_filename => 'audit-%Y-%m-%d_%H%M%S');
+crash_with_record('in the stubborn file');
+$node->append_conf('postgresql.conf', settings_text(%impossible));
+start_again($node);
+ok(poll_until(sub { (stats($node)->{last_error} // '') =~ /could not create file/ }, 30),
+	'the trail cannot be written');
+is_deeply([ grep { /^queue\.\d+$/ } queue_files() ],
+	['queue.1'], 'so there is backlog');
+$log_offset = -s $node->logfile;
+chmod(0500, $queue) or die "could not change permissions: $!";
+$node->append_conf('postgresql.conf', settings_text(%possible));
+$node->reload;
+ok(wait_for_log($node, qr/could not remove file ".*queue\.1"/, $log_offset),
+	'a backlog file cannot be removed');
+$node->safe_psql('postgres', "SELECT 'after the stubborn file'");
+flush_trail($node);
+chmod(0700, $queue) or die "could not change permissions: $!";
+@before = trail_lines($node);
+$node->restart;
+ok(poll_until(sub { !grep { /^queue\.\d+$/ } queue_files() }),
+	'it is removed at the next start');
+$node->safe_psql('postgres', "SELECT 'after all'");
+flush_trail($node);
+@after = trail_lines($node);
+is_deeply([ @after[ 0 .. $#before ] ], \@before, 'the trail was not cut then');
+
 # A backlog file that is none
 $log_offset = -s $node->logfile;
 append_to_file("$queue/queue.7", 'no queue');
@@ -107,7 +138,12 @@ flush_trail($node);
 is(scalar(grep { $_->{type} eq 'gap' } @records), 1, 'a GAP record tells of it');
 is_deeply(
 	[ map { ($_->{commandText} // '') =~ /^SELECT '(\w[\w ]*)'/ ? $1 : () } @records ],
-	[ 'before the crash', 'first of two', 'after the copy', 'after the restart' ],
+	[
+		'before the crash', 'first of two',
+		'after the copy',   'after the restart',
+		'in the stubborn file', 'after the stubborn file',
+		'after all'
+	],
 	'each record is there once, in order');
 
 $node->stop;

@@ -355,6 +355,21 @@ paq_settle(void)
 	paq_publish_held(0, PAQ_SPACE_WAIT);
 }
 
+/* Wait for *pos, if it is not 0, and for what the session owes. */
+static void
+wait_for(uint64 *pos)
+{
+	uint64		target;
+
+	if (likely(*pos == 0 && slist_is_empty(&deferred)))
+		return;
+	publish_deferred(PAQ_SPACE_WAIT);
+	target = *pos;
+	*pos = 0;
+	if (target != 0)
+		paq_queue_wait_flushed(target);
+}
+
 /*
  * At the successful end of a top-level statement: wait for what has to be
  * durable by then.  May raise the error of an interrupt.
@@ -362,30 +377,14 @@ paq_settle(void)
 void
 paq_wait_statement(void)
 {
-	uint64		pos;
-
-	if (likely(immediate_pos == 0 && slist_is_empty(&deferred)))
-		return;
-	publish_deferred(PAQ_SPACE_WAIT);
-	pos = immediate_pos;
-	immediate_pos = 0;
-	if (pos != 0)
-		paq_queue_wait_flushed(pos);
+	wait_for(&immediate_pos);
 }
 
 /* Before a commit: the same for the transaction. */
 void
 paq_wait_commit(void)
 {
-	uint64		pos;
-
-	if (likely(commit_pos == 0 && slist_is_empty(&deferred)))
-		return;
-	publish_deferred(PAQ_SPACE_WAIT);
-	pos = commit_pos;
-	commit_pos = 0;
-	if (pos != 0)
-		paq_queue_wait_flushed(pos);
+	wait_for(&commit_pos);
 }
 
 /* Where nobody can wait: have a flush done soon. */
