@@ -49,10 +49,12 @@ paq_proc_number(void)
 #endif
 }
 
-/* The virtual transaction id's two halves. */
+/* The virtual transaction id's two halves; the first is -1 without one. */
 static inline int
 paq_vxid_proc(void)
 {
+	if (MyProc == NULL)
+		return -1;
 #if PG_VERSION_NUM >= 170000
 	return MyProc->vxid.procNumber;
 #else
@@ -63,6 +65,8 @@ paq_vxid_proc(void)
 static inline uint32
 paq_vxid_lxid(void)
 {
+	if (MyProc == NULL)
+		return InvalidLocalTransactionId;
 #if PG_VERSION_NUM >= 170000
 	return MyProc->vxid.lxid;
 #else

@@ -113,7 +113,7 @@ check_classes(char **newval, void **extra, GucSource source)
 		if (!paq_class_lookup(name + (subtract ? 1 : 0), &bits))
 		{
 			GUC_check_errdetail("Unrecognized statement class: \"%s\".", name);
-			GUC_check_errhint("Available classes: ddl, function, misc, misc_set, read, role, write, all, none; each can be preceded by \"-\" to leave it out.");
+			GUC_check_errhint("Available classes: connect, ddl, error, function, misc, misc_set, read, role, write, all, none; each can be preceded by \"-\" to leave it out.");
 			ok = false;
 			break;
 		}
@@ -198,8 +198,8 @@ static void
 define_capture_settings(void)
 {
 	DefineCustomStringVariable("pg_audit_queue.log",
-							   "Classes of statements that session auditing records.",
-							   "A list of ddl, function, misc, misc_set, read, role, write, all and none; a preceding \"-\" leaves a class out.",
+							   "Classes of statements and events that session auditing records.",
+							   "A list of connect, ddl, error, function, misc, misc_set, read, role, write, all and none; a preceding \"-\" leaves a class out.",
 							   &log_string, "none", PGC_SUSET,
 							   GUC_LIST_INPUT | GUC_NOT_IN_SAMPLE,
 							   check_classes, assign_log, NULL);

@@ -118,6 +118,8 @@ fill_header(PaqRecordHeader *header, const PaqStatement *statement,
 	header->session_start = MyStartTimestamp;
 	header->rows = -1;
 	header->query_id = statement->query_id;
+	header->stmt_location = statement->location;
+	header->stmt_len = statement->len;
 	header->vxid_proc = paq_vxid_proc();
 	header->vxid_lxid = paq_vxid_lxid();
 	header->pid = MyProcPid;

@@ -18,6 +18,7 @@
  *	grants.c		which relations the audit role's grants select
  *	classify.c		classes and names of commands and objects
  *	session.c		the fields that all records of a session share
+ *	event.c			making records of what is not a statement's execution
  *	params.c		parameters of a statement
  *	mask.c			removal of passwords from texts
  *	publish.c		sending records off when the outcome is known; waiting

@@ -85,6 +85,8 @@ typedef struct PaqStatement
 	int64		rows;			/* -1: meaningless */
 	uint64		query_id;
 	uint32		flags;			/* PAQ_RECORD_xxx for all of its records */
+	int			location;		/* in text, bytes; -1: unknown */
+	int			len;			/* there, bytes; 0: to the end */
 	SubTransactionId subxact;	/* in which it began */
 	bool		recorded;		/* nothing more to say about it by itself */
 	bool		text_recorded;	/* some record of it has the text */
@@ -106,6 +108,25 @@ typedef struct PaqCallFrame
 	PaqGroup	own_group;		/* for want of a statement that has one */
 } PaqCallFrame;
 
+/*
+ * Something to be recorded that is not the execution of a statement.  Texts
+ * are without secrets; NULL is null.
+ */
+typedef struct PaqEvent
+{
+	PaqClass	class;
+	uint32		flags;			/* PAQ_RECORD_xxx */
+	TimestampTz start_time;
+	const char *command;
+	const char *object_type;
+	const char *object_name;
+	const char *text;			/* statement */
+	const char *message;		/* error message */
+	const char *old_value;		/* of a setting */
+	const char *new_value;
+	const char *value_source;
+} PaqEvent;
+
 /* capture.c */
 extern PaqCallFrame *paq_frame; /* innermost; NULL: idle */
 extern bool paq_capture_paused; /* our own queries are running */
@@ -120,8 +141,8 @@ extern PaqStatement *paq_statement_open(QueryDesc *queryDesc);
 extern PaqStatement *paq_statement_find(QueryDesc *queryDesc);
 extern bool paq_statements_open(void);
 extern void paq_statement_init(PaqStatement *statement, const char *text,
-							   const PaqCommand *command, uint64 query_id,
-							   bool top_level);
+							   const PaqCommand *command,
+							   const PlannedStmt *plan, bool top_level);
 extern void paq_statement_close(PaqStatement *statement);
 extern void paq_statement_close_all(SubTransactionId from, int sqlstate,
 									uint32 flags);
@@ -137,7 +158,12 @@ extern void paq_record_function(PaqStatement *statement, const char *name);
 extern void paq_record_denied(PaqStatement *statement, PlannedStmt *plan);
 extern void paq_assign_ids(PaqStatement *statement);
 
+/* event.c */
+extern PaqPending *paq_event_create(const PaqEvent *event);
+extern void paq_record_event(const PaqEvent *event, int sqlstate);
+
 /* publish.c */
+extern void paq_publish_now(PaqPending *pending, int sqlstate);
 extern void paq_entry_add(PaqStatement *statement, PaqPending *pending,
 						  bool late, bool has_rows);
 extern void paq_statement_publish(PaqStatement *statement, int sqlstate,
@@ -203,7 +229,8 @@ paq_capture_possible(void)
 static inline bool
 paq_capture_wanted(void)
 {
-	return (paq_log_classes != PAQ_CLASSES_NONE || paq_role[0] != '\0') &&
+	return ((paq_log_classes & PAQ_CLASSES_STATEMENTS) != 0 ||
+			paq_role[0] != '\0') &&
 		paq_capture_possible();
 }
 

@@ -253,7 +253,7 @@ record_unknown(List *rangeTable, List *perminfos)
 		break;
 	}
 	paq_statement_init(&statement, debug_query_string ? debug_query_string : "",
-					   &command, 0, false);
+					   &command, NULL, false);
 	statement.flags = PAQ_RECORD_INCOMPLETE;
 	PG_TRY();
 	{

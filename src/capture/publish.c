@@ -121,6 +121,39 @@ publish_pending(PaqPending *pending, PaqSpaceWait wait)
 	return true;
 }
 
+/* Let a finished record wait for room in the queue, behind those that do. */
+static void
+defer(PaqPending *pending)
+{
+	PaqEntry   *entry = new_entry();
+
+	if (unlikely(entry == NULL))
+	{
+		paq_pending_free(pending);
+		paq_stats_add(&paq_my_stats->dropped, 1);
+		return;
+	}
+	entry->pending = pending;
+	append_node(&deferred, &last_deferred, &entry->node);
+}
+
+/*
+ * Publish a record that belongs to no statement, with its outcome.  Neither
+ * waits nor raises.
+ */
+void
+paq_publish_now(PaqPending *pending, int sqlstate)
+{
+	PaqRecordHeader *header = paq_pending_header(pending);
+
+	header->sqlstate = sqlstate;
+	header->end_time = GetCurrentTimestamp();
+	complete_header(header);
+	paq_register_exit();
+	if (!slist_is_empty(&deferred) || !publish_pending(pending, PAQ_SPACE_NOWAIT))
+		defer(pending);
+}
+
 /*
  * Make the record wait for the outcome of the statement.  If that is not
  * possible, for want of memory, publish it as it is.

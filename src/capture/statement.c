@@ -31,10 +31,11 @@
 static dlist_head open_statements = DLIST_STATIC_INIT(open_statements);
 static dlist_head free_statements = DLIST_STATIC_INIT(free_statements);
 
-/* Fill in what all statements have. */
+/* Fill in what all statements have; plan may be NULL. */
 void
 paq_statement_init(PaqStatement *statement, const char *text,
-				   const PaqCommand *command, uint64 query_id, bool top_level)
+				   const PaqCommand *command, const PlannedStmt *plan,
+				   bool top_level)
 {
 	statement->query_desc = NULL;
 	statement->text = text;
@@ -48,7 +49,9 @@ paq_statement_init(PaqStatement *statement, const char *text,
 	statement->start_time = top_level ?
 		GetCurrentStatementStartTimestamp() : GetCurrentTimestamp();
 	statement->rows = -1;
-	statement->query_id = query_id;
+	statement->query_id = plan ? plan->queryId : 0;
+	statement->location = plan ? plan->stmt_location : -1;
+	statement->len = plan ? plan->stmt_len : 0;
 	statement->flags = 0;
 	statement->subxact = GetCurrentSubTransactionId();
 	statement->recorded = false;
@@ -95,7 +98,7 @@ paq_statement_open(QueryDesc *queryDesc)
 	if (statement == NULL)
 		return NULL;
 	paq_statement_init(statement, queryDesc->sourceText, &command,
-					   queryDesc->plannedstmt->queryId, top_level);
+					   queryDesc->plannedstmt, top_level);
 	statement->query_desc = queryDesc;
 	statement->params = queryDesc->params;
 	dlist_push_head(&open_statements, &statement->node);

@@ -70,7 +70,7 @@ begin_statement(PaqStatement *statement, PlannedStmt *pstmt,
 	command.level = GetCommandLogLevel(pstmt->utilityStmt);
 	command.node = nodeTag(pstmt->utilityStmt);
 	command.tag = CreateCommandTag(pstmt->utilityStmt);
-	paq_statement_init(statement, text, &command, pstmt->queryId,
+	paq_statement_init(statement, text, &command, pstmt,
 					   paq_frame == NULL && !paq_is_committing());
 	if (context == PROCESS_UTILITY_TOPLEVEL)
 		statement->params = params;

@@ -25,14 +25,19 @@
  *	command					string		command tag
  *	commandText				string		statement
  *	commandTextOmitted		string		"not logged", "previously logged"
+ *	statementLocation		number		where it begins in a text of several, bytes
+ *	statementLength			number		its length there, bytes
  *	paramList				array		strings, null for SQL's null
  *	paramListOmitted		string		"not logged", "previously logged"
  *	objectType				string		"TABLE", ...
  *	objectName				string		qualified name
+ *	oldValue				string		of a setting, class CONFIG
+ *	newValue				string		of a setting
+ *	valueSource				string		where newValue comes from
  *	rowCount				number		rows processed
  *	exitCode				string		SQLSTATE, "00000" for success; null if
  *										the outcome is unknown
- *	errorMessage			string		null; what is missing in a gap
+ *	errorMessage			string		null if it worked; what is missing in a gap
  *	statementId				number		counts statements of the session
  *	substatementId			number		counts within the statement
  *	sessionLine				number		counts records of the session
@@ -215,6 +220,27 @@ audit_type(const PaqRecordHeader *header)
 	return (header->flags & PAQ_RECORD_OBJECT) ? "OBJECT" : "SESSION";
 }
 
+/*
+ * Is it known which part of the text the statement is, and not all of it but
+ * for what ends it?
+ */
+static bool
+is_part_of_text(const PaqRecord *record)
+{
+	PaqText		text = record->field[PAQ_FIELD_STATEMENT];
+	int			location = record->header.stmt_location;
+	int			len = record->header.stmt_len;
+
+	if (location > 0)
+		return true;
+	if (location < 0 || len <= 0)
+		return false;
+	for (uint32 i = len; i < text.len; i++)
+		if (strchr("; \t\r\n\f", text.data[i]) == NULL)
+			return true;
+	return false;
+}
+
 /* What was done, to what */
 static void
 put_statement(PaqJsonText *text, const PaqRecord *record)
@@ -223,6 +249,7 @@ put_statement(PaqJsonText *text, const PaqRecord *record)
 	const PaqRecordHeader *header = &record->header;
 	const char *no_statement = omitted_statement(header->flags);
 	const char *no_params = omitted_params(header->flags);
+	bool		is_part = is_part_of_text(record);
 
 	PUT_NAME(buf, "auditType");
 	put_word(buf, audit_type(header));
@@ -238,6 +265,10 @@ put_statement(PaqJsonText *text, const PaqRecord *record)
 		paq_json_text_field(text, record->field[PAQ_FIELD_STATEMENT]);
 	PUT_NAME(buf, "commandTextOmitted");
 	put_word(buf, no_statement);
+	PUT_NAME(buf, "statementLocation");
+	put_number(buf, header->stmt_location, is_part);
+	PUT_NAME(buf, "statementLength");
+	put_number(buf, header->stmt_len, is_part && header->stmt_len > 0);
 	PUT_NAME(buf, "paramList");
 	put_params(text, record, no_params != NULL);
 	PUT_NAME(buf, "paramListOmitted");
@@ -246,6 +277,12 @@ put_statement(PaqJsonText *text, const PaqRecord *record)
 	paq_json_text_field(text, record->field[PAQ_FIELD_OBJECT_TYPE]);
 	PUT_NAME(buf, "objectName");
 	paq_json_text_field(text, record->field[PAQ_FIELD_OBJECT_NAME]);
+	PUT_NAME(buf, "oldValue");
+	paq_json_text_field(text, record->field[PAQ_FIELD_OLD_VALUE]);
+	PUT_NAME(buf, "newValue");
+	paq_json_text_field(text, record->field[PAQ_FIELD_NEW_VALUE]);
+	PUT_NAME(buf, "valueSource");
+	paq_json_text_field(text, record->field[PAQ_FIELD_VALUE_SOURCE]);
 }
 
 /*
@@ -284,9 +321,9 @@ put_session(PaqBuffer *buf, const PaqRecord *record)
 	char		id[PAQ_SESSION_ID_TEXT];
 
 	PUT_NAME(buf, "statementId");
-	put_number(buf, header->statement_id, known);
+	put_number(buf, header->statement_id, header->statement_id > 0);
 	PUT_NAME(buf, "substatementId");
-	put_number(buf, header->substatement_id, known);
+	put_number(buf, header->substatement_id, header->substatement_id > 0);
 	PUT_NAME(buf, "sessionLine");
 	put_number(buf, header->session_line, known);
 	PUT_NAME(buf, "sessionId");

@@ -13,6 +13,10 @@
  * start with a tab starts a record.  A GAP record has class GAP and says in
  * the place of the statement what is missing.
  *
+ * In the classes that pgaudit lacks, a CONNECT record has the error message, if
+ * the login failed, in the place of the statement, and a CONFIG record has
+ * old value, new value and source in that of the parameters.
+ *
  * Guarantees: bounded memory; the parameter list, quoted within a quoted
  * field, is written as it is read.
  *
@@ -158,6 +162,39 @@ put_params(PaqBuffer *buf, const PaqRecord *record, bool tabs)
 		paq_buffer_putc(buf, '"');
 }
 
+/* The three values of a CONFIG record, as a list of parameters is written */
+static void
+put_values(PaqBuffer *buf, const PaqRecord *record, bool tabs)
+{
+	paq_buffer_putc(buf, '"');
+	for (int field = PAQ_FIELD_OLD_VALUE; field <= PAQ_FIELD_VALUE_SOURCE; field++)
+	{
+		PaqText		value = record->field[field];
+
+		if (field > PAQ_FIELD_OLD_VALUE)
+			paq_buffer_putc(buf, ',');
+		if (value.data != NULL)
+			put_param(buf, value.data, value.len, tabs);
+	}
+	paq_buffer_putc(buf, '"');
+}
+
+/* STATEMENT,PARAMETER of a record that is not about a statement */
+static void
+put_event(PaqBuffer *buf, const PaqRecord *record, bool tabs)
+{
+	PaqText		statement = record->field[PAQ_FIELD_STATEMENT];
+
+	if (record->header.audit_class == PAQ_CLASS_CONNECT)
+		statement = record->field[PAQ_FIELD_MESSAGE];
+	put_field(buf, statement, tabs);
+	paq_buffer_putc(buf, ',');
+	if (record->header.audit_class == PAQ_CLASS_CONFIG)
+		put_values(buf, record, tabs);
+	else
+		PAQ_PUT_LITERAL(buf, NO_PARAMETERS);
+}
+
 /* STATEMENT,PARAMETER */
 static void
 put_statement(PaqBuffer *buf, const PaqRecord *record, bool tabs)
@@ -207,7 +244,11 @@ put_message(PaqBuffer *buf, const PaqRecord *record, bool tabs)
 		put_field(buf, record->field[field], tabs);
 	}
 	paq_buffer_putc(buf, ',');
-	put_statement(buf, record, tabs);
+	if (header->audit_class == PAQ_CLASS_CONNECT ||
+		header->audit_class == PAQ_CLASS_CONFIG)
+		put_event(buf, record, tabs);
+	else
+		put_statement(buf, record, tabs);
 	if (header->flags & PAQ_RECORD_ROWS)
 	{
 		paq_buffer_putc(buf, ',');

@@ -27,6 +27,7 @@
 
 #include "compat.h"
 #include "lib/ilist.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "queue/queue_internal.h"
 #include "replication/walsender.h"
@@ -282,6 +283,36 @@ PaqRecordHeader *
 paq_pending_header(PaqPending *pending)
 {
 	return (PaqRecordHeader *) pending->record;
+}
+
+/*
+ * Add an error message to a pending record that has none; cut, if the record
+ * would get too long for the ring, or left out, if there is no memory.
+ *
+ * The longer record is put into local memory: what the slot has, if it has
+ * anything, goes on standing for it there.
+ */
+void
+paq_pending_add_message(PaqPending *pending, const char *message)
+{
+	PaqRecordHeader *header = paq_pending_header(pending);
+	uint32		room = paq_ring_max_record() - header->length;
+	uint32		len = strlen(message);
+	char	   *copy;
+
+	Assert(header->field_len[PAQ_FIELD_MESSAGE] == PAQ_NULL_LEN);
+	if (len > room)
+		len = pg_encoding_mbcliplen(header->encoding, message, len, room);
+	copy = MemoryContextAllocExtended(TopMemoryContext, header->length + len,
+									  MCXT_ALLOC_NO_OOM);
+	if (copy == NULL)
+		return;
+	memcpy(copy, pending->record, header->length);
+	paq_record_add_message(copy, message, len);
+	if (pending->local != NULL)
+		pfree(pending->local);
+	pending->local = copy;
+	pending->record = copy;
 }
 
 /*

@@ -35,6 +35,7 @@
 #include "miscadmin.h"
 #include "queue/queue_internal.h"
 #include "stats.h"
+#include "storage/proc.h"
 
 /* Largest record stored in the ring itself, in bytes, whatever the ring's size */
 #define MAX_INLINE_RECORD	(256 * 1024)
@@ -164,13 +165,14 @@ wake_if_needed(uint64 used, uint32 size)
 
 /*
  * A background worker's default SIGTERM handler leaves the process from
- * within the handler, which must not happen between reserve and commit.
- * Every other kind of process only notes the signal.
+ * within the handler, and so does that of a session that has not got as far
+ * as to have a PGPROC; this must not happen between reserve and commit.  All
+ * others only note the signal.
  */
 static inline bool
 signals_may_exit(void)
 {
-	return MyBackendType == B_BG_WORKER;
+	return MyBackendType == B_BG_WORKER || MyProc == NULL;
 }
 
 /*

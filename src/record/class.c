@@ -25,6 +25,9 @@ static const struct
 	{"ROLE", "ROLE"},
 	{"WRITE", "WRITE"},
 	{"MISC_SET", "MISC"},
+	{"ERROR", "ERROR"},
+	{"CONNECT", "CONNECT"},
+	{"CONFIG", "CONFIG"},
 };
 
 /* Name by which settings select the class; "???" if there is no such class. */

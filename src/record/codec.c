@@ -93,6 +93,20 @@ paq_record_encode(char *dst, const PaqRecordHeader *header,
 }
 
 /*
+ * Add len bytes of message to an encoded record whose message is null; behind
+ * the record there must be room for them.
+ */
+void
+paq_record_add_message(char *record, const char *message, uint32 len)
+{
+	PaqRecordHeader *header = (PaqRecordHeader *) record;
+
+	memcpy(record + header->length, message, len);
+	header->field_len[PAQ_FIELD_MESSAGE] = len;
+	header->length += len;
+}
+
+/*
  * Header of a record that marks a gap, as of now, made by process pid.  What
  * is missing goes into PAQ_FIELD_MESSAGE, in ASCII.
  */
@@ -107,6 +121,7 @@ paq_record_init_gap(PaqRecordHeader *header, TimestampTz now, int pid)
 	header->rows = -1;
 	header->pid = pid;
 	header->encoding = PG_SQL_ASCII;
+	header->stmt_location = -1;
 }
 
 /* Read the header, if there is one that this version can read. */

@@ -30,17 +30,18 @@
 
 #include "datatype/timestamp.h"
 
-#define PAQ_RECORD_VERSION	1
+#define PAQ_RECORD_VERSION	2
 
 typedef enum PaqRecordKind
 {
-	PAQ_KIND_AUDIT = 1,			/* a statement, or part of one */
+	PAQ_KIND_AUDIT = 1,			/* a statement, part of one, or an event */
 	PAQ_KIND_GAP				/* records are, or may be, missing here */
 } PaqRecordKind;
 
 /*
- * Statement classes, as pgaudit has them.  The value is the bit number in
- * class bitmaps (pg_audit_queue.log, pg_audit_queue.immediate_log).
+ * Statement classes, as pgaudit has them, and then those that it lacks.  The
+ * value is the bit number in class bitmaps (pg_audit_queue.log,
+ * pg_audit_queue.immediate_log).
  */
 typedef enum PaqClass
 {
@@ -51,12 +52,21 @@ typedef enum PaqClass
 	PAQ_CLASS_ROLE,
 	PAQ_CLASS_WRITE,
 	PAQ_CLASS_MISC_SET,			/* selected as MISC_SET, printed as MISC */
+	PAQ_CLASS_ERROR,			/* failed before it was executed */
+	PAQ_CLASS_CONNECT,			/* login, failed login, logout */
+	PAQ_CLASS_CONFIG,			/* changes of auditing itself; recorded
+								 * whatever the settings are */
 	PAQ_NCLASSES
 } PaqClass;
 
 #define PAQ_CLASS_BIT(c)	(1U << (c))
 #define PAQ_CLASSES_NONE	0U
 #define PAQ_CLASSES_ALL		((1U << PAQ_NCLASSES) - 1)
+
+/* Those that hooks of the executor and of utility statements have to do with */
+#define PAQ_CLASSES_STATEMENTS \
+	(PAQ_CLASSES_ALL & \
+	 ~(PAQ_CLASS_BIT(PAQ_CLASS_CONNECT) | PAQ_CLASS_BIT(PAQ_CLASS_CONFIG)))
 
 /* Flags of a record */
 #define PAQ_RECORD_OBJECT				0x0001	/* found by object auditing */
@@ -95,7 +105,15 @@ typedef enum PaqField
 	PAQ_FIELD_STATEMENT,
 	PAQ_FIELD_PARAMETER,		/* a list, see paq_param_next() */
 	PAQ_FIELD_SPILL,			/* file name in the queue directory */
-	PAQ_FIELD_MESSAGE,			/* what a GAP record says */
+	PAQ_FIELD_OLD_VALUE,		/* of a setting, class CONFIG only; */
+	PAQ_FIELD_NEW_VALUE,		/* so are these */
+	PAQ_FIELD_VALUE_SOURCE,		/* where the new value comes from */
+
+	/*
+	 * Error message, or what a GAP record says.  Last, so that it can be
+	 * added to a record that has been encoded without it.
+	 */
+	PAQ_FIELD_MESSAGE,
 	PAQ_NFIELDS
 } PaqField;
 
@@ -122,7 +140,8 @@ typedef struct PaqRecordHeader
 								 * success */
 	int64		start_time;		/* TimestampTz: when the statement began */
 	int64		end_time;		/* TimestampTz: when its outcome was known */
-	int64		statement_id;	/* counts statements of the session from 1 */
+	int64		statement_id;	/* counts statements of the session from 1; 0:
+								 * has none */
 	int64		substatement_id;	/* counts within the statement from 1 */
 	int64		session_line;	/* counts records of the session from 1 */
 	int64		session_start;	/* TimestampTz */
@@ -133,6 +152,9 @@ typedef struct PaqRecordHeader
 	uint32		vxid_lxid;		/* and second half */
 	int32		pid;
 	int32		encoding;		/* pg_enc of the fields' bytes */
+	int32		stmt_location;	/* where the statement begins in its text,
+								 * bytes; -1: unknown */
+	int32		stmt_len;		/* its length there, bytes; 0: to the end */
 	uint32		nfields;		/* entries of field_len that are in use */
 	uint32		field_len[PAQ_NFIELDS]; /* bytes, PAQ_NULL_LEN for null */
 } PaqRecordHeader;
@@ -176,6 +198,8 @@ extern void paq_record_encode(char *dst, const PaqRecordHeader *header,
 extern bool paq_record_decode(const char *data, uint32 len,
 							  const char *spill, uint64 spill_len,
 							  PaqRecord *record);
+extern void paq_record_add_message(char *record, const char *message,
+								   uint32 len);
 extern void paq_record_init_gap(PaqRecordHeader *header, TimestampTz now,
 								int pid);
 extern bool paq_record_spill_name(const char *data, uint32 len, PaqText *name);

@@ -1,0 +1,97 @@
+/*-------------------------------------------------------------------------
+ *
+ * event.c
+ *		Records of what is not the execution of a statement: errors before it,
+ *		logins and logouts, changes of the settings.
+ *
+ * They have no ids of their own, because pgaudit, whose numbering we keep,
+ * has no such records; what happens during a statement that has ids shows
+ * the statement's id.
+ *
+ * Must not raise, and reads no catalog: for use anywhere, also while an error
+ * is being handled, before a session has logged in, and at its end.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "capture/capture_internal.h"
+#include "compat.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "stats.h"
+
+static void
+set_field(PaqText *texts, PaqField field, const char *str)
+{
+	PaqText    *text = &texts[field - PAQ_NSESSION_FIELDS];
+
+	text->data = str;
+	text->len = str ? strlen(str) : 0;
+}
+
+static void
+fill_header(PaqRecordHeader *header, const PaqEvent *event)
+{
+	MemSet(header, 0, sizeof(*header));
+	header->kind = PAQ_KIND_AUDIT;
+	header->audit_class = event->class;
+	header->start_time = event->start_time;
+	header->session_start = MyStartTimestamp;
+	header->statement_id = paq_frame ? paq_frame->group->statement_id : 0;
+	header->rows = -1;
+	header->vxid_proc = paq_vxid_proc();
+	header->vxid_lxid = paq_vxid_lxid();
+	header->pid = MyProcPid;
+	header->encoding = GetDatabaseEncoding();
+	header->stmt_location = -1;
+}
+
+/*
+ * Encode a record of the event into the pending area.  Its outcome is noted
+ * when it is published.  Returns NULL, after counting the loss, when out of
+ * memory.
+ */
+PaqPending *
+paq_event_create(const PaqEvent *event)
+{
+	PaqRecordHeader header;
+	PaqText		texts[PAQ_NSTATEMENT_FIELDS] = {{NULL, 0}};
+	const PaqSessionBlock *session;
+	PaqPending *pending;
+	bool		complete;
+
+	set_field(texts, PAQ_FIELD_COMMAND, event->command);
+	set_field(texts, PAQ_FIELD_OBJECT_TYPE, event->object_type);
+	set_field(texts, PAQ_FIELD_OBJECT_NAME, event->object_name);
+	set_field(texts, PAQ_FIELD_STATEMENT, event->text);
+	set_field(texts, PAQ_FIELD_OLD_VALUE, event->old_value);
+	set_field(texts, PAQ_FIELD_NEW_VALUE, event->new_value);
+	set_field(texts, PAQ_FIELD_VALUE_SOURCE, event->value_source);
+
+	session = paq_session_block(false, &complete);
+	fill_header(&header, event);
+	header.flags |= event->flags;
+	pending = paq_pending_create(&header, session, texts);
+	if (pending == NULL)
+		paq_stats_add(&paq_my_stats->dropped, 1);
+	else if (event->message != NULL)
+		paq_pending_add_message(pending, event->message);
+	return pending;
+}
+
+/*
+ * Record the event now, with outcome sqlstate, which is 0 for success.  If
+ * there is no room in the queue, that happens as soon as there is.
+ */
+void
+paq_record_event(const PaqEvent *event, int sqlstate)
+{
+	PaqPending *pending = paq_event_create(event);
+
+	if (pending != NULL)
+		paq_publish_now(pending, sqlstate);
+}
