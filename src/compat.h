@@ -16,11 +16,14 @@
 
 #include "postgres.h"
 
+#include "catalog/pg_collation.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
+#include "regex/regex.h"
 #include "storage/proc.h"
 #include "utils/guc.h"
+#include "utils/memutils.h"
 #if PG_VERSION_NUM >= 160000
 #include "parser/parse_relation.h"
 #endif
@@ -96,6 +99,7 @@ typedef struct PaqRtePerms
 	Bitmapset  *selectedCols;
 	Bitmapset  *insertedCols;
 	Bitmapset  *updatedCols;
+	Oid			checkAsUser;	/* owner of the view that refers to it */
 } PaqRtePerms;
 
 static inline PaqRtePerms
@@ -112,12 +116,14 @@ paq_rte_perms(RangeTblEntry *rte, List *perminfos)
 		perms.selectedCols = info->selectedCols;
 		perms.insertedCols = info->insertedCols;
 		perms.updatedCols = info->updatedCols;
+		perms.checkAsUser = info->checkAsUser;
 	}
 #else
 	perms.requiredPerms = rte->requiredPerms;
 	perms.selectedCols = rte->selectedCols;
 	perms.insertedCols = rte->insertedCols;
 	perms.updatedCols = rte->updatedCols;
+	perms.checkAsUser = rte->checkAsUser;
 #endif
 	return perms;
 }
@@ -156,6 +162,56 @@ paq_guc_alloc(size_t size)
 #else
 	return malloc(size);
 #endif
+}
+
+/*
+ * Compile and execute a regular expression where no error may be raised.  In
+ * 15 its memory is malloc'ed, and a pending interrupt makes the functions
+ * return REG_CANCEL; from 16 on memory is palloc'ed without raising, and
+ * interrupts are processed unless they are held off.
+ */
+static inline int
+paq_regcomp(regex_t *regex, const pg_wchar *pattern, size_t len)
+{
+	int			code;
+#if PG_VERSION_NUM >= 160000
+	MemoryContext old_context = MemoryContextSwitchTo(TopMemoryContext);
+
+	HOLD_INTERRUPTS();
+	code = pg_regcomp(regex, pattern, len, REG_ADVANCED, C_COLLATION_OID);
+	RESUME_INTERRUPTS();
+	MemoryContextSwitchTo(old_context);
+#else
+	code = pg_regcomp(regex, pattern, len, REG_ADVANCED, C_COLLATION_OID);
+	while (code == REG_CANCEL)
+	{
+		InterruptPending = false;
+		code = pg_regcomp(regex, pattern, len, REG_ADVANCED, C_COLLATION_OID);
+		InterruptPending = true;
+	}
+#endif
+	return code;
+}
+
+static inline int
+paq_regexec(regex_t *regex, const pg_wchar *data, size_t len, size_t start,
+			size_t nmatch, regmatch_t *match)
+{
+	int			code;
+#if PG_VERSION_NUM >= 160000
+	HOLD_INTERRUPTS();
+	code = pg_regexec(regex, data, len, start, NULL, nmatch, match, 0);
+	RESUME_INTERRUPTS();
+#else
+	code = pg_regexec(regex, data, len, start, NULL, nmatch, match, 0);
+	while (code == REG_CANCEL)
+	{
+		InterruptPending = false;
+		code = pg_regexec(regex, data, len, start, NULL, nmatch, match, 0);
+		InterruptPending = true;
+	}
+#endif
+	return code;
 }
 
 #endif							/* PAQ_COMPAT_H */

@@ -55,6 +55,9 @@ int			paq_log_rotation_size = 10 * 1024;
 static char *log_string = NULL;
 static char *immediate_log_string = NULL;
 
+/* The text behind the list of patterns */
+static char *mask_patterns_string = NULL;
+
 static const struct config_enum_entry level_options[] = {
 	{"debug5", DEBUG5, false},
 	{"debug4", DEBUG4, false},
@@ -240,6 +243,13 @@ define_capture_settings(void)
 							 "Records text and parameters in the first record of a statement only.",
 							 NULL, &paq_log_statement_once, false, PGC_SUSET,
 							 GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
+	DefineCustomStringVariable("pg_audit_queue.mask_patterns",
+							   "Regular expressions for what records must not show.",
+							   "A list; of a pattern with a group in parentheses, only what that matches is masked.",
+							   &mask_patterns_string, "", PGC_SUSET,
+							   GUC_LIST_INPUT | GUC_NOT_IN_SAMPLE,
+							   paq_check_mask_patterns,
+							   paq_assign_mask_patterns, NULL);
 	DefineCustomStringVariable("pg_audit_queue.role",
 							   "Role whose grants select the objects that object auditing records.",
 							   NULL, &paq_role, "", PGC_SUSET,

@@ -15,6 +15,8 @@
 
 #include "postgres.h"
 
+#include "utils/guc.h"
+
 /* Values of pg_audit_queue.mode */
 typedef enum PaqMode
 {
@@ -49,6 +51,13 @@ extern bool paq_log_statement;
 extern bool paq_log_statement_once;
 extern char *paq_role;			/* "" if none */
 
+/*
+ * mask_patterns: each pattern with its terminator, and one more at the end;
+ * the version changes with it.
+ */
+extern const char *paq_mask_patterns;
+extern uint32 paq_mask_patterns_version;
+
 /* durability */
 extern int	paq_mode;			/* PaqMode */
 extern uint32 paq_immediate_classes;	/* "immediate_log" as a class bitmap */
@@ -72,5 +81,10 @@ extern int	paq_log_rotation_size;	/* kB, 0: never */
 
 /* Define all settings; only while shared_preload_libraries is processed. */
 extern void paq_guc_init(void);
+
+/* guc_patterns.c, for guc.c: hooks of mask_patterns */
+extern bool paq_check_mask_patterns(char **newval, void **extra,
+									GucSource source);
+extern void paq_assign_mask_patterns(const char *newval, void *extra);
 
 #endif							/* PAQ_GUC_H */

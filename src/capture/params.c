@@ -3,11 +3,10 @@
  * params.c
  *		Parameters of a statement, as the list that record.h describes.
  *
- * Values become text by the output functions of their types.  What these
- * raise, they would raise for anybody who looks at the value; apart from that,
- * nothing here raises but for lack of memory.  In particular, what is too
- * large to become text, or to fit into the list, is left out and the record
- * marked.
+ * Values become text by the output functions of their types.  What cannot
+ * become text, or is too large to fit into the list, is left out and the record
+ * marked.  Nothing here raises but for lack of memory, or to serve a request to
+ * cancel or to terminate.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -17,6 +16,8 @@
 
 #include "access/detoast.h"
 #include "capture/capture_internal.h"
+#include "capture/mask_internal.h"
+#include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "lib/stringinfo.h"
 #include "utils/lsyscache.h"
@@ -27,6 +28,12 @@
  * twice as long as the value.
  */
 #define MAX_VALUE_SIZE	((Size) (MaxAllocSize / 2 - 64))
+
+/*
+ * Most calls of set_config() in a statement that are told apart; if there are
+ * more, all parameters are taken for secrets.
+ */
+#define MAX_RULES		16
 
 /* Append a parameter: len bytes, or one of PAQ_PARAM_xxx. */
 static void
@@ -48,18 +55,42 @@ value_size(Datum value)
 	return VARSIZE_ANY_EXHDR(ptr);
 }
 
+/* Append what the record shows of a value's text. */
 static void
-encode_param(StringInfo buf, const ParamExternData *param, uint32 *flags)
+append_text(StringInfo buf, const char *str, bool is_text, uint32 *flags)
+{
+	char	   *copy;
+	const char *shown = paq_mask_value(str, is_text, &copy);
+	Size		len = shown ? strlen(shown) : 0;
+
+	if (shown != NULL && buf->len + sizeof(int32) + len < MaxAllocSize - 1024)
+		append_param(buf, len, shown);
+	else
+	{
+		append_param(buf, PAQ_PARAM_SUPPRESSED, NULL);
+		*flags |= PAQ_RECORD_INCOMPLETE;
+	}
+	if (copy != NULL)
+		pfree(copy);
+}
+
+static void
+encode_param(StringInfo buf, const ParamExternData *param, bool secret,
+			 uint32 *flags)
 {
 	Oid			output;
 	bool		is_varlena;
 	Size		size;
 	char	   *str;
-	Size		len;
 
 	if (param->isnull || !OidIsValid(param->ptype))
 	{
 		append_param(buf, PAQ_PARAM_NULL, NULL);
+		return;
+	}
+	if (secret)
+	{
+		append_param(buf, strlen(PAQ_REDACTED), PAQ_REDACTED);
 		return;
 	}
 
@@ -78,41 +109,105 @@ encode_param(StringInfo buf, const ParamExternData *param, uint32 *flags)
 		return;
 	}
 
-	str = OidOutputFunctionCall(output, param->value);
-	len = strlen(str);
-	if (buf->len + sizeof(int32) + len < MaxAllocSize - 1024)
-		append_param(buf, len, str);
-	else
+	str = paq_param_text(param->ptype, output, param->value, size);
+	if (str == NULL)
 	{
 		append_param(buf, PAQ_PARAM_SUPPRESSED, NULL);
 		*flags |= PAQ_RECORD_INCOMPLETE;
+		return;
 	}
+	append_text(buf, str, is_varlena || param->ptype == UNKNOWNOID, flags);
 	pfree(str);
 }
 
 /*
- * Encode the parameters, which may be NULL.  Unless the list is empty, its
- * bytes are palloc'ed.  Adds to *flags if something had to be left out.
+ * A parameter, counted from 0.  Somebody may keep the values elsewhere, as
+ * PL/pgSQL does, and then they come in the workspace.
+ */
+static const ParamExternData *
+fetch_param(ParamListInfo params, int i, ParamExternData *workspace)
+{
+	if (params->paramFetch != NULL)
+		return params->paramFetch(params, i + 1, false, workspace);
+	return &params->params[i];
+}
+
+/* Is the parameter, counted from 1, the name of a secret setting? */
+static bool
+names_secret(ParamListInfo params, int number)
+{
+	ParamExternData workspace;
+	const ParamExternData *param;
+	Oid			output;
+	bool		is_varlena;
+	char	   *name;
+	bool		secret;
+
+	if (number > params->numParams)
+		return false;
+	param = fetch_param(params, number - 1, &workspace);
+	if (param->isnull || !OidIsValid(param->ptype))
+		return false;
+	getTypeOutputInfo(param->ptype, &output, &is_varlena);
+	name = OidOutputFunctionCall(output, param->value);
+	secret = paq_mask_setting_kind(name, strlen(name)) == PAQ_SETTING_SECRET;
+	pfree(name);
+	return secret;
+}
+
+/* Leave the rules that are about secrets, and return how many that are. */
+static int
+select_rules(ParamListInfo params, PaqParamRule *rules, int count)
+{
+	int			selected = 0;
+
+	for (int i = 0; i < count; i++)
+	{
+		if (rules[i].name == 0 || names_secret(params, rules[i].name))
+			rules[selected++] = rules[i];
+	}
+	return selected;
+}
+
+static bool
+is_secret(int number, const PaqParamRule *rules, int count)
+{
+	for (int i = 0; i < count; i++)
+	{
+		if (rules[i].value == number)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Encode the parameters, which may be NULL, of the statement with that text.
+ * Unless the list is empty, its bytes are palloc'ed.  Adds to *flags if
+ * something had to be left out.
  */
 PaqText
-paq_encode_params(ParamListInfo params, uint32 *flags)
+paq_encode_params(ParamListInfo params, const char *statement, uint32 *flags)
 {
 	PaqText		result = {"", 0};
 	StringInfoData buf;
+	PaqParamRule rules[MAX_RULES];
+	int			count;
+	bool		all_secret;
 
 	if (params == NULL || params->numParams == 0)
 		return result;
 
+	count = paq_mask_set_config_params(statement, rules, MAX_RULES);
+	all_secret = count > MAX_RULES;
+	if (!all_secret)
+		count = select_rules(params, rules, count);
 	initStringInfo(&buf);
 	for (int i = 0; i < params->numParams; i++)
 	{
 		ParamExternData workspace;
-		ParamExternData *param = &params->params[i];
 
-		/* Somebody may keep the values elsewhere, as PL/pgSQL does. */
-		if (params->paramFetch != NULL)
-			param = params->paramFetch(params, i + 1, false, &workspace);
-		encode_param(&buf, param, flags);
+		encode_param(&buf, fetch_param(params, i, &workspace),
+					 all_secret || is_secret(i + 1, rules, count), flags);
 	}
 	result.data = buf.data;
 	result.len = buf.len;
