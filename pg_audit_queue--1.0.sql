@@ -57,12 +57,12 @@ LANGUAGE C STRICT VOLATILE PARALLEL SAFE;
 CREATE FUNCTION pg_audit_queue_ddl_command_end()
 RETURNS event_trigger
 AS 'MODULE_PATHNAME'
-LANGUAGE C SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
+LANGUAGE C;
 
 CREATE FUNCTION pg_audit_queue_sql_drop()
 RETURNS event_trigger
 AS 'MODULE_PATHNAME'
-LANGUAGE C SECURITY DEFINER SET search_path = pg_catalog, pg_temp;
+LANGUAGE C;
 
 CREATE EVENT TRIGGER pg_audit_queue_ddl_command_end
     ON ddl_command_end

@@ -6,9 +6,8 @@
  * Each object makes a record of its own, in place of the record that the
  * statement would have without event triggers.
  *
- * What these functions execute themselves is not recorded.  They do nothing
- * where nothing can be recorded; in particular, they do not fail then, which
- * would make all DDL fail.
+ * These functions do nothing where nothing can be recorded; in particular,
+ * they do not fail then, which would make all DDL fail.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -18,15 +17,18 @@
 
 #include "capture/capture_internal.h"
 #include "commands/event_trigger.h"
-#include "executor/spi.h"
+#include "executor/executor.h"
 #include "fmgr.h"
+#include "funcapi.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/tuplestore.h"
 
 PG_FUNCTION_INFO_V1(pg_audit_queue_ddl_command_end);
 PG_FUNCTION_INFO_V1(pg_audit_queue_sql_drop);
 
 /* What there is to record about one row that describes an object */
-typedef void (*RowRecorder) (PaqStatement *statement, HeapTuple row,
-							TupleDesc desc);
+typedef void (*RowRecorder) (PaqStatement *statement, TupleTableSlot *row);
 
 /* In place: upper case of ASCII letters. */
 static char *
@@ -38,33 +40,53 @@ upper_case(char *str)
 }
 
 /*
- * Run the query and record each of its rows.  Its results are valid until
- * SPI_finish().
+ * Call a set-returning function of PostgreSQL and record each of its rows.
+ * Without SPI, whose query others would audit in their turn.
  */
 static void
-record_rows(PaqStatement *statement, const char *query, RowRecorder record)
+record_rows(PaqStatement *statement, Oid function, RowRecorder record)
 {
-	SPI_connect();
-	paq_capture_paused = true;
-	PG_TRY();
-	{
-		SPI_execute(query, true, 0);
-	}
-	PG_FINALLY();
-	{
-		paq_capture_paused = false;
-	}
-	PG_END_TRY();
+	LOCAL_FCINFO(fcinfo, 0);
+	FmgrInfo	flinfo;
+	ReturnSetInfo rsinfo = {0};
+	TupleTableSlot *slot;
 
-	if (SPI_tuptable != NULL)
-	{
-		SPITupleTable *rows = SPI_tuptable;
-		uint64		nrows = rows->numvals;
+	fmgr_info(function, &flinfo);
+	rsinfo.type = T_ReturnSetInfo;
+	rsinfo.econtext = CreateStandaloneExprContext();
+	rsinfo.allowedModes = SFRM_Materialize;
+	rsinfo.returnMode = SFRM_Materialize;
+	InitFunctionCallInfoData(*fcinfo, &flinfo, 0, InvalidOid, NULL,
+							 (Node *) &rsinfo);
+	FunctionCallInvoke(fcinfo);
 
-		for (uint64 i = 0; i < nrows; i++)
-			record(statement, rows->vals[i], rows->tupdesc);
+	if (rsinfo.setResult != NULL)
+	{
+		slot = MakeSingleTupleTableSlot(rsinfo.setDesc, &TTSOpsMinimalTuple);
+		while (tuplestore_gettupleslot(rsinfo.setResult, true, false, slot))
+			record(statement, slot);
+		ExecDropSingleTupleTableSlot(slot);
+		tuplestore_end(rsinfo.setResult);
 	}
-	SPI_finish();
+	FreeExprContext(rsinfo.econtext, true);
+}
+
+/* A text column of a row by its name, palloc'ed; NULL if it is null. */
+static char *
+get_text(TupleTableSlot *slot, const char *column)
+{
+	TupleDesc	desc = slot->tts_tupleDescriptor;
+	Datum		value;
+	bool		isnull;
+
+	for (int i = 0; i < desc->natts; i++)
+	{
+		if (namestrcmp(&TupleDescAttr(desc, i)->attname, column) != 0)
+			continue;
+		value = slot_getattr(slot, i + 1, &isnull);
+		return isnull ? NULL : TextDatumGetCString(value);
+	}
+	return NULL;
 }
 
 /* The statement that fires the event trigger; NULL if it is not recorded. */
@@ -83,16 +105,16 @@ firing_statement(FunctionCallInfo fcinfo, uint32 classes)
 	return statement != NULL && statement->query_desc == NULL ? statement : NULL;
 }
 
-/* Row: object_type, object_identity, command_tag */
+/* A row of pg_event_trigger_ddl_commands() */
 static void
-record_command(PaqStatement *statement, HeapTuple row, TupleDesc desc)
+record_command(PaqStatement *statement, TupleTableSlot *row)
 {
 	PaqCommand	command = statement->command;
 	PaqObject	object = {false, NULL, NULL};
-	char	   *tag = SPI_getvalue(row, desc, 3);
+	char	   *tag = get_text(row, "command_tag");
 
-	object.type = upper_case(SPI_getvalue(row, desc, 1));
-	object.name = SPI_getvalue(row, desc, 2);
+	object.type = upper_case(get_text(row, "object_type"));
+	object.name = get_text(row, "object_identity");
 	if (tag != NULL)
 		command.tag = GetCommandTagEnum(tag);
 	if (command.tag == CMDTAG_GRANT || command.tag == CMDTAG_REVOKE)
@@ -119,29 +141,26 @@ pg_audit_queue_ddl_command_end(PG_FUNCTION_ARGS)
 	statement->command.level = GetCommandLogLevel(data->parsetree);
 	statement->command.node = nodeTag(data->parsetree);
 	statement->command.tag = CreateCommandTag(data->parsetree);
-	record_rows(statement,
-				"SELECT object_type, object_identity, command_tag"
-				" FROM pg_catalog.pg_event_trigger_ddl_commands()",
-				record_command);
+	record_rows(statement, F_PG_EVENT_TRIGGER_DDL_COMMANDS, record_command);
 	PG_RETURN_NULL();
 }
 
 /*
- * Row: object_type, object_identity, schema_name.  As in pgaudit, objects
- * without a schema and the types that come with tables are left out.
+ * A row of pg_event_trigger_dropped_objects().  As in pgaudit, objects without
+ * a schema and the types that come with tables are left out.
  */
 static void
-record_drop(PaqStatement *statement, HeapTuple row, TupleDesc desc)
+record_drop(PaqStatement *statement, TupleTableSlot *row)
 {
 	PaqObject	object = {false, NULL, NULL};
-	char	   *type = SPI_getvalue(row, desc, 1);
-	char	   *schema = SPI_getvalue(row, desc, 3);
+	char	   *type = get_text(row, "object_type");
+	char	   *schema = get_text(row, "schema_name");
 
 	if (type == NULL || schema == NULL ||
 		pg_strcasecmp(type, "type") == 0 || strcmp(schema, "pg_toast") == 0)
 		return;
 	object.type = upper_case(type);
-	object.name = SPI_getvalue(row, desc, 2);
+	object.name = get_text(row, "object_identity");
 	statement->recorded = false;
 	paq_record_statement(statement, &statement->command, &object);
 }
@@ -156,9 +175,6 @@ pg_audit_queue_sql_drop(PG_FUNCTION_ARGS)
 
 	statement = firing_statement(fcinfo, PAQ_CLASS_BIT(PAQ_CLASS_DDL));
 	if (statement != NULL)
-		record_rows(statement,
-					"SELECT object_type, object_identity, schema_name"
-					" FROM pg_catalog.pg_event_trigger_dropped_objects()",
-					record_drop);
+		record_rows(statement, F_PG_EVENT_TRIGGER_DROPPED_OBJECTS, record_drop);
 	PG_RETURN_NULL();
 }
