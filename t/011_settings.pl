@@ -226,7 +226,7 @@ NOTICE:  AUDIT: SESSION,3,1,READ,SELECT,,,"SELECT count(*)
 		  FROM v;",<none>
 NOTICE:  AUDIT: SESSION,4,1,READ,SELECT,,,SELECT 1 / (a - a) FROM t;,<none>
 ERROR:  division by zero
-NOTICE:  AUDIT: SESSION,5,1,ROLE,CREATE ROLE,,,CREATE ROLE r PASSWORD <REDACTED>,<none>
+NOTICE:  AUDIT: SESSION,5,1,ROLE,CREATE ROLE,,,CREATE ROLE r PASSWORD <REDACTED>;,<none>
 NOTICE:  AUDIT: SESSION,6,1,READ,PREPARE,,,"PREPARE p(text, int) AS SELECT $1, $2;",<none>
 NOTICE:  AUDIT: SESSION,7,1,READ,SELECT,,,"PREPARE p(text, int) AS SELECT $1, $2;","""a""""b"",1"
 NOTICE:  AUDIT: SESSION,8,1,ROLE,DROP ROLE,,,DROP ROLE r;,<none>
@@ -613,9 +613,9 @@ is_deeply(
 	[
 		'00000 SESSION,1,1,MISC,SET,,,SET pg_audit_queue.log_rows = on;,<not logged>,0',
 		'00000 SESSION,2,1,READ,SELECT,,,SELECT * FROM t LIMIT 2;,<not logged>,2',
-		'22012 SESSION,3,1,READ,SELECT,,,SELECT 1 / (a - a) FROM t;,<not logged>,0',
-		'00000 SESSION,4,1,MISC,SET,,,SET pg_audit_queue.log_parameter = on;,<none>,0',
-		'00000 SESSION,5,1,MISC,CHECKPOINT,,,CHECKPOINT;,<none>,0'
+		'22012 SESSION,0,0,READ,SELECT,,,SELECT 1 / (a - a) FROM t;,<not logged>,0',
+		'00000 SESSION,3,1,MISC,SET,,,SET pg_audit_queue.log_parameter = on;,<none>,0',
+		'00000 SESSION,4,1,MISC,CHECKPOINT,,,CHECKPOINT;,<none>,0'
 	],
 	'pgaudit: log_rows = on, and SQLSTATE');
 

@@ -150,8 +150,8 @@ records_are(
 		'MISC|BEGIN|00000||1|1',
 		'READ|DECLARE CURSOR|00000||2|2',
 		'READ|SELECT|22012||2|1',
-		'MISC|FETCH|22012||3|1',
-		'READ|SELECT|00000|1|4|1'
+		'MISC|FETCH|22012|||',
+		'READ|SELECT|00000|1|3|1'
 	],
 	'a cursor that fails');
 records_are(
@@ -271,7 +271,7 @@ records_are('CALL commits_and_fails(); SELECT 1;',
 		'WRITE|INSERT|00000|1|1|2',
 		'WRITE|INSERT|22012||1|3',
 		'FUNCTION|EXECUTE|22012||1|1',
-		'MISC|CALL|22012||1|4',
+		'MISC|CALL|22012||1|',
 		'READ|SELECT|00000|1|2|1'
 	],
 	'a procedure that fails after COMMIT');

@@ -20,9 +20,7 @@
  */
 #include "postgres.h"
 
-#include "access/sysattr.h"
 #include "capture/capture_internal.h"
-#include "catalog/catalog.h"
 #include "commands/extension.h"
 #include "compat.h"
 #include "mb/pg_wchar.h"
@@ -58,10 +56,19 @@ paq_assign_ids(PaqStatement *statement)
 				 &statement->substatement_id);
 }
 
-static inline bool
-class_is_audited(PaqClass class)
+/*
+ * Give the record the ids that are known by now, without giving new ones: for
+ * what pgaudit does not record, so that the ids of what it does are its.
+ */
+void
+paq_known_ids(PaqStatement *statement, PaqPending *pending)
 {
-	return (paq_log_classes & PAQ_CLASS_BIT(class)) != 0;
+	PaqRecordHeader *header = paq_pending_header(pending);
+	PaqGroup   *group = paq_frame ? paq_frame->group : &statement->group;
+
+	header->statement_id = statement->statement_id != 0 ?
+		statement->statement_id : group->statement_id;
+	header->substatement_id = statement->substatement_id;
 }
 
 /*
@@ -72,13 +79,13 @@ class_is_audited(PaqClass class)
 bool
 paq_statement_is_audited(const PaqStatement *statement)
 {
-	return class_is_audited(paq_classify(&statement->command)) &&
+	return paq_class_is_audited(paq_classify(&statement->command)) &&
 		!creating_extension;
 }
 
 /* Which texts a record has, and whether it shows rows. */
-static uint32
-setting_flags(bool text_recorded)
+uint32
+paq_setting_flags(bool text_recorded)
 {
 	uint32		flags = paq_log_rows ? PAQ_RECORD_ROWS : 0;
 
@@ -127,13 +134,30 @@ fill_header(PaqRecordHeader *header, const PaqStatement *statement,
 }
 
 /*
+ * The statement's text without secrets; NULL if that cannot be had.  What was
+ * masked is not where the statement's location says any more.
+ */
+static const char *
+shown_text(PaqStatement *statement, bool may_parse)
+{
+	if (statement->shown_text == NULL)
+	{
+		statement->shown_text = paq_mask_text(statement->text, may_parse,
+											  &statement->masked);
+		if (statement->shown_text != statement->text)
+			statement->location = -1;
+	}
+	return statement->shown_text;
+}
+
+/*
  * Encode a record.  params is NULL for one that has none.  may_lookup is false
  * where the catalogs must not be read.  Returns NULL when out of memory.
  */
-static PaqPending *
-create_record(PaqStatement *statement, PaqClass class, CommandTag tag,
-			  const PaqObject *object, ParamListInfo params, uint32 flags,
-			  bool may_lookup)
+PaqPending *
+paq_create_record(PaqStatement *statement, PaqClass class, CommandTag tag,
+				  const PaqObject *object, ParamListInfo params, uint32 flags,
+				  bool may_lookup)
 {
 	PaqRecordHeader header;
 	PaqText		texts[PAQ_NSTATEMENT_FIELDS] = {{NULL, 0}};
@@ -146,10 +170,14 @@ create_record(PaqStatement *statement, PaqClass class, CommandTag tag,
 		flags |= PAQ_RECORD_OBJECT;
 	if (has_text(flags))
 	{
-		set_text(texts, PAQ_FIELD_STATEMENT, statement->text);
+		const char *text = shown_text(statement, may_lookup);
+
+		if (text == NULL)
+			flags |= PAQ_RECORD_CUT;
+		set_text(texts, PAQ_FIELD_STATEMENT, text);
 		if ((flags & PAQ_RECORD_PARAM_NOT_LOGGED) == 0)
 		{
-			encoded = paq_encode_params(params, &flags);
+			encoded = paq_encode_params(params, statement->text, &flags);
 			texts[PAQ_FIELD_PARAMETER - PAQ_NSESSION_FIELDS] = encoded;
 		}
 	}
@@ -163,8 +191,6 @@ create_record(PaqStatement *statement, PaqClass class, CommandTag tag,
 	fill_header(&header, statement, class, flags | statement->flags);
 
 	pending = paq_pending_create(&header, session, texts);
-	if (header.flags & PAQ_RECORD_INCOMPLETE)
-		paq_stats_add(&paq_my_stats->incomplete, 1);
 	if (pending == NULL)
 		paq_stats_add(&paq_my_stats->dropped, 1);
 	if (encoded.len > 0)
@@ -189,9 +215,9 @@ void
 paq_record_provisional(PaqStatement *statement)
 {
 	statement->provisional =
-		create_record(statement, paq_classify(&statement->command),
-					  statement->command.tag, &no_object, statement->params,
-					  setting_flags(false), true);
+		paq_create_record(statement, paq_classify(&statement->command),
+						  statement->command.tag, &no_object, statement->params,
+						  paq_setting_flags(false), true);
 	statement->provisional_tag = statement->command.tag;
 }
 
@@ -231,17 +257,17 @@ paq_record_statement(PaqStatement *statement, const PaqCommand *command,
 	if (object == NULL)
 		object = &no_object;
 	if (statement->recorded || creating_extension ||
-		(!object->granted && !class_is_audited(class)))
+		(!object->granted && !paq_class_is_audited(class)))
 		return;
 
 	if (!late)
 		paq_assign_ids(statement);
-	flags = setting_flags(statement->text_recorded);
+	flags = paq_setting_flags(statement->text_recorded);
 	pending = take_provisional(statement, class, command->tag, object, flags);
 	if (pending == NULL)
 	{
-		pending = create_record(statement, class, command->tag, object,
-								statement->params, flags, true);
+		pending = paq_create_record(statement, class, command->tag, object,
+									statement->params, flags, true);
 		if (pending == NULL)
 			return;
 	}
@@ -257,7 +283,7 @@ paq_record_statement(PaqStatement *statement, const PaqCommand *command,
 	statement->text_recorded |= has_text(flags);
 	paq_entry_add(statement, pending, late, true);
 	if (paq_log_client && !late)
-		paq_show_client(pending);
+		paq_show_client(statement, pending);
 }
 
 /*
@@ -273,70 +299,12 @@ paq_record_function(PaqStatement *statement, const char *name)
 	PaqPending *pending;
 
 	next_ids(statement, &statement_id, &substatement_id);
-	pending = create_record(statement, PAQ_CLASS_FUNCTION, CMDTAG_EXECUTE,
-							&object, NULL, setting_flags(false), true);
+	pending = paq_create_record(statement, PAQ_CLASS_FUNCTION, CMDTAG_EXECUTE,
+								&object, NULL, paq_setting_flags(false), true);
 	if (pending == NULL)
 		return;
 	set_ids(pending, statement_id, substatement_id);
 	paq_entry_add(statement, pending, false, false);
 	if (paq_log_client)
-		paq_show_client(pending);
-}
-
-/*
- * What a denied statement counts as: what it is as a whole or, if that is not
- * audited, what it does with one of its relations.  Returns false if none of
- * it is audited.  Reads no catalog.
- */
-static bool
-denied_command(const PaqStatement *statement, PlannedStmt *plan,
-			   PaqCommand *command)
-{
-	List	   *perminfos = paq_stmt_perm_infos(plan);
-	bool		only_catalog = true;
-	ListCell   *lc;
-
-	*command = statement->command;
-	foreach(lc, plan->rtable)
-	{
-		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
-		PaqRtePerms perms = paq_rte_perms(rte, perminfos);
-
-		if (perms.requiredPerms == 0 || !OidIsValid(rte->relid) ||
-			(!paq_log_catalog && IsCatalogRelationOid(rte->relid)))
-			continue;
-		only_catalog = false;
-		if (!class_is_audited(paq_classify(command)))
-			*command = paq_perms_command(perms.requiredPerms, rte->rellockmode,
-										 plan->commandType);
-	}
-	return !only_catalog && class_is_audited(paq_classify(command));
-}
-
-/*
- * Record a statement that failed before anything could be recorded of it,
- * most likely because permissions are missing.  For use while the error is
- * being handled: reads no catalog and calls no output function.
- */
-void
-paq_record_denied(PaqStatement *statement, PlannedStmt *plan)
-{
-	uint32		flags = setting_flags(statement->text_recorded);
-	PaqCommand	command;
-	PaqPending *pending;
-
-	if (creating_extension || !denied_command(statement, plan, &command))
-		return;
-	if (has_text(flags))
-		flags |= PAQ_RECORD_PARAM_NOT_LOGGED;
-	if (paq_log_parameter && statement->params != NULL)
-		flags |= PAQ_RECORD_INCOMPLETE;
-
-	paq_assign_ids(statement);
-	pending = create_record(statement, paq_classify(&command), command.tag,
-							&no_object, NULL, flags, false);
-	if (pending == NULL)
-		return;
-	set_ids(pending, statement->statement_id, statement->substatement_id);
-	paq_entry_add(statement, pending, false, true);
+		paq_show_client(statement, pending);
 }

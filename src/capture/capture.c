@@ -9,18 +9,22 @@
  *	capture.c		initialization, frames, the audit role
  *	executor.c		hooks of the executor: SELECT, INSERT, UPDATE, ...
  *	utility.c		hook of everything else
- *	function.c		hook for calls of functions
+ *	object_access.c	hook for calls of functions, and for TRUNCATE
  *	ddl.c			event triggers, for the names of objects in DDL
+ *	error.c			the error being handled, and errors without a statement
  *	xact.c			ends of transactions, and of the process
  *	statement.c		statements being executed
  *	build.c			making records of them
  *	relation.c		... for the relations of a statement
+ *	denied.c		... for statements that are denied
+ *	catalog.c		which of them log_catalog leaves out
  *	grants.c		which relations the audit role's grants select
  *	classify.c		classes and names of commands and objects
  *	session.c		the fields that all records of a session share
  *	event.c			making records of what is not a statement's execution
  *	params.c		parameters of a statement
- *	mask.c			removal of passwords from texts
+ *	param_text.c	the text of one
+ *	mask*.c			removal of secrets from texts, see mask_internal.h
  *	publish.c		sending records off when the outcome is known; waiting
  *	client.c		showing records to the client
  *
@@ -45,7 +49,6 @@
 #include "utils/syscache.h"
 
 PaqCallFrame *paq_frame = NULL;
-bool		paq_capture_paused = false;
 
 /* The audit role as of the last look: valid while both are unchanged. */
 static bool role_valid = false;
@@ -64,11 +67,12 @@ paq_frame_push(PaqCallFrame *frame, PaqStatement *statement,
 	frame->parent = paq_frame;
 	frame->statement = statement;
 	frame->query_desc = queryDesc;
+	frame->starting = false;
+	paq_forget_error();			/* whatever it was, it has been handled */
 	if (paq_frame != NULL)
 		frame->group = paq_frame->group;
 	else
 	{
-		paq_forget_error();
 		frame->own_group.statement_id = 0;
 		frame->own_group.substatements = 0;
 		frame->group = statement ? &statement->group : &frame->own_group;
@@ -141,7 +145,8 @@ paq_capture_init(void)
 	CacheRegisterSyscacheCallback(AUTHOID, forget_role, (Datum) 0);
 	paq_session_init();
 	paq_xact_init();
+	paq_error_init();
 	paq_executor_init();
 	paq_utility_init();
-	paq_function_init();
+	paq_object_access_init();
 }

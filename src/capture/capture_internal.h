@@ -30,6 +30,7 @@
 #include "postgres.h"
 
 #include "access/parallel.h"
+#include "compat.h"
 #include "executor/execdesc.h"
 #include "guc.h"
 #include "lib/ilist.h"
@@ -61,6 +62,14 @@ typedef struct PaqObject
 	const char *name;
 } PaqObject;
 
+/* What records say of an error */
+typedef struct PaqError
+{
+	int			sqlstate;
+	const char *message;		/* without secrets; NULL: unknown */
+	bool		fatal;			/* it ends the session */
+} PaqError;
+
 /* A record that waits for the outcome of its statement */
 typedef struct PaqEntry
 {
@@ -75,7 +84,9 @@ typedef struct PaqStatement
 	dlist_node	node;			/* of open or free statements; executor only */
 	QueryDesc  *query_desc;		/* NULL for a utility statement */
 	const char *text;			/* source text */
-	char	   *masked;			/* text without passwords, to be freed */
+	const char *shown_text;		/* text without secrets; NULL: not looked for
+								 * them yet, or in vain */
+	char	   *masked;			/* its memory, if it is not text itself */
 	ParamListInfo params;
 	PaqCommand	command;
 	PaqGroup	group;			/* used if the statement is a top-level one */
@@ -92,7 +103,10 @@ typedef struct PaqStatement
 	bool		text_recorded;	/* some record of it has the text */
 	bool		perms_checked;	/* permissions were granted */
 	bool		commits;		/* COMMIT or PREPARE TRANSACTION */
+	bool		run;			/* ExecutorRun was called for it */
 	bool		top_level;		/* the client's, not run by another one */
+	List	   *granted;		/* see denied.c */
+	Oid			truncated;		/* the last relation it was about to truncate */
 	PaqPending *provisional;	/* stands in for the first record */
 	CommandTag	provisional_tag;	/* its command */
 	slist_head	entries;		/* oldest first */
@@ -104,6 +118,7 @@ typedef struct PaqCallFrame
 	struct PaqCallFrame *parent;	/* NULL: called by no other statement */
 	PaqStatement *statement;	/* NULL: unknown */
 	QueryDesc  *query_desc;		/* NULL for a utility statement */
+	bool		starting;		/* in ExecutorStart */
 	PaqGroup   *group;
 	PaqGroup	own_group;		/* for want of a statement that has one */
 } PaqCallFrame;
@@ -129,7 +144,6 @@ typedef struct PaqEvent
 
 /* capture.c */
 extern PaqCallFrame *paq_frame; /* innermost; NULL: idle */
-extern bool paq_capture_paused; /* our own queries are running */
 extern void paq_frame_push(PaqCallFrame *frame, PaqStatement *statement,
 						   QueryDesc *queryDesc);
 extern void paq_frame_pop(PaqCallFrame *frame);
@@ -144,9 +158,9 @@ extern void paq_statement_init(PaqStatement *statement, const char *text,
 							   const PaqCommand *command,
 							   const PlannedStmt *plan, bool top_level);
 extern void paq_statement_close(PaqStatement *statement);
-extern void paq_statement_close_all(SubTransactionId from, int sqlstate,
-									uint32 flags);
-extern void paq_statement_fail(PaqStatement *statement, int sqlstate);
+extern void paq_statement_close_all(SubTransactionId from,
+									const PaqError *error, uint32 flags);
+extern void paq_statement_fail(PaqStatement *statement, const PaqError *error);
 
 /* build.c */
 extern bool paq_statement_is_audited(const PaqStatement *statement);
@@ -155,8 +169,18 @@ extern void paq_record_statement(PaqStatement *statement,
 								 const PaqCommand *command,
 								 const PaqObject *object);
 extern void paq_record_function(PaqStatement *statement, const char *name);
-extern void paq_record_denied(PaqStatement *statement, PlannedStmt *plan);
+extern uint32 paq_setting_flags(bool text_recorded);
+extern PaqPending *paq_create_record(PaqStatement *statement, PaqClass class,
+									 CommandTag tag, const PaqObject *object,
+									 ParamListInfo params, uint32 flags,
+									 bool may_lookup);
 extern void paq_assign_ids(PaqStatement *statement);
+extern void paq_known_ids(PaqStatement *statement, PaqPending *pending);
+
+/* denied.c */
+extern void paq_find_granted(PaqStatement *statement, PlannedStmt *plan);
+extern void paq_forget_granted(PaqStatement *statement);
+extern void paq_record_denied(PaqStatement *statement, PlannedStmt *plan);
 
 /* event.c */
 extern PaqPending *paq_event_create(const PaqEvent *event);
@@ -166,11 +190,12 @@ extern void paq_record_event(const PaqEvent *event, int sqlstate);
 extern void paq_publish_now(PaqPending *pending, int sqlstate);
 extern void paq_entry_add(PaqStatement *statement, PaqPending *pending,
 						  bool late, bool has_rows);
-extern void paq_statement_publish(PaqStatement *statement, int sqlstate,
-								  PaqSpaceWait wait);
+extern void paq_statement_publish(PaqStatement *statement,
+								  const PaqError *error, PaqSpaceWait wait);
 extern void paq_statement_succeed(PaqStatement *statement);
 extern bool paq_is_committing(void);
-extern void paq_publish_held(int sqlstate, PaqSpaceWait wait);
+extern void paq_publish_held(const PaqError *error, PaqSpaceWait wait);
+extern void paq_prepare_held(void);
 extern void paq_settle(void);
 extern void paq_publish_last(void);
 extern void paq_wait_statement(void);
@@ -186,10 +211,16 @@ extern PaqCommand paq_perms_command(AclMode perms, int lockmode,
 extern const char *paq_relkind_name(char relkind);
 
 /* relation.c */
+extern const char *paq_relation_name(Oid relid);
 extern void paq_record_relations(PaqStatement *statement, List *rangeTable,
 								 List *perminfos);
+extern void paq_record_truncate(PaqStatement *statement, Oid relid);
+
+/* catalog.c */
+extern bool paq_catalog_is_hidden(RangeTblEntry *rte, PaqRtePerms *perms);
 
 /* grants.c */
+extern bool paq_role_has_grant(Oid role, Oid relid, AclMode mask);
 extern bool paq_role_is_granted(Oid role, RangeTblEntry *rte, List *perminfos);
 
 /* session.c */
@@ -199,30 +230,49 @@ extern void paq_session_warm(void);
 extern void paq_session_init(void);
 
 /* params.c */
-extern PaqText paq_encode_params(ParamListInfo params, uint32 *flags);
+extern PaqText paq_encode_params(ParamListInfo params, const char *statement,
+								 uint32 *flags);
+
+/* param_text.c */
+extern char *paq_param_text(Oid type, Oid output, Datum value, Size size);
 
 /* mask.c */
-extern bool paq_mask_password(const char *text, char **masked);
+extern const char *paq_mask_text(const char *text, bool may_parse, char **copy);
+extern const char *paq_mask_message(const char *message, const char *statement,
+									char **copy);
 
 /* client.c */
-extern void paq_show_client(PaqPending *pending);
+extern void paq_show_client(const PaqStatement *statement,
+							PaqPending *pending);
 
-/* executor.c, utility.c, function.c, xact.c: install their hooks */
+/* error.c, executor.c, utility.c, object_access.c, xact.c: install their hooks */
+extern void paq_error_init(void);
 extern void paq_executor_init(void);
 extern void paq_utility_init(void);
-extern void paq_function_init(void);
+extern void paq_object_access_init(void);
 extern void paq_xact_init(void);
 
-/* xact.c */
-extern int	paq_noted_sqlstate(void);
+/* error.c */
+extern const PaqError *paq_error(void);
 extern void paq_forget_error(void);
+extern const PaqError *paq_error_catch(const char *text);
+extern void paq_error_at_abort(void);
+
+/* xact.c */
 extern void paq_register_exit(void);
+
+/* Does session auditing record the class? */
+static inline bool
+paq_class_is_audited(PaqClass class)
+{
+	return (paq_log_classes & PAQ_CLASS_BIT(class)) != 0;
+}
 
 /* Does this process record anything, whatever the settings are? */
 static inline bool
 paq_capture_possible(void)
 {
-	return !paq_capture_paused && !IsParallelWorker();
+	return !IsParallelWorker();
 }
 
 /* Is there anything to be recorded? */

@@ -35,9 +35,30 @@ drain_chunk(PaqBuffer *buf)
 	return true;
 }
 
-/* Show the record as it is now, without what is in a spill file. */
+/*
+ * The record's texts are in a spill file, but the statement still has them.
+ * The parameters are palloc'ed.
+ */
+static void
+restore_texts(PaqRecord *record, const PaqStatement *statement)
+{
+	PaqText    *text = &record->field[PAQ_FIELD_STATEMENT];
+	uint32		flags = 0;
+
+	if ((record->header.flags & PAQ_RECORD_SPILLED) == 0 ||
+		statement->shown_text == NULL)
+		return;
+	text->data = statement->shown_text;
+	text->len = strlen(text->data);
+	if (record->header.field_len[PAQ_FIELD_PARAMETER] != PAQ_NULL_LEN &&
+		record->header.field_len[PAQ_FIELD_PARAMETER] > 0)
+		record->field[PAQ_FIELD_PARAMETER] =
+			paq_encode_params(statement->params, statement->text, &flags);
+}
+
+/* Show the record of the statement as it is now. */
 void
-paq_show_client(PaqPending *pending)
+paq_show_client(const PaqStatement *statement, PaqPending *pending)
 {
 	PaqRecordHeader *header = paq_pending_header(pending);
 	ClientBuffer client;
@@ -47,6 +68,7 @@ paq_show_client(PaqPending *pending)
 						   &record))
 		return;
 
+	restore_texts(&record, statement);
 	initStringInfo(&client.text);
 	client.buffer.data = client.chunk;
 	client.buffer.used = 0;

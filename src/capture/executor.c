@@ -33,20 +33,22 @@ static ExecutorEnd_hook_type prev_ExecutorEnd = NULL;
 static ExecutorCheckPerms_hook_type prev_ExecutorCheckPerms = NULL;
 
 /*
- * An error leaves a function of the executor.  PostgreSQL will not call the
- * executor for this query any more, so this is the end of its statement, if
- * it is still known.
+ * An error leaves a function of the executor, which frame is for.  PostgreSQL
+ * will not call the executor for this query any more, so this is the end of
+ * its statement, if it is still known.
  */
 static void
-fail_query(QueryDesc *queryDesc, int sqlstate)
+fail_query(QueryDesc *queryDesc, PaqCallFrame *frame)
 {
+	const PaqError *error = paq_error_catch(queryDesc->sourceText);
 	PaqStatement *statement = paq_statement_find(queryDesc);
 
 	if (statement != NULL)
 	{
-		paq_statement_fail(statement, sqlstate);
+		paq_statement_fail(statement, error);
 		paq_statement_close(statement);
 	}
+	paq_frame_pop(frame);
 	if (paq_frame == NULL)
 		paq_request_waits();
 }
@@ -64,6 +66,7 @@ static void
 capture_ExecutorStart(QueryDesc *queryDesc, int eflags)
 {
 	PlannedStmt *plan = queryDesc->plannedstmt;
+	PaqStatement *statement;
 	PaqCallFrame frame;
 
 	if (!paq_capture_wanted())
@@ -76,19 +79,30 @@ capture_ExecutorStart(QueryDesc *queryDesc, int eflags)
 	if (paq_frame == NULL)
 		paq_settle();
 	paq_frame_push(&frame, NULL, queryDesc);
-	paq_current_statement();
+	frame.starting = true;
+	statement = paq_current_statement();
 	PG_TRY();
 	{
+		if (paq_role[0] != '\0' && statement != NULL)
+			paq_find_granted(statement, plan);
 		next_ExecutorStart(queryDesc, eflags);
+		statement = paq_statement_find(queryDesc);
+		if (unlikely(statement != NULL && !statement->perms_checked))
+		{
+			/* Somebody keeps the permission check from us. */
+			statement->flags |= PAQ_RECORD_INCOMPLETE;
+			paq_record_relations(statement, plan->rtable,
+								 paq_stmt_perm_infos(plan));
+		}
+		if (unlikely(statement != NULL && statement->granted != NIL))
+			paq_forget_granted(statement);
 	}
 	PG_CATCH();
 	{
-		PaqStatement *statement = paq_statement_find(queryDesc);
-
+		statement = paq_statement_find(queryDesc);
 		if (statement != NULL && !statement->perms_checked)
 			paq_record_denied(statement, plan);
-		paq_frame_pop(&frame);
-		fail_query(queryDesc, geterrcode());
+		fail_query(queryDesc, &frame);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
@@ -134,16 +148,16 @@ capture_ExecutorRun(PAQ_EXECUTOR_RUN_ARGS)
 		statement = paq_statement_find(queryDesc);
 		if (statement != NULL)
 		{
+			statement->run = true;
 			statement->rows = Max(statement->rows, 0) +
 				queryDesc->estate->es_processed;
 			if (frame.parent == NULL && is_complete(queryDesc, direction, count))
-				paq_statement_publish(statement, 0, PAQ_SPACE_WAIT);
+				paq_statement_publish(statement, NULL, PAQ_SPACE_WAIT);
 		}
 	}
 	PG_CATCH();
 	{
-		paq_frame_pop(&frame);
-		fail_query(queryDesc, geterrcode());
+		fail_query(queryDesc, &frame);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
@@ -179,8 +193,7 @@ capture_ExecutorFinish(QueryDesc *queryDesc)
 	}
 	PG_CATCH();
 	{
-		paq_frame_pop(&frame);
-		fail_query(queryDesc, geterrcode());
+		fail_query(queryDesc, &frame);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
@@ -196,6 +209,23 @@ next_ExecutorEnd(QueryDesc *queryDesc)
 		standard_ExecutorEnd(queryDesc);
 }
 
+/*
+ * Has the query been executed without our having been told of it?  Then make
+ * do with what can still be known.
+ */
+static void
+look_at_end(PaqStatement *statement, QueryDesc *queryDesc)
+{
+	EState	   *estate = queryDesc->estate;
+
+	if (likely(statement->run) || estate == NULL ||
+		(estate->es_processed == 0 && queryDesc->operation == CMD_SELECT) ||
+		(estate->es_top_eflags & EXEC_FLAG_EXPLAIN_ONLY))
+		return;
+	statement->flags |= PAQ_RECORD_INCOMPLETE;
+	statement->rows = estate->es_processed;
+}
+
 static void
 capture_ExecutorEnd(QueryDesc *queryDesc)
 {
@@ -208,6 +238,8 @@ capture_ExecutorEnd(QueryDesc *queryDesc)
 		return;
 	}
 
+	look_at_end(statement, queryDesc);
+
 	paq_frame_push(&frame, statement, queryDesc);
 	PG_TRY();
 	{
@@ -218,8 +250,7 @@ capture_ExecutorEnd(QueryDesc *queryDesc)
 	}
 	PG_CATCH();
 	{
-		paq_frame_pop(&frame);
-		fail_query(queryDesc, geterrcode());
+		fail_query(queryDesc, &frame);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
@@ -254,16 +285,44 @@ record_unknown(List *rangeTable, List *perminfos)
 	}
 	paq_statement_init(&statement, debug_query_string ? debug_query_string : "",
 					   &command, NULL, false);
-	statement.flags = PAQ_RECORD_INCOMPLETE;
+	statement.flags = PAQ_RECORD_INCOMPLETE | PAQ_RECORD_NO_OUTCOME;
 	PG_TRY();
 	{
 		paq_record_relations(&statement, rangeTable, perminfos);
 	}
 	PG_FINALLY();
 	{
-		paq_statement_publish(&statement, 0, PAQ_SPACE_NOWAIT);
+		paq_statement_publish(&statement, NULL, PAQ_SPACE_NOWAIT);
 	}
 	PG_END_TRY();
+}
+
+/*
+ * The statement whose permissions are being checked; NULL if that is not the
+ * one being executed, because somebody keeps from us that another one has been
+ * started.  Of the utility statements, COPY checks its table, and those that
+ * can add a foreign key check both tables.
+ */
+static PaqStatement *
+checked_statement(void)
+{
+	PaqStatement *statement = paq_current_statement();
+
+	if (statement == NULL || paq_frame->starting)
+		return statement;
+	if (paq_frame->query_desc != NULL)
+		return NULL;
+	switch (statement->command.node)
+	{
+		case T_CopyStmt:
+		case T_AlterTableStmt:
+		case T_CreateStmt:
+		case T_CreateForeignTableStmt:
+		case T_CreateSchemaStmt:
+			return statement;
+		default:
+			return NULL;
+	}
 }
 
 static bool
@@ -271,7 +330,7 @@ capture_ExecutorCheckPerms(PAQ_CHECK_PERMS_ARGS)
 {
 	if (paq_capture_wanted() && !IsAbortedTransactionBlockState())
 	{
-		PaqStatement *statement = paq_current_statement();
+		PaqStatement *statement = checked_statement();
 
 		if (statement != NULL)
 		{

@@ -131,6 +131,13 @@ columns_grant(Oid relid, Bitmapset *columns, Oid role, AclMode mask)
 	return false;
 }
 
+/* Is role granted one of the privileges on the relation as a whole? */
+bool
+paq_role_has_grant(Oid role, Oid relid, AclMode mask)
+{
+	return relation_grants(relid, role, mask);
+}
+
 /* Do role's grants select what the statement does with the relation? */
 bool
 paq_role_is_granted(Oid role, RangeTblEntry *rte, List *perminfos)

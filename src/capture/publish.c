@@ -46,6 +46,7 @@ static slist_node *last_deferred = NULL;
 static slist_head held = SLIST_STATIC_INIT(held);
 static slist_node *last_held = NULL;
 static TimestampTz held_since;	/* statement_timestamp() of that statement */
+static uint64 held_bytes = 0;
 
 /* Records of this session so far. */
 static int64 session_lines = 0;
@@ -91,7 +92,11 @@ complete_header(PaqRecordHeader *header)
 		header->vxid_lxid = lxid;
 	}
 	if (header->session_line == 0)
+	{
 		header->session_line = ++session_lines;
+		if (header->flags & PAQ_RECORD_INCOMPLETE)
+			paq_stats_add(&paq_my_stats->incomplete, 1);
+	}
 }
 
 /* Remember who has to wait for the record that ends at pos. */
@@ -170,7 +175,6 @@ paq_entry_add(PaqStatement *statement, PaqPending *pending, bool late,
 
 		header->flags |= PAQ_RECORD_INCOMPLETE;
 		header->end_time = GetCurrentTimestamp();
-		paq_stats_add(&paq_my_stats->incomplete, 1);
 		complete_header(header);
 		if (!publish_pending(pending, PAQ_SPACE_NOWAIT))
 			paq_stats_add(&paq_my_stats->dropped, 1);
@@ -229,25 +233,23 @@ paq_publish_last(void)
 }
 
 /*
- * Give the ids to a record that gets them only now, and show it to the
- * client if it may be shown.
+ * Give the ids to a record that gets them only now and show it to the client;
+ * but, as in pgaudit, not if the statement has failed.
  */
 static void
-finish_late_entry(PaqStatement *statement, PaqEntry *entry, bool show)
+finish_late_entry(PaqStatement *statement, PaqEntry *entry, bool failed)
 {
-	PaqRecordHeader *header = paq_pending_header(entry->pending);
-
-	paq_assign_ids(statement);
-	header->statement_id = statement->statement_id;
-	header->substatement_id = statement->substatement_id;
 	entry->late = false;
-	if (show && paq_log_client)
-		paq_show_client(entry->pending);
+	if (!failed)
+		paq_assign_ids(statement);
+	paq_known_ids(statement, entry->pending);
+	if (!failed && paq_log_client)
+		paq_show_client(statement, entry->pending);
 }
 
 /* What the statement knows of the outcome, apart from success or failure. */
 static void
-finish_entry(PaqStatement *statement, PaqEntry *entry, bool show)
+finish_entry(PaqStatement *statement, PaqEntry *entry, bool failed)
 {
 	PaqRecordHeader *header = paq_pending_header(entry->pending);
 
@@ -255,7 +257,7 @@ finish_entry(PaqStatement *statement, PaqEntry *entry, bool show)
 	if (entry->has_rows)
 		header->rows = statement->rows;
 	if (entry->late)
-		finish_late_entry(statement, entry, show);
+		finish_late_entry(statement, entry, failed);
 }
 
 /*
@@ -263,13 +265,19 @@ finish_entry(PaqStatement *statement, PaqEntry *entry, bool show)
  * an error if wait is PAQ_SPACE_WAIT; the entry is then still in the list.
  */
 static void
-publish_first(slist_head *list, int sqlstate, TimestampTz end_time,
+publish_first(slist_head *list, const PaqError *error, TimestampTz end_time,
 			  PaqSpaceWait wait)
 {
 	PaqEntry   *entry = slist_head_element(PaqEntry, node, list);
 	PaqRecordHeader *header = paq_pending_header(entry->pending);
 
-	header->sqlstate = sqlstate;
+	if (error != NULL && header->sqlstate == 0)
+	{
+		header->sqlstate = error->sqlstate;
+		if (error->message != NULL)
+			paq_pending_add_message(entry->pending, error->message);
+		header = paq_pending_header(entry->pending);
+	}
 	header->end_time = end_time;
 	complete_header(header);
 	if (slist_is_empty(&deferred) && publish_pending(entry->pending, wait))
@@ -285,12 +293,13 @@ publish_first(slist_head *list, int sqlstate, TimestampTz end_time,
 }
 
 /*
- * Publish all records of the statement with their outcome.  With
- * PAQ_SPACE_WAIT an error may be raised; what has not been published by then
- * is still in the statement's list.
+ * Publish all records of the statement with their outcome, NULL being success.
+ * With PAQ_SPACE_WAIT an error may be raised; what has not been published by
+ * then is still in the statement's list.
  */
 void
-paq_statement_publish(PaqStatement *statement, int sqlstate, PaqSpaceWait wait)
+paq_statement_publish(PaqStatement *statement, const PaqError *error,
+					  PaqSpaceWait wait)
 {
 	TimestampTz end_time;
 
@@ -302,8 +311,8 @@ paq_statement_publish(PaqStatement *statement, int sqlstate, PaqSpaceWait wait)
 	{
 		finish_entry(statement,
 					 slist_head_element(PaqEntry, node, &statement->entries),
-					 wait == PAQ_SPACE_WAIT);
-		publish_first(&statement->entries, sqlstate, end_time, wait);
+					 wait == PAQ_SPACE_NOWAIT);
+		publish_first(&statement->entries, error, end_time, wait);
 	}
 }
 
@@ -318,17 +327,19 @@ hold_entries(PaqStatement *statement)
 		PaqEntry   *entry = slist_head_element(PaqEntry, node,
 											 &statement->entries);
 
-		finish_entry(statement, entry, true);
+		finish_entry(statement, entry, false);
 		slist_pop_head_node(&statement->entries);
 		append_node(&held, &last_held, &entry->node);
+		held_bytes += paq_pending_header(entry->pending)->length;
 	}
 }
 
 /*
  * The statement has succeeded.  If the commit of its transaction follows at
  * once, which for a top-level statement it does outside of a transaction
- * block, the client learns of one outcome for both: deferred constraints are
- * still to be checked, and may fail.  Errors as for paq_statement_publish().
+ * block, the client learns of one outcome for both: the commit may fail, for
+ * the sake of a deferred constraint, say.  Errors as for
+ * paq_statement_publish().
  */
 void
 paq_statement_succeed(PaqStatement *statement)
@@ -339,7 +350,7 @@ paq_statement_succeed(PaqStatement *statement)
 		held_since = GetCurrentStatementStartTimestamp();
 	}
 	else
-		paq_statement_publish(statement, 0, PAQ_SPACE_WAIT);
+		paq_statement_publish(statement, NULL, PAQ_SPACE_WAIT);
 }
 
 /*
@@ -355,11 +366,11 @@ paq_is_committing(void)
 }
 
 /*
- * Publish what is held with the outcome of the commit.  Errors as for
- * paq_statement_publish().
+ * Publish what is held with the outcome of the commit, NULL being success.
+ * Errors as for paq_statement_publish().
  */
 void
-paq_publish_held(int sqlstate, PaqSpaceWait wait)
+paq_publish_held(const PaqError *error, PaqSpaceWait wait)
 {
 	TimestampTz end_time;
 
@@ -368,7 +379,44 @@ paq_publish_held(int sqlstate, PaqSpaceWait wait)
 	publish_deferred(wait);
 	end_time = GetCurrentTimestamp();
 	while (!slist_is_empty(&held))
-		publish_first(&held, sqlstate, end_time, wait);
+		publish_first(&held, error, end_time, wait);
+	held_bytes = 0;
+}
+
+/* Does anything make the session wait for what is held? */
+static bool
+held_is_waited_for(void)
+{
+	slist_iter	iter;
+
+	if (paq_mode != PAQ_MODE_QUEUED)
+		return true;
+	slist_foreach(iter, &held)
+	{
+		PaqEntry   *entry = slist_container(PaqEntry, node, iter.cur);
+		int			class = paq_pending_header(entry->pending)->audit_class;
+
+		if (paq_immediate_classes & PAQ_CLASS_BIT(class))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Before a commit: what is held is published when the commit has succeeded,
+ * at which time nothing may wait any more.  So if the session has to wait, for
+ * the trail or for room in the queue, it is published now, as if the commit
+ * had succeeded; should it fail after all, that makes a record of its own.
+ * Errors as for paq_statement_publish().
+ */
+void
+paq_prepare_held(void)
+{
+	if (slist_is_empty(&held))
+		return;
+	if (held_is_waited_for() || !slist_is_empty(&deferred) ||
+		paq_queue_used() + held_bytes > paq_queue_capacity() / 2)
+		paq_publish_held(NULL, PAQ_SPACE_WAIT);
 }
 
 /*
@@ -385,7 +433,7 @@ paq_settle(void)
 		paq_is_committing())
 		return;
 	publish_deferred(PAQ_SPACE_WAIT);
-	paq_publish_held(0, PAQ_SPACE_WAIT);
+	paq_publish_held(NULL, PAQ_SPACE_WAIT);
 }
 
 /* Wait for *pos, if it is not 0, and for what the session owes. */

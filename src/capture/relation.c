@@ -18,7 +18,6 @@
 
 #include "access/xact.h"
 #include "capture/capture_internal.h"
-#include "catalog/catalog.h"
 #include "compat.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
@@ -26,10 +25,10 @@
 #include "utils/lsyscache.h"
 
 /* Qualified name of a relation, palloc'ed; NULL if it is gone. */
-static char *
-relation_name(Oid relid, Oid namespace)
+const char *
+paq_relation_name(Oid relid)
 {
-	char	   *schema = get_namespace_name(namespace);
+	char	   *schema = get_namespace_name(get_rel_namespace(relid));
 	char	   *name = get_rel_name(relid);
 
 	if (schema == NULL || name == NULL)
@@ -40,7 +39,7 @@ relation_name(Oid relid, Oid namespace)
 /* Object auditing, and log_relation, for one relation. */
 static void
 record_relation(PaqStatement *statement, RangeTblEntry *rte,
-				PaqRtePerms *perms, bool granted)
+				PaqRtePerms *perms, bool granted, bool session)
 {
 	CmdType		operation = statement->query_desc ?
 		statement->query_desc->operation : CMD_UNKNOWN;
@@ -49,14 +48,14 @@ record_relation(PaqStatement *statement, RangeTblEntry *rte,
 	PaqObject	object;
 
 	object.type = paq_relkind_name(rte->relkind);
-	object.name = relation_name(rte->relid, get_rel_namespace(rte->relid));
+	object.name = paq_relation_name(rte->relid);
 	if (granted)
 	{
 		object.granted = true;
 		statement->recorded = false;
 		paq_record_statement(statement, &command, &object);
 	}
-	if (paq_log_relation)
+	if (session)
 	{
 		object.granted = false;
 		statement->recorded = false;
@@ -65,10 +64,21 @@ record_relation(PaqStatement *statement, RangeTblEntry *rte,
 }
 
 /*
+ * May session auditing record what is being done?  As in pgaudit, it leaves
+ * out what the functions of others do with their owners' rights.
+ */
+static bool
+is_session_audited(void)
+{
+	return is_member_of_role(GetSessionUserId(), GetUserId());
+}
+
+/*
  * Make the records of a statement whose permissions on the relations in
  * rangeTable have been checked: one for the statement as a whole or one for
  * each relation, and one for each relation that the audit role's grants
- * select.
+ * select.  The latter cover what a function does with its owner's rights,
+ * too, but not PostgreSQL's own checks of foreign keys.
  *
  * With log_rows, the record of a utility statement as a whole is left to its
  * end, unless one of its relations has a record, which must not come first.
@@ -78,6 +88,7 @@ paq_record_relations(PaqStatement *statement, List *rangeTable,
 					 List *perminfos)
 {
 	Oid			role = paq_audit_role();
+	bool		session = true;
 	bool		first = true;
 	bool		found = false;
 	bool		at_end = paq_log_rows && statement->query_desc == NULL;
@@ -94,26 +105,23 @@ paq_record_relations(PaqStatement *statement, List *rangeTable,
 
 		if (perms.requiredPerms == 0 || !OidIsValid(rte->relid))
 			continue;
+		if (!found)
+			session = is_session_audited();
 		found = true;
-
-		/*
-		 * As pgaudit does, leave out what others' functions do on our behalf,
-		 * foreign key checks among it.
-		 */
-		if (!is_member_of_role(GetSessionUserId(), GetUserId()))
+		if (!session && (role == InvalidOid || InNoForceRLSOperation()))
 			return;
-		if (!paq_log_catalog &&
-			IsCatalogNamespace(get_rel_namespace(rte->relid)))
+		if (paq_catalog_is_hidden(rte, &perms))
 			continue;
 
 		granted = role != InvalidOid && paq_role_is_granted(role, rte, perminfos);
-		if (first && !paq_log_relation && (!at_end || granted))
+		if (session && first && !paq_log_relation && (!at_end || granted))
 		{
 			paq_record_statement(statement, &statement->command, NULL);
 			first = false;
 		}
-		if (granted || paq_log_relation)
-			record_relation(statement, rte, &perms, granted);
+		if (granted || (session && paq_log_relation))
+			record_relation(statement, rte, &perms, granted,
+							session && paq_log_relation);
 		else if (role == InvalidOid)
 			return;
 	}
@@ -123,4 +131,27 @@ paq_record_relations(PaqStatement *statement, List *rangeTable,
 		statement->recorded = false;
 		paq_record_statement(statement, &statement->command, NULL);
 	}
+}
+
+/*
+ * A relation is about to be truncated: an object record, if the audit role is
+ * granted TRUNCATE on it.  PostgreSQL may tell of the same one twice in a row.
+ */
+void
+paq_record_truncate(PaqStatement *statement, Oid relid)
+{
+	Oid			role = paq_audit_role();
+	PaqCommand	command = {LOGSTMT_MOD, T_TruncateStmt, CMDTAG_TRUNCATE_TABLE};
+	PaqObject	object;
+
+	if (role == InvalidOid || statement->truncated == relid ||
+		!paq_role_has_grant(role, relid, ACL_TRUNCATE))
+		return;
+	statement->truncated = relid;
+	object.granted = true;
+	object.type = paq_relkind_name(get_rel_relkind(relid));
+	object.name = paq_relation_name(relid);
+	statement->recorded = false;
+	paq_record_statement(statement, &command, &object);
+	statement->recorded = false;
 }

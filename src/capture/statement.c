@@ -23,7 +23,6 @@
 
 #include "access/xact.h"
 #include "capture/capture_internal.h"
-#include "stats.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -39,6 +38,7 @@ paq_statement_init(PaqStatement *statement, const char *text,
 {
 	statement->query_desc = NULL;
 	statement->text = text;
+	statement->shown_text = NULL;
 	statement->masked = NULL;
 	statement->params = NULL;
 	statement->command = *command;
@@ -58,7 +58,10 @@ paq_statement_init(PaqStatement *statement, const char *text,
 	statement->text_recorded = false;
 	statement->perms_checked = false;
 	statement->commits = false;
+	statement->run = false;
 	statement->top_level = top_level;
+	statement->granted = NIL;
+	statement->truncated = InvalidOid;
 	statement->provisional = NULL;
 	slist_init(&statement->entries);
 	statement->last_entry = NULL;
@@ -90,7 +93,7 @@ paq_statement_open(QueryDesc *queryDesc)
 	if (unlikely(statement != NULL))
 	{
 		statement->flags |= PAQ_RECORD_INCOMPLETE;
-		paq_statement_fail(statement, 0);
+		paq_statement_fail(statement, NULL);
 		paq_statement_close(statement);
 	}
 
@@ -146,11 +149,11 @@ paq_statement_close(PaqStatement *statement)
 }
 
 /*
- * Publish the records of a statement that failed, or that ended without
- * telling us.  May be called where nothing may wait or raise.
+ * Publish the records of a statement that failed or, with error NULL, that
+ * ended without telling us.  May be called where nothing may wait or raise.
  */
 void
-paq_statement_fail(PaqStatement *statement, int sqlstate)
+paq_statement_fail(PaqStatement *statement, const PaqError *error)
 {
 	/* The only record of a utility statement that did not get far */
 	if (statement->provisional != NULL)
@@ -158,12 +161,10 @@ paq_statement_fail(PaqStatement *statement, int sqlstate)
 		PaqPending *pending = statement->provisional;
 
 		statement->provisional = NULL;
-		paq_assign_ids(statement);
-		paq_pending_header(pending)->statement_id = statement->statement_id;
-		paq_pending_header(pending)->substatement_id = statement->substatement_id;
+		paq_known_ids(statement, pending);
 		paq_entry_add(statement, pending, false, true);
 	}
-	paq_statement_publish(statement, sqlstate, PAQ_SPACE_NOWAIT);
+	paq_statement_publish(statement, error, PAQ_SPACE_NOWAIT);
 }
 
 /* No frame must lead to a statement that is no more. */
@@ -186,7 +187,8 @@ detach_frames(PaqStatement *statement)
  * newest first, with flags added to their records.
  */
 void
-paq_statement_close_all(SubTransactionId from, int sqlstate, uint32 flags)
+paq_statement_close_all(SubTransactionId from, const PaqError *error,
+						uint32 flags)
 {
 	dlist_mutable_iter iter;
 
@@ -196,10 +198,10 @@ paq_statement_close_all(SubTransactionId from, int sqlstate, uint32 flags)
 
 		if (statement->subxact < from)
 			continue;
-		if (flags & PAQ_RECORD_INCOMPLETE)
-			paq_stats_add(&paq_my_stats->incomplete, 1);
 		statement->flags |= flags;
-		paq_statement_fail(statement, sqlstate);
+		if (error == NULL && statement->query_desc->operation != CMD_SELECT)
+			statement->flags |= PAQ_RECORD_NO_OUTCOME;
+		paq_statement_fail(statement, error);
 		detach_frames(statement);
 		paq_statement_close(statement);
 	}

@@ -38,27 +38,6 @@ is_recorded_first(NodeTag node)
 	}
 }
 
-/*
- * A statement about a role may have a password in its text, which no record
- * must have.
- */
-static void
-mask_text(PaqStatement *statement)
-{
-	if (statement->command.node != T_CreateRoleStmt &&
-		statement->command.node != T_AlterRoleStmt)
-		return;
-	if (!paq_mask_password(statement->text, &statement->masked))
-		return;
-	if (statement->masked != NULL)
-		statement->text = statement->masked;
-	else
-	{
-		statement->text = "";
-		statement->flags |= PAQ_RECORD_CUT;
-	}
-}
-
 /* Note what there is to know; pstmt may be gone when the statement ends. */
 static void
 begin_statement(PaqStatement *statement, PlannedStmt *pstmt,
@@ -81,7 +60,6 @@ begin_statement(PaqStatement *statement, PlannedStmt *pstmt,
 		statement->commits = stmt->kind == TRANS_STMT_COMMIT ||
 			stmt->kind == TRANS_STMT_PREPARE;
 	}
-	mask_text(statement);
 }
 
 /* Before execution. */
@@ -176,9 +154,11 @@ capture_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 	}
 	PG_CATCH();
 	{
+		const PaqError *error = paq_error_catch(queryString);
+
 		if (own)
 		{
-			paq_statement_fail(statement, geterrcode());
+			paq_statement_fail(statement, error);
 			paq_statement_close(statement);
 		}
 		paq_frame_pop(&frame);

@@ -19,44 +19,10 @@
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "storage/proc.h"
-#include "utils/elog.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 
-static emit_log_hook_type prev_emit_log = NULL;
-
-/*
- * SQLSTATE of the last error that was reported, 0 if none was since the last
- * top-level statement began.
- */
-static int	noted_sqlstate = 0;
-
 static bool exit_registered = false;
-
-int
-paq_noted_sqlstate(void)
-{
-	return noted_sqlstate;
-}
-
-void
-paq_forget_error(void)
-{
-	noted_sqlstate = 0;
-}
-
-/*
- * When an error has got this far, the hooks that it came through have dealt
- * with it; what is left is what no hook sees the end of.
- */
-static void
-capture_emit_log(ErrorData *edata)
-{
-	if (edata->elevel >= ERROR)
-		noted_sqlstate = edata->sqlerrcode;
-	if (prev_emit_log)
-		prev_emit_log(edata);
-}
 
 /*
  * The transaction is about to commit.  PostgreSQL has stopped the clock for
@@ -75,14 +41,32 @@ before_commit(void)
 													  StatementTimeout));
 
 	/* All portals are closed by now; what is left was forgotten. */
-	paq_statement_close_all(InvalidSubTransactionId, 0, PAQ_RECORD_INCOMPLETE);
-	paq_publish_held(0, PAQ_SPACE_WAIT);
+	paq_statement_close_all(InvalidSubTransactionId, NULL,
+							PAQ_RECORD_INCOMPLETE);
+	paq_prepare_held();
 	paq_wait_commit();
 	if (paq_frame == NULL)
 		paq_wait_statement();
 
 	if (timeout)
 		disable_timeout(STATEMENT_TIMEOUT, false);
+}
+
+/*
+ * The transaction is rolled back, because of an error or because somebody
+ * asked for it.  What is held waited for the commit; unless another message
+ * has come from the client since, as in a pipeline, that is what failed.
+ */
+static void
+at_abort(void)
+{
+	paq_error_at_abort();
+	paq_statement_close_all(InvalidSubTransactionId, paq_error(), 0);
+	paq_publish_held(paq_is_committing() ? paq_error() : NULL,
+					 PAQ_SPACE_NOWAIT);
+	paq_forget_commit();
+	if (paq_frame == NULL)
+		paq_request_waits();
 }
 
 static void
@@ -96,14 +80,11 @@ at_transaction_end(XactEvent event, void *arg)
 			break;
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_PREPARE:
+			paq_publish_held(NULL, PAQ_SPACE_NOWAIT);
 			paq_forget_commit();
 			break;
 		case XACT_EVENT_ABORT:
-			paq_statement_close_all(InvalidSubTransactionId, noted_sqlstate, 0);
-			paq_publish_held(noted_sqlstate, PAQ_SPACE_NOWAIT);
-			paq_forget_commit();
-			if (paq_frame == NULL)
-				paq_request_waits();
+			at_abort();
 			break;
 		default:
 			break;
@@ -114,8 +95,10 @@ static void
 at_subtransaction_end(SubXactEvent event, SubTransactionId mySubid,
 					  SubTransactionId parentSubid, void *arg)
 {
-	if (event == SUBXACT_EVENT_ABORT_SUB)
-		paq_statement_close_all(mySubid, noted_sqlstate, 0);
+	if (event != SUBXACT_EVENT_ABORT_SUB)
+		return;
+	paq_statement_close_all(mySubid, paq_error(), 0);
+	paq_forget_error();			/* whoever comes next meets another one */
 }
 
 /*
@@ -127,18 +110,19 @@ at_subtransaction_end(SubXactEvent event, SubTransactionId mySubid,
 static void
 at_exit(int code, Datum arg)
 {
+	const PaqError crash = {ERRCODE_CRASH_SHUTDOWN, NULL, true};
+	const PaqError *error = paq_error() ? paq_error() : &crash;
+
 	for (PaqCallFrame *frame = paq_frame; frame != NULL; frame = frame->parent)
 	{
 		if (frame->statement == NULL)
 			continue;
-		if (noted_sqlstate == 0)
+		if (error == &crash)
 			frame->statement->flags |= PAQ_RECORD_INTERRUPTED;
-		paq_statement_fail(frame->statement,
-						   noted_sqlstate ? noted_sqlstate : ERRCODE_CRASH_SHUTDOWN);
+		paq_statement_fail(frame->statement, error);
 	}
-	paq_statement_close_all(InvalidSubTransactionId, noted_sqlstate, 0);
-	paq_publish_held(noted_sqlstate ? noted_sqlstate : ERRCODE_CRASH_SHUTDOWN,
-					 PAQ_SPACE_NOWAIT);
+	paq_statement_close_all(InvalidSubTransactionId, paq_error(), 0);
+	paq_publish_held(error, PAQ_SPACE_NOWAIT);
 	paq_publish_last();
 	paq_request_waits();
 }
@@ -161,6 +145,4 @@ paq_xact_init(void)
 {
 	RegisterXactCallback(at_transaction_end, NULL);
 	RegisterSubXactCallback(at_subtransaction_end, NULL);
-	prev_emit_log = emit_log_hook;
-	emit_log_hook = capture_emit_log;
 }

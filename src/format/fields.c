@@ -54,6 +54,19 @@ paq_session_id_text(char *dst, const PaqRecord *record)
 	return len + paq_hex_text(dst + len, (uint32) record->header.pid);
 }
 
+/*
+ * Is the outcome known?  That of a statement which the server's death
+ * interrupted is not success, even if nothing else was noted.
+ */
+bool
+paq_record_has_outcome(const PaqRecordHeader *header)
+{
+	const uint32 unknown = PAQ_RECORD_INTERRUPTED | PAQ_RECORD_NO_OUTCOME;
+
+	return header->kind != PAQ_KIND_GAP &&
+		(header->sqlstate != 0 || (header->flags & unknown) == 0);
+}
+
 /* The five characters of a SQLSTATE, not terminated. */
 void
 paq_sqlstate_text(char *dst, int sqlstate)

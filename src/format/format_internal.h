@@ -68,6 +68,7 @@ extern int64 paq_record_log_time(const PaqRecord *record);
 extern bool paq_record_has_client(const PaqRecord *record);
 extern bool paq_record_is_local(const PaqRecord *record);
 extern int	paq_session_id_text(char *dst, const PaqRecord *record);
+extern bool paq_record_has_outcome(const PaqRecordHeader *header);
 extern void paq_sqlstate_text(char *dst, int sqlstate);
 
 /* prefix.c */

@@ -285,10 +285,6 @@ put_statement(PaqJsonText *text, const PaqRecord *record)
 	paq_json_text_field(text, record->field[PAQ_FIELD_VALUE_SOURCE]);
 }
 
-/*
- * The outcome.  That of a statement which the server's death interrupted is
- * not success, even if nothing else was noted.
- */
 static void
 put_outcome(PaqJsonText *text, const PaqRecord *record)
 {
@@ -300,8 +296,7 @@ put_outcome(PaqJsonText *text, const PaqRecord *record)
 	put_number(buf, header->rows,
 			   header->kind != PAQ_KIND_GAP && header->rows >= 0);
 	PUT_NAME(buf, "exitCode");
-	if (header->kind == PAQ_KIND_GAP ||
-		(header->sqlstate == 0 && (header->flags & PAQ_RECORD_INTERRUPTED)))
+	if (!paq_record_has_outcome(header))
 		put_null(buf);
 	else
 	{

@@ -206,6 +206,8 @@ made_text(char *dst, char escape, const PaqRecord *record)
 		case 'Q':
 			return paq_int_text(dst, header->query_id);
 		case 'e':
+			if (!paq_record_has_outcome(header))
+				return 0;
 			paq_sqlstate_text(dst, header->sqlstate);
 			return 5;
 		default:

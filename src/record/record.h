@@ -83,6 +83,8 @@ typedef enum PaqClass
 #define PAQ_RECORD_INCOMPLETE			0x0100	/* built from what was at hand;
 												 * some fields are unknown */
 
+#define PAQ_RECORD_NO_OUTCOME			0x0200	/* nobody told us the outcome */
+
 /*
  * Fields.  The session's come first: they are encoded once a session and
  * copied as a block.

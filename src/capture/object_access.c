@@ -1,11 +1,15 @@
 /*-------------------------------------------------------------------------
  *
- * function.c
- *		Calls of functions, for the class FUNCTION.
+ * object_access.c
+ *		Hook for accesses to objects: calls of functions, for the class
+ *		FUNCTION, and truncated relations, for object auditing.
  *
  * PostgreSQL tells of a function when it prepares to call it, once for each
  * place in a statement.  Those of PostgreSQL itself, in pg_catalog, are not
  * recorded, nor is what happens outside of a statement's execution.
+ *
+ * Of a relation, PostgreSQL tells before it truncates it, whether a statement
+ * names it or reaches it as a partition or by CASCADE.
  *
  * Must not raise.
  *
@@ -57,19 +61,33 @@ record_call(Oid function)
 }
 
 static void
+record_truncate(Oid relid)
+{
+	PaqStatement *statement;
+
+	if (paq_role[0] == '\0' || !paq_capture_possible())
+		return;
+	statement = paq_current_statement();
+	if (statement != NULL && statement->command.node == T_TruncateStmt)
+		paq_record_truncate(statement, relid);
+}
+
+static void
 capture_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 					  int subId, void *arg)
 {
-	if (access == OAT_FUNCTION_EXECUTE &&
-		(paq_log_classes & PAQ_CLASS_BIT(PAQ_CLASS_FUNCTION)) &&
-		paq_capture_possible() && !IsAbortedTransactionBlockState())
+	if (access == OAT_TRUNCATE)
+		record_truncate(objectId);
+	else if (access == OAT_FUNCTION_EXECUTE &&
+			 (paq_log_classes & PAQ_CLASS_BIT(PAQ_CLASS_FUNCTION)) &&
+			 paq_capture_possible() && !IsAbortedTransactionBlockState())
 		record_call(objectId);
 	if (prev_object_access)
 		prev_object_access(access, classId, objectId, subId, arg);
 }
 
 void
-paq_function_init(void)
+paq_object_access_init(void)
 {
 	prev_object_access = object_access_hook;
 	object_access_hook = capture_object_access;

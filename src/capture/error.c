@@ -1,0 +1,247 @@
+/*-------------------------------------------------------------------------
+ *
+ * error.c
+ *		The error that is being handled: what the records of whatever it ends
+ *		say of it, and records of errors that ended nothing that was executed.
+ *
+ * An error is met first by the innermost hook that it passes through, which
+ * copies it; the hooks further out find that copy.  Starting anything new
+ * proves that it was handled.  When it reaches the client, PostgreSQL reports
+ * it: the one moment at which errors can be seen that no hook was there for -
+ * in a statement's syntax, in its planning, at the commit.  If there was
+ * nothing being executed whose record has the error, it gets a record of
+ * class ERROR.
+ *
+ * Must not raise.  Copying an error takes memory, so the copy of one that is
+ * about memory is not attempted.
+ *
+ * Locking: none.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "capture/capture_internal.h"
+#include "libpq/libpq-be.h"
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "tcop/tcopprot.h"
+#include "utils/elog.h"
+#include "utils/memutils.h"
+
+static emit_log_hook_type prev_emit_log = NULL;
+
+/* The last error seen since the last top-level statement began */
+static PaqError error;
+static bool error_seen = false;
+
+/* The hook that the error comes to next: NULL if it was in the outermost one */
+static PaqCallFrame *next_frame;
+static bool passed_hook = false;
+
+/* Memory for the copy of the error, and for its message without secrets */
+static MemoryContext error_context = NULL;
+static char *own_message = NULL;
+
+/* Is the hook for messages running?  What it calls may report something, too. */
+static bool in_emit_log = false;
+
+/* The error, as far as it is known; NULL if there was none. */
+const PaqError *
+paq_error(void)
+{
+	return error_seen ? &error : NULL;
+}
+
+/* Something new begins. */
+void
+paq_forget_error(void)
+{
+	error_seen = false;
+	passed_hook = false;
+}
+
+/* Take over the message in own memory, unless it is there. */
+static void
+set_message(char *message)
+{
+	if (own_message != NULL && own_message != message)
+		pfree(own_message);
+	own_message = message;
+	error.message = message;
+}
+
+/*
+ * Note a message as it may be recorded, given the text of a statement that
+ * the error ends; NULL if that is unknown.
+ */
+static void
+note_message(const char *message, const char *statement)
+{
+	char	   *copy = NULL;
+	const char *masked = paq_mask_message(message, statement, &copy);
+
+	if (masked == NULL || (copy == NULL && masked == own_message))
+		return;
+	if (copy == NULL)
+	{
+		Size		size = strlen(masked) + 1;
+
+		copy = MemoryContextAllocExtended(TopMemoryContext, size,
+										  MCXT_ALLOC_NO_OOM);
+		if (copy != NULL)
+			memcpy(copy, masked, size);
+	}
+	set_message(copy);
+}
+
+/* Copy the error on top of PostgreSQL's stack of errors. */
+static void
+copy_error(int sqlstate, const char *statement)
+{
+	MemoryContext old_context;
+	ErrorData  *edata;
+
+	error_seen = true;
+	error.sqlstate = sqlstate;
+	error.fatal = false;
+	set_message(NULL);
+	if (sqlstate == ERRCODE_OUT_OF_MEMORY)
+		return;
+	if (error_context == NULL)
+		error_context = AllocSetContextCreate(TopMemoryContext,
+											  "pg_audit_queue error",
+											  ALLOCSET_DEFAULT_SIZES);
+	old_context = MemoryContextSwitchTo(error_context);
+	edata = CopyErrorData();
+	MemoryContextSwitchTo(old_context);
+	if (edata->message != NULL)
+		note_message(edata->message, statement);
+	MemoryContextReset(error_context);
+}
+
+/*
+ * In the PG_CATCH block of the innermost frame, before it is popped: the error
+ * that is being handled.  text is that of the statement which it ends, NULL
+ * if unknown.
+ */
+const PaqError *
+paq_error_catch(const char *text)
+{
+	int			sqlstate = geterrcode();
+
+	if (!error_seen || !passed_hook || next_frame != paq_frame ||
+		error.sqlstate != sqlstate)
+		copy_error(sqlstate, text);
+	else if (error.message != NULL)
+		note_message(error.message, text);
+	passed_hook = true;
+	next_frame = paq_frame->parent;
+	return &error;
+}
+
+/* Does log_min_messages keep errors from the hook for messages? */
+static bool
+errors_are_hidden(void)
+{
+	return log_min_messages > ERROR || log_min_messages == LOG;
+}
+
+/*
+ * The end of a transaction that is rolled back: if errors are hidden, look
+ * whether there is one.  Looking raises an error if there is none, which is
+ * how to tell.
+ */
+void
+paq_error_at_abort(void)
+{
+	volatile int sqlstate = 0;
+
+	if (error_seen || !errors_are_hidden() || proc_exit_inprogress)
+		return;
+	PG_TRY();
+	{
+		sqlstate = geterrcode();
+	}
+	PG_CATCH();
+	{
+		FlushErrorState();
+	}
+	PG_END_TRY();
+	if (sqlstate != 0)
+		copy_error(sqlstate, NULL);
+}
+
+/*
+ * The error is reported and ends the client's command.  Unless something that
+ * was executed has it as its outcome, it gets a record of its own.
+ */
+static void
+record_error(void)
+{
+	PaqEvent	event = {0};
+	char	   *copy = NULL;
+
+	if ((paq_log_classes & PAQ_CLASS_BIT(PAQ_CLASS_ERROR)) == 0 ||
+		!paq_capture_possible() || passed_hook || paq_frame != NULL ||
+		paq_is_committing() || MyProcPort == NULL)
+		return;
+
+	/* What is still held succeeded before, in the same pipeline. */
+	paq_publish_held(NULL, PAQ_SPACE_NOWAIT);
+	event.class = PAQ_CLASS_ERROR;
+	event.start_time = GetCurrentStatementStartTimestamp();
+	event.message = error.message;
+	if (!paq_log_statement)
+		event.flags = PAQ_RECORD_STMT_NOT_LOGGED;
+	else if (debug_query_string != NULL)
+	{
+		event.text = paq_mask_text(debug_query_string, false, &copy);
+		if (event.text == NULL)
+			event.flags = PAQ_RECORD_CUT;
+	}
+	paq_record_event(&event, error.sqlstate);
+	if (copy != NULL)
+		pfree(copy);
+	paq_request_waits();
+}
+
+/* Keep what is reported, unless it is what the hooks know already. */
+static void
+note_report(ErrorData *edata)
+{
+	if (!error_seen || !passed_hook || error.sqlstate != edata->sqlerrcode)
+	{
+		error_seen = true;
+		error.sqlstate = edata->sqlerrcode;
+		set_message(NULL);
+		if (edata->message != NULL)
+			note_message(edata->message, debug_query_string);
+	}
+	error.fatal = edata->elevel >= FATAL;
+	if (edata->elevel == ERROR)
+		record_error();
+}
+
+static void
+capture_emit_log(ErrorData *edata)
+{
+	if (edata->elevel >= ERROR && !in_emit_log)
+	{
+		in_emit_log = true;
+		note_report(edata);
+		in_emit_log = false;
+	}
+	if (prev_emit_log)
+		prev_emit_log(edata);
+}
+
+void
+paq_error_init(void)
+{
+	prev_emit_log = emit_log_hook;
+	emit_log_hook = capture_emit_log;
+}
