@@ -23,6 +23,7 @@
 #include "regex/regex.h"
 #include "storage/proc.h"
 #include "utils/guc.h"
+#include "utils/guc_tables.h"
 #include "utils/memutils.h"
 #if PG_VERSION_NUM >= 160000
 #include "parser/parse_relation.h"
@@ -212,6 +213,42 @@ paq_regexec(regex_t *regex, const pg_wchar *data, size_t len, size_t start,
 	}
 #endif
 	return code;
+}
+
+/* GUC's entry of a setting, NULL if there is none. */
+static inline struct config_generic *
+paq_guc_find(const char *name)
+{
+#if PG_VERSION_NUM >= 160000
+	return find_option(name, false, true, LOG);
+#else
+	struct config_generic **variables = get_guc_variables();
+
+	for (int i = 0; i < GetNumConfigOptions(); i++)
+		if (pg_strcasecmp(variables[i]->name, name) == 0)
+			return variables[i];
+	return NULL;
+#endif
+}
+
+/* The "extra" of the value that RESET would give the setting. */
+static inline void *
+paq_guc_reset_extra(struct config_generic *setting)
+{
+	switch (setting->vartype)
+	{
+		case PGC_BOOL:
+			return ((struct config_bool *) setting)->reset_extra;
+		case PGC_INT:
+			return ((struct config_int *) setting)->reset_extra;
+		case PGC_REAL:
+			return ((struct config_real *) setting)->reset_extra;
+		case PGC_STRING:
+			return ((struct config_string *) setting)->reset_extra;
+		case PGC_ENUM:
+			return ((struct config_enum *) setting)->reset_extra;
+	}
+	return NULL;
 }
 
 #endif							/* PAQ_COMPAT_H */

@@ -7,6 +7,10 @@
  * have its own value of is PGC_SUSET, what concerns the worker PGC_SIGHUP,
  * what fixes the queue's layout PGC_POSTMASTER.
  *
+ * Guarantees: every setting has a check hook that keeps with a value where it
+ * comes from, and an assign hook that reports the change (guc_change.c) before
+ * it does anything else.
+ *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
  *-------------------------------------------------------------------------
@@ -15,7 +19,6 @@
 
 #include <limits.h>
 
-#include "compat.h"
 #include "guc.h"
 #include "record/record.h"
 #include "utils/guc.h"
@@ -90,9 +93,61 @@ static const struct config_enum_entry format_options[] = {
 	{NULL, 0, false}
 };
 
+static bool
+check_bool(bool *newval, void **extra, GucSource source)
+{
+	return paq_extra_make(extra, source, 0);
+}
+
+/* Of an integer or, which is one to hooks, an enum */
+static bool
+check_int(int *newval, void **extra, GucSource source)
+{
+	return paq_extra_make(extra, source, 0);
+}
+
+static bool
+check_string(char **newval, void **extra, GucSource source)
+{
+	return paq_extra_make(extra, source, 0);
+}
+
+/* Assign hooks do not know whose they are, so that each setting has its own. */
+#define ASSIGN_HOOK(kind, type, name) \
+static void \
+assign_##name(type newval, void *extra) \
+{ \
+	paq_assign_##kind("pg_audit_queue." #name, newval, extra); \
+}
+
+ASSIGN_HOOK(bool, bool, log_catalog)
+ASSIGN_HOOK(bool, bool, log_client)
+ASSIGN_HOOK(enum, int, log_level)
+ASSIGN_HOOK(bool, bool, log_parameter)
+ASSIGN_HOOK(int, int, log_parameter_max_size)
+ASSIGN_HOOK(bool, bool, log_relation)
+ASSIGN_HOOK(bool, bool, log_rows)
+ASSIGN_HOOK(bool, bool, log_statement)
+ASSIGN_HOOK(bool, bool, log_statement_once)
+ASSIGN_HOOK(string, const char *, role)
+ASSIGN_HOOK(enum, int, mode)
+ASSIGN_HOOK(int, int, queue_size)
+ASSIGN_HOOK(string, const char *, queue_directory)
+ASSIGN_HOOK(int, int, flush_interval)
+ASSIGN_HOOK(int, int, flush_threshold)
+ASSIGN_HOOK(enum, int, overflow)
+ASSIGN_HOOK(enum, int, format)
+ASSIGN_HOOK(bool, bool, fsync)
+ASSIGN_HOOK(string, const char *, log_directory)
+ASSIGN_HOOK(string, const char *, log_filename)
+ASSIGN_HOOK(int, int, log_file_mode)
+ASSIGN_HOOK(string, const char *, log_line_prefix)
+ASSIGN_HOOK(int, int, log_rotation_age)
+ASSIGN_HOOK(int, int, log_rotation_size)
+
 /*
  * Parse a list of classes, each optionally with a leading "-" that takes it
- * out again, from left to right.  The bitmap becomes *extra.
+ * out again, from left to right.  The bitmap becomes part of *extra.
  */
 static bool
 check_classes(char **newval, void **extra, GucSource source)
@@ -124,26 +179,24 @@ check_classes(char **newval, void **extra, GucSource source)
 	}
 	list_free(names);
 	pfree(raw);
-	if (!ok)
+	if (!ok || !paq_extra_make(extra, source, sizeof(uint32)))
 		return false;
-
-	*extra = paq_guc_alloc(sizeof(uint32));
-	if (*extra == NULL)
-		return false;
-	*(uint32 *) *extra = classes;
+	*(uint32 *) paq_extra_data(*extra) = classes;
 	return true;
 }
 
 static void
 assign_log(const char *newval, void *extra)
 {
-	paq_log_classes = *(uint32 *) extra;
+	paq_assign_string("pg_audit_queue.log", newval, extra);
+	paq_log_classes = *(uint32 *) paq_extra_data(extra);
 }
 
 static void
 assign_immediate_log(const char *newval, void *extra)
 {
-	paq_immediate_classes = *(uint32 *) extra;
+	paq_assign_string("pg_audit_queue.immediate_log", newval, extra);
+	paq_immediate_classes = *(uint32 *) paq_extra_data(extra);
 }
 
 /* Leave room behind a directory for the names of the files in it. */
@@ -161,7 +214,7 @@ check_directory(char **newval, void **extra, GucSource source)
 							MAXPGPATH / 2);
 		return false;
 	}
-	return true;
+	return paq_extra_make(extra, source, 0);
 }
 
 static bool
@@ -184,7 +237,7 @@ check_filename(char **newval, void **extra, GucSource source)
 							NAME_MAX / 2);
 		return false;
 	}
-	return true;
+	return paq_extra_make(extra, source, 0);
 }
 
 static const char *
@@ -209,40 +262,49 @@ define_capture_settings(void)
 	DefineCustomBoolVariable("pg_audit_queue.log_catalog",
 							 "Records statements all of whose relations are in pg_catalog.",
 							 NULL, &paq_log_catalog, true, PGC_SUSET,
-							 GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
+							 GUC_NOT_IN_SAMPLE,
+							 check_bool, assign_log_catalog, NULL);
 	DefineCustomBoolVariable("pg_audit_queue.log_client",
 							 "Shows each record to the client that caused it.",
 							 NULL, &paq_log_client, false, PGC_SUSET,
-							 GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
+							 GUC_NOT_IN_SAMPLE,
+							 check_bool, assign_log_client, NULL);
 	DefineCustomEnumVariable("pg_audit_queue.log_level",
 							 "Message level at which log_client shows records.",
 							 NULL, &paq_log_level, LOG, level_options, PGC_SUSET,
-							 GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
+							 GUC_NOT_IN_SAMPLE,
+							 check_int, assign_log_level, NULL);
 	DefineCustomBoolVariable("pg_audit_queue.log_parameter",
 							 "Records the parameters of a statement.",
 							 NULL, &paq_log_parameter, false, PGC_SUSET,
-							 GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
+							 GUC_NOT_IN_SAMPLE,
+							 check_bool, assign_log_parameter, NULL);
 	DefineCustomIntVariable("pg_audit_queue.log_parameter_max_size",
 							"Longest parameter value that is recorded.",
 							"Longer values are replaced by a placeholder. 0 means no limit.",
 							&paq_log_parameter_max_size, 0, 0, INT_MAX, PGC_SUSET,
-							GUC_UNIT_BYTE | GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
+							GUC_UNIT_BYTE | GUC_NOT_IN_SAMPLE,
+							check_int, assign_log_parameter_max_size, NULL);
 	DefineCustomBoolVariable("pg_audit_queue.log_relation",
 							 "Makes a record for each relation of a statement.",
 							 NULL, &paq_log_relation, false, PGC_SUSET,
-							 GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
+							 GUC_NOT_IN_SAMPLE,
+							 check_bool, assign_log_relation, NULL);
 	DefineCustomBoolVariable("pg_audit_queue.log_rows",
 							 "Shows the number of rows in the pgaudit format.",
 							 NULL, &paq_log_rows, false, PGC_SUSET,
-							 GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
+							 GUC_NOT_IN_SAMPLE,
+							 check_bool, assign_log_rows, NULL);
 	DefineCustomBoolVariable("pg_audit_queue.log_statement",
 							 "Records the text of a statement.",
 							 NULL, &paq_log_statement, true, PGC_SUSET,
-							 GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
+							 GUC_NOT_IN_SAMPLE,
+							 check_bool, assign_log_statement, NULL);
 	DefineCustomBoolVariable("pg_audit_queue.log_statement_once",
 							 "Records text and parameters in the first record of a statement only.",
 							 NULL, &paq_log_statement_once, false, PGC_SUSET,
-							 GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
+							 GUC_NOT_IN_SAMPLE,
+							 check_bool, assign_log_statement_once, NULL);
 	DefineCustomStringVariable("pg_audit_queue.mask_patterns",
 							   "Regular expressions for what records must not show.",
 							   "A list; of a pattern with a group in parentheses, only what that matches is masked.",
@@ -253,7 +315,8 @@ define_capture_settings(void)
 	DefineCustomStringVariable("pg_audit_queue.role",
 							   "Role whose grants select the objects that object auditing records.",
 							   NULL, &paq_role, "", PGC_SUSET,
-							   GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
+							   GUC_NOT_IN_SAMPLE,
+							   check_string, assign_role, NULL);
 }
 
 /* How long a session waits, and the queue. */
@@ -264,7 +327,8 @@ define_queue_settings(void)
 							 "When a session waits for its records to be durable.",
 							 "\"queued\" is never, \"commit\" before its transaction commits, \"immediate\" at the end of each statement.",
 							 &paq_mode, PAQ_MODE_QUEUED, mode_options, PGC_SUSET,
-							 GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
+							 GUC_NOT_IN_SAMPLE,
+							 check_int, assign_mode, NULL);
 	DefineCustomStringVariable("pg_audit_queue.immediate_log",
 							   "Classes of statements that are immediate whatever the mode.",
 							   "Values as for pg_audit_queue.log.",
@@ -275,28 +339,30 @@ define_queue_settings(void)
 							"Size of the queue.",
 							NULL, &paq_queue_size, 16 * 1024, 64, 16 * 1024 * 1024,
 							PGC_POSTMASTER, GUC_UNIT_KB | GUC_NOT_IN_SAMPLE,
-							NULL, NULL, NULL);
+							check_int, assign_queue_size, NULL);
 	DefineCustomStringVariable("pg_audit_queue.queue_directory",
 							   "Directory of the queue file.",
 							   "A relative name is relative to the data directory.",
 							   &paq_queue_directory, "pg_audit_queue",
 							   PGC_POSTMASTER,
 							   GUC_SUPERUSER_ONLY | GUC_NOT_IN_SAMPLE,
-							   check_directory, NULL, NULL);
+							   check_directory, assign_queue_directory, NULL);
 	DefineCustomIntVariable("pg_audit_queue.flush_interval",
 							"Longest time before a queued record is written and flushed.",
 							NULL, &paq_flush_interval, 1000, 1, 3600 * 1000,
 							PGC_SIGHUP, GUC_UNIT_MS | GUC_NOT_IN_SAMPLE,
-							NULL, NULL, NULL);
+							check_int, assign_flush_interval, NULL);
 	DefineCustomIntVariable("pg_audit_queue.flush_threshold",
 							"Percentage of the queue in use at which it is written and flushed.",
 							NULL, &paq_flush_threshold, 50, 1, 80,
-							PGC_SIGHUP, GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
+							PGC_SIGHUP, GUC_NOT_IN_SAMPLE,
+							check_int, assign_flush_threshold, NULL);
 	DefineCustomEnumVariable("pg_audit_queue.overflow",
 							 "What happens to a record when the queue is full.",
 							 "\"wait\" lets the session wait for space.",
 							 &paq_overflow, PAQ_OVERFLOW_WAIT, overflow_options,
-							 PGC_SIGHUP, GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
+							 PGC_SIGHUP, GUC_NOT_IN_SAMPLE,
+							 check_int, assign_overflow, NULL);
 }
 
 /* The trail. */
@@ -306,46 +372,49 @@ define_trail_settings(void)
 	DefineCustomEnumVariable("pg_audit_queue.format",
 							 "Format of the audit trail files.",
 							 NULL, &paq_format, PAQ_FORMAT_PGAUDIT, format_options,
-							 PGC_SIGHUP, GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
+							 PGC_SIGHUP, GUC_NOT_IN_SAMPLE,
+							 check_int, assign_format, NULL);
 	DefineCustomBoolVariable("pg_audit_queue.fsync",
 							 "Forces the audit trail to disk.",
 							 "If off, waiting sessions wait only until the operating system has their records.",
 							 &paq_fsync, true, PGC_SIGHUP, GUC_NOT_IN_SAMPLE,
-							 NULL, NULL, NULL);
+							 check_bool, assign_fsync, NULL);
 	DefineCustomStringVariable("pg_audit_queue.log_directory",
 							   "Directory of the audit trail files.",
 							   "A relative name is relative to the data directory.",
 							   &paq_log_directory, "audit", PGC_SIGHUP,
 							   GUC_SUPERUSER_ONLY | GUC_NOT_IN_SAMPLE,
-							   check_directory, NULL, NULL);
+							   check_directory, assign_log_directory, NULL);
 	DefineCustomStringVariable("pg_audit_queue.log_filename",
 							   "Name of audit trail files, as a pattern for strftime.",
 							   "The ending, .log or .json, is added by the format.",
 							   &paq_log_filename, "audit-%Y-%m-%d_%H%M%S",
 							   PGC_SIGHUP, GUC_SUPERUSER_ONLY | GUC_NOT_IN_SAMPLE,
-							   check_filename, NULL, NULL);
+							   check_filename, assign_log_filename, NULL);
 	DefineCustomIntVariable("pg_audit_queue.log_file_mode",
 							"File permissions of audit trail files.",
 							"A numeric mode as for chmod; write it in octal, with a leading 0.",
 							&paq_log_file_mode, 0600, 0, 0777, PGC_SIGHUP,
-							GUC_NOT_IN_SAMPLE, NULL, NULL, show_file_mode);
+							GUC_NOT_IN_SAMPLE,
+							check_int, assign_log_file_mode, show_file_mode);
 	DefineCustomStringVariable("pg_audit_queue.log_line_prefix",
 							   "Prefix of each line in the pgaudit format.",
 							   "Escapes are those of log_line_prefix; %e is the outcome of the statement.",
 							   &paq_log_line_prefix, "%m [%p] %q%u@%d ",
-							   PGC_SIGHUP, GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
+							   PGC_SIGHUP, GUC_NOT_IN_SAMPLE,
+							   check_string, assign_log_line_prefix, NULL);
 	DefineCustomIntVariable("pg_audit_queue.log_rotation_age",
 							"Time after which a new audit trail file is started.",
 							"0 means never.",
 							&paq_log_rotation_age, 24 * 60, 0, INT_MAX / 60,
 							PGC_SIGHUP, GUC_UNIT_MIN | GUC_NOT_IN_SAMPLE,
-							NULL, NULL, NULL);
+							check_int, assign_log_rotation_age, NULL);
 	DefineCustomIntVariable("pg_audit_queue.log_rotation_size",
 							"Size after which a new audit trail file is started.",
 							"0 means no limit.",
 							&paq_log_rotation_size, 10 * 1024, 0, INT_MAX,
 							PGC_SIGHUP, GUC_UNIT_KB | GUC_NOT_IN_SAMPLE,
-							NULL, NULL, NULL);
+							check_int, assign_log_rotation_size, NULL);
 }
 
 /*

@@ -79,6 +79,35 @@ extern char *paq_log_line_prefix;
 extern int	paq_log_rotation_age;	/* minutes, 0: never */
 extern int	paq_log_rotation_size;	/* kB, 0: never */
 
+/* A setting is about to get another value in this process. */
+typedef struct PaqSettingChange
+{
+	const char *name;			/* with prefix */
+	const char *old_value;		/* both as SHOW shows them */
+	const char *new_value;
+	GucSource	source;			/* where the new value came from */
+	bool		restored;		/* nobody sets it now: it is back because of a
+								 * RESET, or the end of a transaction or
+								 * function */
+} PaqSettingChange;
+
+/*
+ * Called before each change, by whatever processes have set it.  Must neither
+ * raise nor need memory.
+ */
+extern void (*paq_setting_change_hook) (const PaqSettingChange *change);
+
+/* guc_change.c */
+extern char *paq_setting_value(const char **name);
+
+/* guc_change.c, for the settings' hooks */
+extern bool paq_extra_make(void **extra, GucSource source, Size size);
+extern void *paq_extra_data(void *extra);
+extern void paq_assign_bool(const char *name, bool newval, void *extra);
+extern void paq_assign_int(const char *name, int newval, void *extra);
+extern void paq_assign_enum(const char *name, int newval, void *extra);
+extern void paq_assign_string(const char *name, const char *newval, void *extra);
+
 /* Define all settings; only while shared_preload_libraries is processed. */
 extern void paq_guc_init(void);
 

@@ -80,10 +80,9 @@ paq_check_mask_patterns(char **newval, void **extra, GucSource source)
 	bool		ok;
 
 	/* no element is longer than it is in the list, so this is enough */
-	packed = paq_guc_alloc(strlen(raw) + 2);
-	*extra = packed;
-	if (packed == NULL)
+	if (!paq_extra_make(extra, source, strlen(raw) + 2))
 		return false;
+	packed = paq_extra_data(*extra);
 
 	ok = SplitGUCList(raw, ',', &patterns);
 	if (!ok)
@@ -110,6 +109,7 @@ paq_check_mask_patterns(char **newval, void **extra, GucSource source)
 void
 paq_assign_mask_patterns(const char *newval, void *extra)
 {
-	paq_mask_patterns = (const char *) extra;
+	paq_assign_string("pg_audit_queue.mask_patterns", newval, extra);
+	paq_mask_patterns = paq_extra_data(extra);
 	paq_mask_patterns_version++;
 }

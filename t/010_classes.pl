@@ -110,7 +110,7 @@ foreach my $log (
 		my ($minus, $name) = $word =~ /^(-?)(.*)$/;
 		my @names =
 		    $name eq 'all'
-		  ? qw(read write function role ddl misc misc_set)
+		  ? qw(read write function role ddl misc misc_set connect)
 		  : $name eq 'none' ? ()
 		  : $name eq 'misc' ? qw(misc misc_set)
 		  :                   ($name);
@@ -130,6 +130,8 @@ foreach my $log (
 			  $statement->[0] . ';';
 		}
 	}
+	@expected = ('CONNECT|LOGIN|', @expected, 'CONNECT|LOGOUT|')
+	  if $selected{connect};
 	@records = records_for(
 		$node,
 		sub { $node->safe_psql('postgres', $all_sql) },

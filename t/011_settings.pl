@@ -611,9 +611,11 @@ splice @lines, 0, $known;
 is_deeply(
 	[ map { /\|e=(.{5})\|.*?LOG:  AUDIT: (.*)/ ? "$1 $2" : $_ } @lines ],
 	[
+		'00000 SESSION,0,0,CONFIG,SET,SETTING,pg_audit_queue.log_rows,,"off,on,session"',
 		'00000 SESSION,1,1,MISC,SET,,,SET pg_audit_queue.log_rows = on;,<not logged>,0',
 		'00000 SESSION,2,1,READ,SELECT,,,SELECT * FROM t LIMIT 2;,<not logged>,2',
 		'22012 SESSION,0,0,READ,SELECT,,,SELECT 1 / (a - a) FROM t;,<not logged>,0',
+		'00000 SESSION,0,0,CONFIG,SET,SETTING,pg_audit_queue.log_parameter,,"off,on,session"',
 		'00000 SESSION,3,1,MISC,SET,,,SET pg_audit_queue.log_parameter = on;,<none>,0',
 		'00000 SESSION,4,1,MISC,CHECKPOINT,,,CHECKPOINT;,<none>,0'
 	],

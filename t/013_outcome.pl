@@ -196,6 +196,7 @@ outcomes_are(
 		'MISC|BEGIN|00000|',
 		'READ|SELECT|00000|1',
 		'READ|SELECT|22012|',
+		'ERROR||25P02|', 'ERROR||25P02|',
 		'READ|SELECT|00000|1'
 	],
 	'statements of an aborted transaction do not run');

@@ -151,6 +151,7 @@ records_are(
 		'READ|DECLARE CURSOR|00000||2|2',
 		'READ|SELECT|22012||2|1',
 		'MISC|FETCH|22012|||',
+		'ERROR||25P02|||',
 		'READ|SELECT|00000|1|3|1'
 	],
 	'a cursor that fails');

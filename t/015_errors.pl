@@ -160,6 +160,20 @@ records_are(
 	],
 	'what is denied, in its own class');
 
+records_are(
+	q{SELECT a / (a - 3) FROM t ORDER BY a;
+	SELECT nothing;
+	SELECT nobody;
+	INSERT INTO t VALUES (1);
+	SELECT 'x'::int;}, [
+		'READ|SELECT|1|22012|division by zero',
+		'ERROR|||42703|column "nothing" does not exist',
+		'ERROR|||42703|column "nobody" does not exist',
+		'WRITE|INSERT|2|23505|duplicate key value violates unique constraint "t_pkey"',
+		'ERROR|||22P02|invalid input syntax for type integer: "x"'
+	],
+	'failures in and before execution, one after the other');
+
 # Handled errors
 
 records_are(
@@ -296,7 +310,7 @@ protocol_records_are(
 records_are(
 	'SELEC; SELECT 1', ['READ|SELECT|1|00000|'],
 	'class ERROR is left out when it is not audited',
-	settings => { log => 'all, -error' });
+	settings => { log => 'all, -error, -connect' });
 records_are(
 	'SELEC',
 	['ERROR|||42601|syntax error at or near "SELEC"'],

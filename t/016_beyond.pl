@@ -187,6 +187,44 @@ records_are(
 	],
 	'REFRESH MATERIALIZED VIEW', %objects, log => 'read, ddl');
 
+# Parallel workers record what functions do in them, and nothing else. The
+# function tells where it has run.
+
+unaudited_sql(
+	$node, q{
+	CREATE TABLE many AS SELECT generate_series(1, 100) a;
+	CREATE FUNCTION peek(int) RETURNS int LANGUAGE plpgsql STABLE PARALLEL SAFE AS $$
+		BEGIN
+			RETURN (SELECT pg_backend_pid() FROM secret LIMIT 1);
+		END $$;});
+foreach my $mode ('queued', 'commit', 'immediate')
+{
+	my $pid;
+	my @got = records_for(
+		$node,
+		sub {
+			$pid = $node->safe_psql('postgres',
+				'SET force_parallel_mode = on; SELECT peek(a) FROM many WHERE a = 7;');
+		},
+		settings => { log => 'read, function', role => 'auditor', mode => $mode });
+
+	is_deeply(
+		[
+			map {
+				($_->{pid} == $pid ? 'worker|' : 'leader|')
+				  . (columns('auditType class objectName backendType exitCode', $_))[0]
+			}
+			  @got
+		],
+		[
+			'worker|SESSION|READ||parallel worker|00000',
+			'worker|OBJECT|READ|public.secret|parallel worker|00000',
+			'leader|SESSION|READ||client backend|00000',
+			'leader|SESSION|FUNCTION|public.peek|client backend|00000'
+		],
+		"a parallel worker, mode $mode");
+}
+
 # Who does DDL
 
 is_deeply(

@@ -205,11 +205,16 @@ my $ran = unaudited_sql($node, 'SELECT last_value FROM cancelled_that_ran');
 cmp_ok($ran, '>=', 10, 'there was room for records of several');
 is_deeply(
 	[
-		map { [ $_->{commandText} =~ /'(cancelled \d+)'/, $_->{exitCode} ] }
+		map {
+			[ $_->{commandText} =~ /'(cancelled \d+)'/, @{$_}{qw(class exitCode)} ]
+		  }
 		  grep { ($_->{commandText} // '') =~ /'cancelled \d+'/ } @records
 	],
-	[ map { [ "cancelled $_", '57014' ] } 1 .. $ran ],
-	'each that ran is recorded once, in order, with its outcome');
+	[
+		(map { [ "cancelled $_", 'READ',  '57014' ] } 1 .. $ran),
+		(map { [ "cancelled $_", 'ERROR', '57014' ] } $ran + 1 .. 40)
+	],
+	'each that ran is recorded once, in order, with its outcome; so are the others');
 is_deeply(
 	[
 		map { [ @{$_}{qw(commandText exitCode)} ] }

@@ -20,20 +20,19 @@ use PostgreSQL::Test::Utils;
 my $node = audited_node('main', conf => "autovacuum = off\n");
 my $dir  = trail_dir($node);
 
-# Set some of the extension's settings and wait until the worker has them,
-# which is when it has started a file for that reason.
+# Set some of the extension's settings and wait until the worker has them, and
+# has written its record of that: into a new file, if there is a reason for one.
 sub reconfigure
 {
 	my (%settings) = @_;
-	my $before = stats($node)->{current_file};
+	my $before = texts_in_trail($node, '"command":"RELOAD"');
 
 	$node->append_conf('postgresql.conf', settings_text(%settings));
 	$node->reload;
 	return poll_until(
 		sub {
 			flush_trail($node);
-			unaudited_sql($node, 'SELECT audit_rotate()');
-			return stats($node)->{current_file} ne $before;
+			return texts_in_trail($node, '"command":"RELOAD"') > $before;
 		});
 }
 

@@ -94,6 +94,7 @@ typedef struct PaqStatement
 	int64		substatement_id;
 	TimestampTz start_time;
 	int64		rows;			/* -1: meaningless */
+	uint64		processed;		/* of the executor's last run that we saw */
 	uint64		query_id;
 	uint32		flags;			/* PAQ_RECORD_xxx for all of its records */
 	int			location;		/* in text, bytes; -1: unknown */
@@ -107,6 +108,7 @@ typedef struct PaqStatement
 	bool		top_level;		/* the client's, not run by another one */
 	List	   *granted;		/* see denied.c */
 	Oid			truncated;		/* the last relation it was about to truncate */
+	PaqPending *attempt;		/* record of a SET of ours, if that fails */
 	PaqPending *provisional;	/* stands in for the first record */
 	CommandTag	provisional_tag;	/* its command */
 	slist_head	entries;		/* oldest first */
@@ -152,6 +154,7 @@ extern Oid	paq_audit_role(void);
 
 /* statement.c */
 extern PaqStatement *paq_statement_open(QueryDesc *queryDesc);
+extern void paq_statement_forget(QueryDesc *queryDesc);
 extern PaqStatement *paq_statement_find(QueryDesc *queryDesc);
 extern bool paq_statements_open(void);
 extern void paq_statement_init(PaqStatement *statement, const char *text,
@@ -181,6 +184,19 @@ extern void paq_known_ids(PaqStatement *statement, PaqPending *pending);
 extern void paq_find_granted(PaqStatement *statement, PlannedStmt *plan);
 extern void paq_forget_granted(PaqStatement *statement);
 extern void paq_record_denied(PaqStatement *statement, PlannedStmt *plan);
+
+/* config.c */
+extern bool paq_config_concerns(Node *parsetree);
+extern void paq_config_begin(PaqStatement *statement, Node *parsetree);
+extern void paq_config_end(PaqStatement *statement);
+extern void paq_config_init(void);
+
+/* connect.c */
+extern bool paq_logged_in;		/* the client's session is set up */
+extern void paq_connect_login(void);
+extern void paq_connect_failed(const PaqError *error);
+extern void paq_connect_exit(const PaqError *error);
+extern void paq_connect_init(void);
 
 /* event.c */
 extern PaqPending *paq_event_create(const PaqEvent *event);
@@ -255,6 +271,7 @@ extern void paq_xact_init(void);
 /* error.c */
 extern const PaqError *paq_error(void);
 extern void paq_forget_error(void);
+extern void paq_error_unrecorded(void);
 extern const PaqError *paq_error_catch(const char *text);
 extern void paq_error_at_abort(void);
 
@@ -268,20 +285,30 @@ paq_class_is_audited(PaqClass class)
 	return (paq_log_classes & PAQ_CLASS_BIT(class)) != 0;
 }
 
-/* Does this process record anything, whatever the settings are? */
+/*
+ * Does this process record what is done now, whatever the settings are?  A
+ * parallel worker does not, except for what functions in its part of the query
+ * execute: the query itself is its leader's.
+ */
 static inline bool
 paq_capture_possible(void)
 {
-	return !IsParallelWorker();
+	return !IsParallelWorker() || paq_frame != NULL;
+}
+
+/* Do the settings ask for records of statements? */
+static inline bool
+paq_auditing_is_on(void)
+{
+	return (paq_log_classes & PAQ_CLASSES_STATEMENTS) != 0 ||
+		paq_role[0] != '\0';
 }
 
 /* Is there anything to be recorded? */
 static inline bool
 paq_capture_wanted(void)
 {
-	return ((paq_log_classes & PAQ_CLASSES_STATEMENTS) != 0 ||
-			paq_role[0] != '\0') &&
-		paq_capture_possible();
+	return paq_auditing_is_on() && paq_capture_possible();
 }
 
 /* Is there neither anything to be recorded nor anything to keep track of? */

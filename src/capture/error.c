@@ -143,6 +143,13 @@ paq_error_catch(const char *text)
 	return &error;
 }
 
+/* The error has come too late for the record of the statement that it ends. */
+void
+paq_error_unrecorded(void)
+{
+	passed_hook = false;
+}
+
 /* Does log_min_messages keep errors from the hook for messages? */
 static bool
 errors_are_hidden(void)
@@ -224,6 +231,8 @@ note_report(ErrorData *edata)
 	error.fatal = edata->elevel >= FATAL;
 	if (edata->elevel == ERROR)
 		record_error();
+	if (paq_frame == NULL)
+		passed_hook = false;	/* the next one is another one */
 }
 
 static void

@@ -45,6 +45,8 @@ fail_query(QueryDesc *queryDesc, PaqCallFrame *frame)
 
 	if (statement != NULL)
 	{
+		if (statement->recorded && slist_is_empty(&statement->entries))
+			paq_error_unrecorded();
 		paq_statement_fail(statement, error);
 		paq_statement_close(statement);
 	}
@@ -78,6 +80,7 @@ capture_ExecutorStart(QueryDesc *queryDesc, int eflags)
 	paq_session_warm();
 	if (paq_frame == NULL)
 		paq_settle();
+	paq_statement_forget(queryDesc);
 	paq_frame_push(&frame, NULL, queryDesc);
 	frame.starting = true;
 	statement = paq_current_statement();
@@ -128,27 +131,63 @@ is_complete(QueryDesc *queryDesc, ScanDirection direction, uint64 count)
 		(count == 0 || queryDesc->estate->es_processed < count);
 }
 
+/*
+ * In a parallel worker: a frame below which functions are, and their
+ * statements, but that has none of its own.
+ */
+static void
+run_part(PAQ_EXECUTOR_RUN_ARGS)
+{
+	PaqCallFrame frame;
+
+	paq_frame_push(&frame, NULL, NULL);
+	PG_TRY();
+	{
+		next_ExecutorRun(PAQ_EXECUTOR_RUN_PASS);
+	}
+	PG_FINALLY();
+	{
+		paq_frame_pop(&frame);
+	}
+	PG_END_TRY();
+	paq_wait_statement();
+}
+
+/* Has the query processed rows without our having been told of it? */
+static void
+look_at_rows(PaqStatement *statement, QueryDesc *queryDesc)
+{
+	if (statement != NULL && queryDesc->estate != NULL &&
+		unlikely(queryDesc->estate->es_processed != statement->processed))
+		statement->flags |= PAQ_RECORD_INCOMPLETE;
+}
+
 static void
 capture_ExecutorRun(PAQ_EXECUTOR_RUN_ARGS)
 {
+	PaqStatement *statement;
 	PaqCallFrame frame;
 
 	if (paq_capture_idle())
 	{
-		next_ExecutorRun(PAQ_EXECUTOR_RUN_PASS);
+		if (unlikely(IsParallelWorker() && paq_auditing_is_on()))
+			run_part(PAQ_EXECUTOR_RUN_PASS);
+		else
+			next_ExecutorRun(PAQ_EXECUTOR_RUN_PASS);
 		return;
 	}
 
-	paq_frame_push(&frame, paq_statement_find(queryDesc), queryDesc);
+	statement = paq_statement_find(queryDesc);
+	look_at_rows(statement, queryDesc);
+	paq_frame_push(&frame, statement, queryDesc);
 	PG_TRY();
 	{
-		PaqStatement *statement;
-
 		next_ExecutorRun(PAQ_EXECUTOR_RUN_PASS);
 		statement = paq_statement_find(queryDesc);
 		if (statement != NULL)
 		{
 			statement->run = true;
+			statement->processed = queryDesc->estate->es_processed;
 			statement->rows = Max(statement->rows, 0) +
 				queryDesc->estate->es_processed;
 			if (frame.parent == NULL && is_complete(queryDesc, direction, count))
@@ -238,6 +277,7 @@ capture_ExecutorEnd(QueryDesc *queryDesc)
 		return;
 	}
 
+	look_at_rows(statement, queryDesc);
 	look_at_end(statement, queryDesc);
 
 	paq_frame_push(&frame, statement, queryDesc);

@@ -68,25 +68,40 @@ begin_work(PaqMaskWork *work, bool may_parse)
 }
 
 /*
- * Find the secrets of an SQL text.  Whether a backslash in front of a quote
- * belongs to it depends on a setting, which may have been another one when the
- * text was parsed; so where that matters, both are tried.
+ * Whether a backslash in front of a quote belongs to it depends on a setting,
+ * which may have been another one when the text was parsed.  Look for secrets
+ * in what the text is with each of the settings.
  */
+static void
+find_both_ways(PaqMaskWork *work, const PaqView *view)
+{
+	PaqMaskOutcome outcome = {0};
+	bool		parsed;
+
+	work->parse_depth = work->may_parse ? 1 : 0;
+	parsed = paq_mask_sql(work, view, 0, &outcome);
+	/* the less likely way is none if it makes less sense */
+	if (parsed)
+		work->parse_depth = PAQ_MASK_DEPTH + 1;
+	work->conforming = !work->conforming;
+	parsed |= paq_mask_sql(work, view, 0, &outcome);
+	work->conforming = !work->conforming;
+	work->parse_depth = 0;
+	if (work->may_parse && !parsed)
+		paq_mask_sql(work, view, 0, &outcome);
+}
+
+/* Find the secrets of an SQL text. */
 static void
 find_secrets(PaqMaskWork *work, const char *text, uint32 len)
 {
 	const PaqView view = {text, len, NULL, 0};
 	PaqMaskOutcome outcome = {0};
 
-	paq_mask_sql(work, &view, 0, &outcome);
 	if (strstr(text, "\\'") != NULL)
-	{
-		work->conforming = !work->conforming;
-		work->must_parse = work->may_parse;
+		find_both_ways(work, &view);
+	else
 		paq_mask_sql(work, &view, 0, &outcome);
-		work->must_parse = false;
-		work->conforming = !work->conforming;
-	}
 	paq_mask_patterns_apply(work, text, len);
 }
 
@@ -194,30 +209,6 @@ analyse(const char *text, uint32 len, bool may_parse, char **copy)
 }
 
 /*
- * Does a statement that failed deserve a look although no word says so?  The
- * word may be misspelt.
- */
-static bool
-is_suspicious(const char *text, uint32 len)
-{
-	static const char *const first[] = {"create", "alter", NULL};
-	static const char *const second[] = {"role", "user", "group", NULL};
-	uint32		lens[2];
-	uint32		starts[2];
-	uint32		pos = 0;
-
-	for (int i = 0; i < 2; i++)
-	{
-		pos += strspn(text + pos, " \t\n\r\f\v");
-		starts[i] = pos;
-		lens[i] = strspn(text + pos, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ");
-		pos += lens[i];
-	}
-	return paq_mask_word_in(text + starts[0], lens[0], first) &&
-		paq_mask_word_in(text + starts[1], lens[1], second);
-}
-
-/*
  * The text of a statement as it may be recorded: the text itself, with *copy
  * NULL, if there is nothing to hide; else a copy, which is also in *copy, in
  * TopMemoryContext, to be freed by the caller.  NULL if there may be something
@@ -242,9 +233,10 @@ paq_mask_text(const char *text, bool may_parse, char **copy)
 	if (unlikely(len > MAX_LENGTH))
 		return NULL;
 
+	/* in a statement that failed, the word that tells may be misspelt */
 	result = text;
-	if (unlikely(paq_mask_is_candidate(text, len) || paq_mask_has_patterns() ||
-				 (!may_parse && is_suspicious(text, len))))
+	if (unlikely(!may_parse || paq_mask_is_candidate(text, len) ||
+				 paq_mask_has_patterns()))
 		result = analyse(text, len, may_parse, copy);
 	if (likely(result == text && may_parse))
 		paq_mask_memo_add(text, len);
@@ -370,10 +362,7 @@ paq_mask_message(const char *message, const char *statement, char **copy)
 	begin_work(&work, false);
 	paq_mask_prose(&work, &view);
 	paq_mask_patterns_apply(&work, message, view.len);
-	if (statement != NULL &&
-		(paq_mask_is_candidate(statement, strlen(statement)) ||
-		 paq_mask_has_patterns() ||
-		 is_suspicious(statement, strlen(statement))))
+	if (statement != NULL)
 		mask_quoted_secrets(&work, &view, statement);
 	return end_work(&work, message, view.len, copy);
 }

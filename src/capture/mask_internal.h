@@ -59,7 +59,8 @@ typedef struct PaqMaskBlock PaqMaskBlock;
 typedef struct PaqMaskWork
 {
 	bool		may_parse;		/* the parser may be called */
-	bool		must_parse;		/* what cannot be parsed is of no interest */
+	int			parse_depth;	/* a text inside of fewer literals than this is
+								 * of no interest if it cannot be parsed */
 	bool		conforming;		/* standard_conforming_strings */
 	bool		want_secrets;	/* collect them, beside their ranges */
 	bool		failed;			/* out of memory, or of another resource */
@@ -208,7 +209,7 @@ extern bool paq_mask_tree(PaqMaskWork *work, const PaqView *view,
 						  PaqTokens *tokens);
 
 /* mask_sql.c */
-extern void paq_mask_sql(PaqMaskWork *work, const PaqView *view, int depth,
+extern bool paq_mask_sql(PaqMaskWork *work, const PaqView *view, int depth,
 						 PaqMaskOutcome *outcome);
 extern void paq_mask_literal(PaqMaskWork *work, const PaqView *content,
 							 bool conninfo, int depth,

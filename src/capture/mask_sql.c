@@ -167,9 +167,9 @@ mask_literals(PaqMaskWork *work, const PaqView *view, PaqTokens *tokens,
 
 /*
  * Mask an SQL text.  depth is the number of literals that it is inside of; the
- * outcome is for the expression around it.
+ * outcome is for the expression around it.  Returns whether it was parsed.
  */
-void
+bool
 paq_mask_sql(PaqMaskWork *work, const PaqView *view, int depth,
 			 PaqMaskOutcome *outcome)
 {
@@ -177,12 +177,12 @@ paq_mask_sql(PaqMaskWork *work, const PaqView *view, int depth,
 	bool		parsed;
 
 	if (!paq_mask_lex(work, view, &tokens))
-		return;
+		return false;
 	parsed = work->may_parse && paq_mask_tree(work, view, &tokens);
 	if (!parsed)
 	{
-		if (work->must_parse && depth == 0)
-			return;
+		if (depth < work->parse_depth)
+			return false;
 		paq_mask_rules(work, view, &tokens, depth > 0, outcome);
 	}
 	/* not only those in literals */
@@ -190,6 +190,7 @@ paq_mask_sql(PaqMaskWork *work, const PaqView *view, int depth,
 		paq_mask_uris(work, view, outcome);
 	paq_mask_calls(work, view, &tokens);
 	mask_literals(work, view, &tokens, parsed, depth);
+	return parsed;
 }
 
 /*

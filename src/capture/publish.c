@@ -32,12 +32,17 @@
 #define LAST_TRIES		500
 #define LAST_DELAY_MS	10
 
+/* Most records that may wait for room without belonging to a statement */
+#define MAX_DEFERRED_EVENTS		1000
+
 /* Structs that are not in use. */
 static slist_head free_entries = SLIST_STATIC_INIT(free_entries);
 
 /* Records that wait for room in the queue, oldest first. */
 static slist_head deferred = SLIST_STATIC_INIT(deferred);
 static slist_node *last_deferred = NULL;
+static int	ndeferred_events = 0;	/* those since the list was empty that do
+									 * not belong to statements */
 
 /*
  * Records of a statement that has succeeded, if the commit of its transaction,
@@ -126,11 +131,16 @@ publish_pending(PaqPending *pending, PaqSpaceWait wait)
 	return true;
 }
 
-/* Let a finished record wait for room in the queue, behind those that do. */
+/*
+ * Let a finished record wait for room in the queue, behind those that do.
+ * What fails before it is executed does not wait for them, so there must be a
+ * limit to what a client can pile up that way.
+ */
 static void
 defer(PaqPending *pending)
 {
-	PaqEntry   *entry = new_entry();
+	PaqEntry   *entry = ndeferred_events < MAX_DEFERRED_EVENTS ?
+		new_entry() : NULL;
 
 	if (unlikely(entry == NULL))
 	{
@@ -140,6 +150,7 @@ defer(PaqPending *pending)
 	}
 	entry->pending = pending;
 	append_node(&deferred, &last_deferred, &entry->node);
+	ndeferred_events++;
 }
 
 /*
@@ -199,6 +210,8 @@ publish_deferred(PaqSpaceWait wait)
 		slist_pop_head_node(&deferred);
 		slist_push_head(&free_entries, &entry->node);
 	}
+	if (slist_is_empty(&deferred))
+		ndeferred_events = 0;
 }
 
 /*

@@ -11,7 +11,7 @@
  * role twice a call.
  *
  * Guarantees: works in any process that executes SQL, with a client or
- * without.  Must not raise.
+ * without, and in one whose client has not logged in yet.  Must not raise.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -163,6 +163,27 @@ null_if_empty(const char *str)
 	return str[0] != '\0' ? str : NULL;
 }
 
+/*
+ * Kind of process.  A client's has none yet while it reads who wants to log in.
+ */
+static const char *
+backend_type(void)
+{
+	if (MyBackendType == B_INVALID && MyProcPort != NULL)
+		return GetBackendTypeDesc(B_BACKEND);
+	return GetBackendTypeDesc(MyBackendType);
+}
+
+/* application_name, or what it is going to be when the login succeeds */
+static const char *
+application(void)
+{
+	if (!paq_logged_in && MyProcPort != NULL &&
+		MyProcPort->application_name != NULL)
+		return MyProcPort->application_name;
+	return application_name ? application_name : "";
+}
+
 /* Make the block; returns false if it lacks something. */
 static bool
 build_block(Oid session_role, Oid current_role, bool may_lookup)
@@ -170,12 +191,16 @@ build_block(Oid session_role, Oid current_role, bool may_lookup)
 	const char *session_name = role_name(session_role, may_lookup);
 	const char *current_name = role_name(current_role, may_lookup);
 	const char *login = session_name;
+	char		requested[NAMEDATALEN];
 
 	find_origin(may_lookup);
 	if (MyProcPort != NULL && MyProcPort->user_name != NULL)
-		login = MyProcPort->user_name;
-	strlcpy(block_application, application_name ? application_name : "",
-			NAMEDATALEN);
+	{
+		/* before it is looked up it can have any length */
+		strlcpy(requested, MyProcPort->user_name, NAMEDATALEN);
+		login = requested;
+	}
+	strlcpy(block_application, application(), NAMEDATALEN);
 
 	block.length = 0;
 	block.data = block_data;
@@ -184,7 +209,7 @@ build_block(Oid session_role, Oid current_role, bool may_lookup)
 	add_field(PAQ_FIELD_REMOTE_HOST, null_if_empty(origin.host));
 	add_field(PAQ_FIELD_REMOTE_PORT, null_if_empty(origin.port));
 	add_field(PAQ_FIELD_APPLICATION, block_application);
-	add_field(PAQ_FIELD_BACKEND_TYPE, GetBackendTypeDesc(MyBackendType));
+	add_field(PAQ_FIELD_BACKEND_TYPE, backend_type());
 	add_field(PAQ_FIELD_SESSION_USER, session_name);
 	add_field(PAQ_FIELD_CURRENT_USER, current_name);
 
@@ -202,9 +227,14 @@ build_block(Oid session_role, Oid current_role, bool may_lookup)
 const PaqSessionBlock *
 paq_session_block(bool may_lookup, bool *complete)
 {
-	Oid			session_role = GetSessionUserId();
-	Oid			current_role = GetUserId();
+	Oid			session_role = InvalidOid;
+	Oid			current_role;
+	int			security;
 
+	/* Unlike GetUserId(), this may be asked before there is a role. */
+	GetUserIdAndSecContext(&current_role, &security);
+	if (likely(OidIsValid(current_role)))
+		session_role = GetSessionUserId();
 	if (unlikely(!block_valid ||
 				 session_role != block_session_role ||
 				 current_role != block_current_role ||
@@ -222,8 +252,8 @@ paq_session_block(bool may_lookup, bool *complete)
 }
 
 /*
- * Look up now what a record must not look up that is made while an error is
- * being handled.
+ * Look up now what a record must not look up that is made later: while an
+ * error is being handled, say, or when the process exits.
  */
 void
 paq_session_warm(void)

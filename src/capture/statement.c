@@ -49,6 +49,7 @@ paq_statement_init(PaqStatement *statement, const char *text,
 	statement->start_time = top_level ?
 		GetCurrentStatementStartTimestamp() : GetCurrentTimestamp();
 	statement->rows = -1;
+	statement->processed = 0;
 	statement->query_id = plan ? plan->queryId : 0;
 	statement->location = plan ? plan->stmt_location : -1;
 	statement->len = plan ? plan->stmt_len : 0;
@@ -85,19 +86,10 @@ new_statement(void)
 PaqStatement *
 paq_statement_open(QueryDesc *queryDesc)
 {
-	PaqStatement *statement = paq_statement_find(queryDesc);
+	PaqStatement *statement = new_statement();
 	PaqCommand	command = paq_operation_command(queryDesc->operation);
 	bool		top_level = paq_frame->parent == NULL && !paq_is_committing();
 
-	/* Somebody freed an executor without ending it; its outcome is unknown. */
-	if (unlikely(statement != NULL))
-	{
-		statement->flags |= PAQ_RECORD_INCOMPLETE;
-		paq_statement_fail(statement, NULL);
-		paq_statement_close(statement);
-	}
-
-	statement = new_statement();
 	if (statement == NULL)
 		return NULL;
 	paq_statement_init(statement, queryDesc->sourceText, &command,
@@ -106,6 +98,22 @@ paq_statement_open(QueryDesc *queryDesc)
 	statement->params = queryDesc->params;
 	dlist_push_head(&open_statements, &statement->node);
 	return statement;
+}
+
+/*
+ * An executor is being started: an open statement with the same address is of
+ * one that somebody freed without ending it, and its outcome is unknown.
+ */
+void
+paq_statement_forget(QueryDesc *queryDesc)
+{
+	PaqStatement *statement = paq_statement_find(queryDesc);
+
+	if (likely(statement == NULL))
+		return;
+	statement->flags |= PAQ_RECORD_INCOMPLETE;
+	paq_statement_fail(statement, NULL);
+	paq_statement_close(statement);
 }
 
 /* Is there any open executor statement? */
@@ -199,8 +207,14 @@ paq_statement_close_all(SubTransactionId from, const PaqError *error,
 		if (statement->subxact < from)
 			continue;
 		statement->flags |= flags;
-		if (error == NULL && statement->query_desc->operation != CMD_SELECT)
-			statement->flags |= PAQ_RECORD_NO_OUTCOME;
+		if (statement->command.tag != CMDTAG_SELECT)
+		{
+			/* Only a SELECT may stop before its end. */
+			if (statement->run)
+				statement->flags |= PAQ_RECORD_INCOMPLETE;
+			if (error == NULL)
+				statement->flags |= PAQ_RECORD_NO_OUTCOME;
+		}
 		paq_statement_fail(statement, error);
 		detach_frames(statement);
 		paq_statement_close(statement);

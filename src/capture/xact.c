@@ -83,7 +83,11 @@ at_transaction_end(XactEvent event, void *arg)
 			paq_publish_held(NULL, PAQ_SPACE_NOWAIT);
 			paq_forget_commit();
 			break;
+		case XACT_EVENT_PARALLEL_PRE_COMMIT:
+			paq_wait_commit();
+			break;
 		case XACT_EVENT_ABORT:
+		case XACT_EVENT_PARALLEL_ABORT:
 			at_abort();
 			break;
 		default:

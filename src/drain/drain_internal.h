@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * drain_internal.h
- *		What the worker's main loop and its batches share.
+ *		What the worker's main loop, its batches and its own records share.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -13,9 +13,13 @@
 #include "postgres.h"
 
 #include "datatype/timestamp.h"
+#include "guc.h"
 #include "queue/queue.h"
 #include "queue/reader.h"
 #include "sink/sink.h"
+
+/* Of the process, as pg_stat_activity shows it */
+#define PAQ_WORKER_NAME		"pg_audit_queue worker"
 
 /* The worker's state; private to the worker process. */
 typedef struct PaqDrain
@@ -38,5 +42,12 @@ extern void paq_drain_open(PaqDrain *drain);
 extern bool paq_drain_cycle(PaqDrain *drain, bool rotate);
 extern void paq_drain_failed(PaqDrain *drain, const char *message);
 extern void paq_drain_abandon(PaqDrain *drain);
+
+/* event.c */
+extern void paq_event_record(const char *command,
+							 const PaqSettingChange *change, int sqlstate);
+extern void paq_event_setting(const PaqSettingChange *change);
+extern void paq_event_send(void);
+extern void paq_event_give_up(void);
 
 #endif							/* PAQ_DRAIN_INTERNAL_H */

@@ -18,6 +18,9 @@
  * At shutdown it goes on until the sessions are gone and the queue is empty,
  * within limits; what is left stays in the queue file for the next start.
  *
+ * That it starts and stops, and what it finds at a reload, it records itself
+ * (event.c), the last thing before the queue is emptied for the last time.
+ *
  * An error in here - out of memory, say - abandons the batch, which is tried
  * again after a delay like any failure of the sink.
  *
@@ -85,8 +88,8 @@ paq_drain_register(const PaqSink *(*sink) (void))
 	worker.bgw_restart_time = RESTART_DELAY;
 	strlcpy(worker.bgw_library_name, "pg_audit_queue", BGW_MAXLEN);
 	strlcpy(worker.bgw_function_name, "paq_drain_main", BGW_MAXLEN);
-	strlcpy(worker.bgw_name, "pg_audit_queue worker", BGW_MAXLEN);
-	strlcpy(worker.bgw_type, "pg_audit_queue worker", BGW_MAXLEN);
+	strlcpy(worker.bgw_name, PAQ_WORKER_NAME, BGW_MAXLEN);
+	strlcpy(worker.bgw_type, PAQ_WORKER_NAME, BGW_MAXLEN);
 	RegisterBackgroundWorker(&worker);
 }
 
@@ -107,6 +110,7 @@ worker_exit(int code, Datum arg)
 {
 	if (drain.reader != NULL)
 		paq_reader_sync(drain.reader);
+	paq_event_give_up();
 	set_worker_pid(0);
 }
 
@@ -143,6 +147,7 @@ work(void)
 	if (!paq_drain_cycle(&drain, rotate))
 		return;
 	flush_due = 0;
+	paq_event_send();
 	if (rotate)
 		paq_worker_rotate_done(rotate_request);
 }
@@ -206,6 +211,20 @@ nap(TimestampTz now)
 	paq_stats_add(&paq_stats->worker.wakeups, 1);
 }
 
+/*
+ * Read the configuration file.  Changes are recorded on the way, before they
+ * take effect.  A file with errors changes nothing.
+ */
+static void
+reload(void)
+{
+	TimestampTz last_reload = PgReloadTime;
+
+	ProcessConfigFile(PGC_SIGHUP);
+	paq_event_record("RELOAD", NULL,
+					 PgReloadTime != last_reload ? 0 : ERRCODE_CONFIG_FILE_ERROR);
+}
+
 /* Requests that come by signal. */
 static void
 handle_signals(TimestampTz now)
@@ -214,7 +233,7 @@ handle_signals(TimestampTz now)
 	if (ConfigReloadPending)
 	{
 		ConfigReloadPending = false;
-		ProcessConfigFile(PGC_SIGHUP);
+		reload();
 
 		/* Perhaps that was what made the sink fail. */
 		if (drain.retry_at != 0)
@@ -265,6 +284,8 @@ recover_from_error(void)
 static void
 main_loop(void)
 {
+	bool		stopping = false;
+
 	for (;;)
 	{
 		TimestampTz now = GetCurrentTimestamp();
@@ -275,7 +296,13 @@ main_loop(void)
 			work_wanted(now, paq_worker_rotate_wanted(&rotate_request)))
 			work();
 		if (may_exit(now))
-			return;
+		{
+			if (stopping)
+				return;
+			stopping = true;
+			paq_event_record("WORKER STOP", NULL, 0);
+			continue;
+		}
 		now = GetCurrentTimestamp();
 		set_flush_due(now);
 		nap(now);
@@ -302,6 +329,8 @@ paq_drain_main(Datum arg)
 	paq_drain_open(&drain);
 	set_worker_pid(MyProcPid);
 	before_shmem_exit(worker_exit, (Datum) 0);
+	paq_setting_change_hook = paq_event_setting;
+	paq_event_record("WORKER START", NULL, 0);
 
 	if (sigsetjmp(local_sigjmp_buf, 1) != 0)
 	{

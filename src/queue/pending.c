@@ -64,28 +64,41 @@ detach(int code, Datum arg)
 		pg_atomic_fetch_sub_u32(&paq_shared->attached, 1);
 }
 
+/* Is this process the one that takes records off the queue? */
+static bool
+is_worker(void)
+{
+	return pg_atomic_read_u64(&paq_shared->worker_latch) == (uintptr_t) MyLatch;
+}
+
 /*
  * Get this process a slot, if its kind has one, and let the worker know that
  * more records may come.  The worker does not wait for walsenders at
- * shutdown, because they outlive it.
+ * shutdown, because they outlive it, nor for itself.  A client's process whose
+ * login fails early has no PGPROC and hence no slot.
  */
 void
 paq_pending_attach(void)
 {
-	int			number = paq_proc_number();
+	int			number;
+	bool		counted;
 
-	if (attached)
+	if (likely(attached))
+		return;
+	number = paq_proc_number();
+	if (number < 0)
 		return;
 	attached = true;
 	paq_stats_attach(number);
-	if (number < 0 || number >= (int) paq_live.header->nslots)
+	if (number >= (int) paq_live.header->nslots)
 		return;
 	my_slot = (PaqSlot *) (paq_live.slots + (Size) number * PAQ_SLOT_SIZE);
 	my_slot->used = 0;
 	my_slot->pid = MyProcPid;
-	if (!am_walsender)
+	counted = !am_walsender && !is_worker();
+	if (counted)
 		pg_atomic_fetch_add_u32(&paq_shared->attached, 1);
-	on_shmem_exit(detach, BoolGetDatum(!am_walsender));
+	on_shmem_exit(detach, BoolGetDatum(counted));
 }
 
 /* A struct for a pending record; NULL when out of memory. */

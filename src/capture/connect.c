@@ -1,0 +1,148 @@
+/*-------------------------------------------------------------------------
+ *
+ * connect.c
+ *		Class CONNECT: logins, failed logins and logouts.
+ *
+ * A session is recorded as soon as all is done that may still make it fail:
+ * at the commit of the transaction in which PostgreSQL sets it up.  By then
+ * its settings are known, those of its role and database included, so they
+ * decide whether it is recorded, and whether the login waits for the trail.
+ * Before that only the server's own settings are there, so they decide about
+ * failed logins.
+ *
+ * A login fails with a FATAL error, which PostgreSQL reports.  That may be so
+ * early that the process has neither a PGPROC nor a role.  If log_min_messages
+ * hides the report, the end of the process still tells that the login failed,
+ * if it came as far as to authentication, but not why.
+ *
+ * What is not a failed login to PostgreSQL is none to us: a cancel request; a
+ * client that closes the connection during authentication, as psql does before
+ * it asks for a password.
+ *
+ * Whoever has logged in logs out, however the process exits, unless it is
+ * killed.
+ *
+ * Must not raise.
+ *
+ * Locking: none.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "capture/capture_internal.h"
+#include "libpq/auth.h"
+#include "libpq/libpq-be.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+
+static ClientAuthentication_hook_type prev_ClientAuthentication = NULL;
+
+/* What became of the login so far */
+bool		paq_logged_in = false;
+static bool login_failed = false;
+
+static void
+capture_ClientAuthentication(Port *port, int status)
+{
+	paq_register_exit();
+	if (prev_ClientAuthentication)
+		prev_ClientAuthentication(port, status);
+}
+
+/* Record what the process has done since it began, with its outcome. */
+static void
+record_session(const char *command, const PaqError *error)
+{
+	PaqEvent	event = {0};
+
+	if (!paq_class_is_audited(PAQ_CLASS_CONNECT))
+		return;
+	event.class = PAQ_CLASS_CONNECT;
+	event.start_time = MyStartTimestamp;
+	event.command = command;
+	if (error != NULL && error->message == NULL)
+		event.flags = PAQ_RECORD_INCOMPLETE;
+	else if (error != NULL)
+		event.message = error->message;
+	paq_record_event(&event, error ? error->sqlstate : 0);
+}
+
+/*
+ * Before a commit: the first one of a client's session completes its login.
+ * From now on the names of its roles are known, also to records that must not
+ * look them up.
+ */
+void
+paq_connect_login(void)
+{
+	if (likely(paq_logged_in) || MyProcPort == NULL)
+		return;
+	paq_logged_in = true;
+	paq_session_warm();
+	paq_register_exit();
+	record_session("LOGIN", NULL);
+}
+
+/* A FATAL error is reported: if there is no session yet, there will be none. */
+void
+paq_connect_failed(const PaqError *error)
+{
+	if (paq_logged_in || login_failed || MyProcPort == NULL)
+		return;
+	login_failed = true;
+	record_session("LOGIN", error);
+}
+
+/*
+ * Why the process exits, given the last error that was reported, if there was
+ * any; NULL if that is what the client wanted.  What refused a client that has
+ * not logged in yet, and was not reported, is anybody's guess.
+ */
+static const PaqError *
+exit_cause(const PaqError *error)
+{
+	static const PaqError lost = {
+		ERRCODE_CONNECTION_FAILURE, "connection to client lost", true
+	};
+	static const PaqError terminated = {ERRCODE_ADMIN_SHUTDOWN, NULL, true};
+	static const PaqError failed = {ERRCODE_CONNECTION_EXCEPTION, NULL, true};
+	static const PaqError refused = {
+		ERRCODE_SQLSERVER_REJECTED_ESTABLISHMENT_OF_SQLCONNECTION, NULL, true
+	};
+
+	if (error != NULL && error->fatal)
+		return error;
+	switch (pgStatSessionEndCause)
+	{
+		case DISCONNECT_CLIENT_EOF:
+			return &lost;
+		case DISCONNECT_KILLED:
+			return &terminated;
+		case DISCONNECT_FATAL:
+			return paq_logged_in ? &failed : &refused;
+		default:
+			return NULL;
+	}
+}
+
+/* The process exits; error is the last one that was reported, NULL if none was. */
+void
+paq_connect_exit(const PaqError *error)
+{
+	const PaqError *cause = exit_cause(error);
+
+	if (paq_logged_in)
+		record_session("LOGOUT", cause);
+	else if (cause != NULL)
+		paq_connect_failed(cause);
+}
+
+void
+paq_connect_init(void)
+{
+	prev_ClientAuthentication = ClientAuthentication_hook;
+	ClientAuthentication_hook = capture_ClientAuthentication;
+}

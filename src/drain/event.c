@@ -1,0 +1,143 @@
+/*-------------------------------------------------------------------------
+ *
+ * event.c
+ *		The worker's own records, class CONFIG: that it started or stopped,
+ *		that it reloaded the configuration, and which settings changed by that.
+ *
+ * They go through the queue like any others.  The worker stands for the
+ * server here: of each setting in the configuration file there is one record,
+ * made before the new value takes effect in the worker.  Sessions take it at
+ * about the same time, each by itself.
+ *
+ * Guarantees: the worker never waits for room in the queue, which it has to
+ * make itself.  A record that finds none, not even in the reserve, is kept and
+ * tried again after each cycle; if there still is none at exit it is lost, and
+ * counted.
+ *
+ * Must not raise.
+ *
+ * Locking: none.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "drain/drain_internal.h"
+#include "guc.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "queue/queue.h"
+#include "stats.h"
+#include "utils/guc_tables.h"
+#include "utils/timestamp.h"
+
+/* More than one reload can bring: all settings, and what frames them */
+#define MAX_UNSENT	64
+
+/* Records that wait for room in the queue, oldest first */
+static PaqPending *unsent[MAX_UNSENT];
+static int	nunsent = 0;
+
+static int64 session_lines = 0;
+
+static void
+set_field(PaqText *texts, PaqField field, const char *str)
+{
+	PaqText    *text = &texts[field - PAQ_NSESSION_FIELDS];
+
+	text->data = str;
+	text->len = strlen(str);
+}
+
+/* Of the session's fields the worker has none but its type. */
+static void
+fill_session(PaqSessionBlock *session)
+{
+	for (int i = 0; i < PAQ_NSESSION_FIELDS; i++)
+		session->field_len[i] = PAQ_NULL_LEN;
+	session->data = PAQ_WORKER_NAME;
+	session->length = strlen(PAQ_WORKER_NAME);
+	session->field_len[PAQ_FIELD_BACKEND_TYPE] = session->length;
+}
+
+static void
+fill_header(PaqRecordHeader *header, int sqlstate)
+{
+	memset(header, 0, sizeof(*header));
+	header->kind = PAQ_KIND_AUDIT;
+	header->audit_class = PAQ_CLASS_CONFIG;
+	header->sqlstate = sqlstate;
+	header->start_time = header->end_time = GetCurrentTimestamp();
+	header->session_line = ++session_lines;
+	header->session_start = MyStartTimestamp;
+	header->rows = -1;
+	header->vxid_proc = -1;
+	header->pid = MyProcPid;
+	header->encoding = GetDatabaseEncoding();
+	header->stmt_location = -1;
+}
+
+/* Try again to publish what found no room. */
+void
+paq_event_send(void)
+{
+	int			sent = 0;
+
+	while (sent < nunsent &&
+		   paq_pending_publish(unsent[sent], PAQ_SPACE_NOWAIT) != 0)
+		sent++;
+	if (sent == 0)
+		return;
+	nunsent -= sent;
+	memmove(unsent, unsent + sent, nunsent * sizeof(unsent[0]));
+}
+
+/* Those that are still there now are lost. */
+void
+paq_event_give_up(void)
+{
+	paq_stats_add(&paq_my_stats->dropped, nunsent);
+	nunsent = 0;
+}
+
+/* Record a command of the worker's own; change is NULL if it is none of a setting. */
+void
+paq_event_record(const char *command, const PaqSettingChange *change,
+				 int sqlstate)
+{
+	PaqText		texts[PAQ_NSTATEMENT_FIELDS] = {{NULL, 0}};
+	PaqRecordHeader header;
+	PaqSessionBlock session;
+	PaqPending *pending = NULL;
+
+	set_field(texts, PAQ_FIELD_COMMAND, command);
+	if (change != NULL)
+	{
+		set_field(texts, PAQ_FIELD_OBJECT_TYPE, "SETTING");
+		set_field(texts, PAQ_FIELD_OBJECT_NAME, change->name);
+		set_field(texts, PAQ_FIELD_OLD_VALUE, change->old_value);
+		set_field(texts, PAQ_FIELD_NEW_VALUE, change->new_value);
+		set_field(texts, PAQ_FIELD_VALUE_SOURCE,
+				  GucSource_Names[change->source]);
+	}
+	fill_header(&header, sqlstate);
+	fill_session(&session);
+	if (nunsent < MAX_UNSENT)
+		pending = paq_pending_create(&header, &session, texts);
+	if (pending == NULL)
+	{
+		paq_stats_add(&paq_my_stats->dropped, 1);
+		return;
+	}
+	unsent[nunsent++] = pending;
+	paq_event_send();
+}
+
+/* A setting is about to change, which in the worker only a reload makes it do. */
+void
+paq_event_setting(const PaqSettingChange *change)
+{
+	paq_event_record("SET", change, 0);
+}

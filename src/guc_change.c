@@ -1,0 +1,260 @@
+/*-------------------------------------------------------------------------
+ *
+ * guc_change.c
+ *		The settings' values as text, and telling whoever wants to know that
+ *		one is about to change.
+ *
+ * A check hook of GUC's knows where a value comes from, an assign hook that it
+ * becomes the setting's.  What connects them is the "extra" that the former
+ * makes and that GUC keeps with the value.  An assign hook is also called when
+ * an earlier value comes back, and a value can become the one for RESET
+ * without being assigned; both can be told from the extra.
+ *
+ * Guarantees: paq_setting_change_hook is called before the setting changes,
+ * once for each change, in any process where it is set.
+ *
+ * Must not raise, and allocates only where it says so.
+ *
+ * Locking: none.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/parallel.h"
+#include "compat.h"
+#include "guc.h"
+#include "utils/guc_tables.h"
+
+void		(*paq_setting_change_hook) (const PaqSettingChange *change) = NULL;
+
+/*
+ * What GUC keeps with each value of each setting, from the check hook on.  It
+ * follows the value into the reset value and the values that are restored
+ * when a transaction or a function ends.
+ */
+typedef struct ValueExtra
+{
+	GucSource	source;			/* where the value came from */
+	bool		used;			/* has been the setting's value */
+	uint64		data[FLEXIBLE_ARRAY_MEMBER];	/* what the setting's own check
+												 * hook has made of it */
+} ValueExtra;
+
+/* How the units of integers go on: name, and how many of it are the next one */
+typedef struct Unit
+{
+	const char *name;
+	int			next;			/* 0: there is no larger one */
+} Unit;
+
+static const Unit byte_units[] = {
+	{"B", 1024}, {"kB", 1024}, {"MB", 1024}, {"GB", 1024}, {"TB", 0}
+};
+static const Unit ms_units[] = {
+	{"ms", 1000}, {"s", 60}, {"min", 60}, {"h", 24}, {"d", 0}
+};
+static const Unit no_units[] = {{"", 0}};
+
+#define VALUE_LEN	32			/* room for the text of a number */
+
+/*
+ * For check hooks: make the extra of a value, with room for size bytes of the
+ * setting's own.  Returns false when out of memory.
+ */
+bool
+paq_extra_make(void **extra, GucSource source, Size size)
+{
+	ValueExtra *value = paq_guc_alloc(offsetof(ValueExtra, data) + size);
+
+	if (value == NULL)
+		return false;
+	value->source = source;
+	value->used = false;
+	*extra = value;
+	return true;
+}
+
+/* The setting's own part of a value's extra */
+void *
+paq_extra_data(void *extra)
+{
+	return ((ValueExtra *) extra)->data;
+}
+
+static const char *
+bool_text(bool value)
+{
+	return value ? "on" : "off";
+}
+
+/* Units of a setting, from its own on */
+static const Unit *
+units_of(const struct config_generic *setting)
+{
+	switch (setting->flags & GUC_UNIT)
+	{
+		case GUC_UNIT_BYTE:
+			return byte_units;
+		case GUC_UNIT_KB:
+			return byte_units + 1;
+		case GUC_UNIT_MS:
+			return ms_units;
+		case GUC_UNIT_MIN:
+			return ms_units + 2;
+		default:
+			return no_units;
+	}
+}
+
+static const char *
+int_text(char *buf, const struct config_int *setting, int value)
+{
+	const Unit *unit = value > 0 ? units_of(&setting->gen) : no_units;
+
+	if (setting->show_hook != NULL)
+	{
+		/* of ours, only permissions are shown in another way */
+		snprintf(buf, VALUE_LEN, "%04o", value);
+		return buf;
+	}
+	while (unit->next != 0 && value % unit->next == 0)
+		value /= (unit++)->next;
+	snprintf(buf, VALUE_LEN, "%d%s", value, unit->name);
+	return buf;
+}
+
+static const char *
+enum_text(const struct config_enum *setting, int value)
+{
+	const struct config_enum_entry *option = setting->options;
+
+	while (option->name != NULL && option->val != value)
+		option++;
+	return option->name ? option->name : "???";
+}
+
+/* Value of the setting as SHOW shows it; buf has VALUE_LEN bytes. */
+static const char *
+current_text(char *buf, struct config_generic *setting)
+{
+	switch (setting->vartype)
+	{
+		case PGC_BOOL:
+			return bool_text(*((struct config_bool *) setting)->variable);
+		case PGC_INT:
+			return int_text(buf, (struct config_int *) setting,
+							*((struct config_int *) setting)->variable);
+		case PGC_STRING:
+			return *((struct config_string *) setting)->variable;
+		case PGC_ENUM:
+			return enum_text((struct config_enum *) setting,
+							 *((struct config_enum *) setting)->variable);
+		default:
+			return NULL;
+	}
+}
+
+/*
+ * Value of a setting of ours, as SHOW shows it, for whoever asks; palloc'ed.
+ * *name becomes the spelling of its definition.  NULL if there is no such
+ * setting.
+ */
+char *
+paq_setting_value(const char **name)
+{
+	struct config_generic *setting = paq_guc_find(*name);
+	char		buf[VALUE_LEN];
+
+	if (setting == NULL)
+		return NULL;
+	*name = setting->name;
+	return pstrdup(current_text(buf, setting));
+}
+
+/*
+ * The setting is about to get the value that has this extra.  A value that
+ * has been the setting's before is restored, and so is one that only became
+ * the reset value when it was read, because the session had another one.
+ */
+static void
+report_change(struct config_generic *setting, const char *new_value,
+			  ValueExtra *extra, bool used)
+{
+	char		buf[VALUE_LEN];
+	PaqSettingChange change;
+
+	change.name = setting->name;
+	change.old_value = current_text(buf, setting);
+	change.new_value = new_value;
+	change.source = extra->source;
+	change.restored = used || paq_guc_reset_extra(setting) == extra;
+	if (strcmp(change.old_value, new_value) != 0)
+		paq_setting_change_hook(&change);
+}
+
+/*
+ * The value with this extra is about to become a setting's: does anybody want
+ * to know?  Nobody does while settings are defined, when GUC does not find
+ * them.  A parallel worker starts with taking over those of its leader, after
+ * it has freed its own, so that there are no values to be looked at.
+ */
+static bool
+begin_assign(void *extra, bool *used)
+{
+	*used = ((ValueExtra *) extra)->used;
+	((ValueExtra *) extra)->used = true;
+	return paq_setting_change_hook != NULL && !InitializingParallelWorker;
+}
+
+/* For assign hooks: the setting called name gets the value with this extra. */
+void
+paq_assign_bool(const char *name, bool newval, void *extra)
+{
+	bool		used;
+
+	if (begin_assign(extra, &used))
+		report_change(paq_guc_find(name), bool_text(newval), extra, used);
+}
+
+void
+paq_assign_int(const char *name, int newval, void *extra)
+{
+	char		buf[VALUE_LEN];
+	bool		used;
+
+	if (begin_assign(extra, &used))
+	{
+		struct config_generic *setting = paq_guc_find(name);
+
+		report_change(setting,
+					  int_text(buf, (struct config_int *) setting, newval),
+					  extra, used);
+	}
+}
+
+void
+paq_assign_enum(const char *name, int newval, void *extra)
+{
+	bool		used;
+
+	if (begin_assign(extra, &used))
+	{
+		struct config_generic *setting = paq_guc_find(name);
+
+		report_change(setting,
+					  enum_text((struct config_enum *) setting, newval),
+					  extra, used);
+	}
+}
+
+void
+paq_assign_string(const char *name, const char *newval, void *extra)
+{
+	bool		used;
+
+	if (begin_assign(extra, &used))
+		report_change(paq_guc_find(name), newval, extra, used);
+}
