@@ -73,6 +73,7 @@ paq_stats_shmem_init(int nbackends)
 	SpinLockInit(&paq_stats->mutex);
 	paq_stats->reset_time = GetCurrentTimestamp();
 	init_worker_stats(&paq_stats->worker);
+	pg_atomic_init_u64(&paq_stats->slotless, 0);
 	paq_stats->nbackends = nbackends;
 	for (int i = 0; i < nbackends; i++)
 		init_backend_stats(&paq_stats->backend[i]);
@@ -121,7 +122,8 @@ paq_stats_collect(PaqStatsBase *sum)
 	sum->wakeups = pg_atomic_read_u64(&worker->wakeups);
 	pg_read_barrier();			/* pairs with the write barrier in
 								 * paq_ring_commit(): counted, then visible */
-	sum->published = pg_atomic_read_u64(&worker->recovered);
+	sum->published = pg_atomic_read_u64(&worker->recovered) +
+		pg_atomic_read_u64(&paq_stats->slotless);
 	for (int i = 0; i < paq_stats->nbackends; i++)
 	{
 		PaqBackendStats *backend = &paq_stats->backend[i];

@@ -82,6 +82,9 @@ typedef struct PaqStatsShared
 
 	PaqWorkerStats worker;
 
+	/* Records published by processes without a slot, any number at once */
+	pg_atomic_uint64 slotless;
+
 	int			nbackends;
 	PaqBackendStats backend[FLEXIBLE_ARRAY_MEMBER];
 } PaqStatsShared;

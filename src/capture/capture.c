@@ -21,6 +21,8 @@
  *	grants.c		which relations the audit role's grants select
  *	classify.c		classes and names of commands and objects
  *	session.c		the fields that all records of a session share
+ *	config.c		changes of our settings
+ *	connect.c		logins and logouts
  *	event.c			making records of what is not a statement's execution
  *	params.c		parameters of a statement
  *	param_text.c	the text of one
@@ -144,6 +146,8 @@ paq_capture_init(void)
 {
 	CacheRegisterSyscacheCallback(AUTHOID, forget_role, (Datum) 0);
 	paq_session_init();
+	paq_config_init();
+	paq_connect_init();
 	paq_xact_init();
 	paq_error_init();
 	paq_executor_init();

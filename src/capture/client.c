@@ -43,6 +43,7 @@ static void
 restore_texts(PaqRecord *record, const PaqStatement *statement)
 {
 	PaqText    *text = &record->field[PAQ_FIELD_STATEMENT];
+	PaqText    *params = &record->field[PAQ_FIELD_PARAMETER];
 	uint32		flags = 0;
 
 	if ((record->header.flags & PAQ_RECORD_SPILLED) == 0 ||
@@ -50,10 +51,10 @@ restore_texts(PaqRecord *record, const PaqStatement *statement)
 		return;
 	text->data = statement->shown_text;
 	text->len = strlen(text->data);
-	if (record->header.field_len[PAQ_FIELD_PARAMETER] != PAQ_NULL_LEN &&
-		record->header.field_len[PAQ_FIELD_PARAMETER] > 0)
-		record->field[PAQ_FIELD_PARAMETER] =
-			paq_encode_params(statement->params, statement->text, &flags);
+	if (record->header.field_len[PAQ_FIELD_PARAMETER] == 0)
+		params->data = "";		/* an empty list, which is not null */
+	else if (record->header.field_len[PAQ_FIELD_PARAMETER] != PAQ_NULL_LEN)
+		*params = paq_encode_params(statement->params, statement->text, &flags);
 }
 
 /* Show the record of the statement as it is now. */

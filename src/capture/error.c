@@ -231,6 +231,8 @@ note_report(ErrorData *edata)
 	error.fatal = edata->elevel >= FATAL;
 	if (edata->elevel == ERROR)
 		record_error();
+	else if (edata->elevel == FATAL)
+		paq_connect_failed(&error);
 	if (paq_frame == NULL)
 		passed_hook = false;	/* the next one is another one */
 }

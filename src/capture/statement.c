@@ -63,6 +63,7 @@ paq_statement_init(PaqStatement *statement, const char *text,
 	statement->top_level = top_level;
 	statement->granted = NIL;
 	statement->truncated = InvalidOid;
+	statement->attempt = NULL;
 	statement->provisional = NULL;
 	slist_init(&statement->entries);
 	statement->last_entry = NULL;
@@ -163,6 +164,14 @@ paq_statement_close(PaqStatement *statement)
 void
 paq_statement_fail(PaqStatement *statement, const PaqError *error)
 {
+	if (statement->attempt != NULL)
+	{
+		PaqPending *attempt = statement->attempt;
+
+		statement->attempt = NULL;
+		paq_entry_add(statement, attempt, false, false);
+	}
+
 	/* The only record of a utility statement that did not get far */
 	if (statement->provisional != NULL)
 	{

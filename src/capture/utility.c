@@ -88,6 +88,7 @@ record_success(PaqStatement *statement, QueryCompletion *qc)
 		paq_pending_free(statement->provisional);
 		statement->provisional = NULL;
 	}
+	paq_config_end(statement);
 	paq_statement_succeed(statement);
 }
 
@@ -125,11 +126,12 @@ capture_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 	 */
 	const bool	own = context <= PROCESS_UTILITY_QUERY &&
 		paq_capture_possible() && !IsAbortedTransactionBlockState();
+	const bool	config = own && paq_config_concerns(pstmt->utilityStmt);
 	PaqStatement own_statement;
 	PaqStatement *const statement = own ? &own_statement : NULL;
 	PaqCallFrame frame;
 
-	if (paq_capture_idle())
+	if (!config && paq_capture_idle())
 	{
 		next_ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
 							queryEnv, dest, qc);
@@ -145,6 +147,8 @@ capture_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 	paq_frame_push(&frame, own ? statement : inherited_statement(), NULL);
 	PG_TRY();
 	{
+		if (config)
+			paq_config_begin(statement, pstmt->utilityStmt);
 		if (own)
 			record_beginning(statement);
 		next_ProcessUtility(pstmt, queryString, readOnlyTree, context, params,

@@ -43,6 +43,7 @@ before_commit(void)
 	/* All portals are closed by now; what is left was forgotten. */
 	paq_statement_close_all(InvalidSubTransactionId, NULL,
 							PAQ_RECORD_INCOMPLETE);
+	paq_connect_login();
 	paq_prepare_held();
 	paq_wait_commit();
 	if (paq_frame == NULL)
@@ -127,6 +128,7 @@ at_exit(int code, Datum arg)
 	}
 	paq_statement_close_all(InvalidSubTransactionId, paq_error(), 0);
 	paq_publish_held(error, PAQ_SPACE_NOWAIT);
+	paq_connect_exit(paq_error());
 	paq_publish_last();
 	paq_request_waits();
 }

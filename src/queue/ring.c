@@ -136,7 +136,10 @@ paq_ring_commit(uint64 pos, uint32 size, const char *record, uint32 len,
 						paq_frame_stamp(&paq_live, pos, PAQ_FRAME_BUSY));
 	memcpy((char *) frame + sizeof(PaqFrame), record, len);
 	frame->crc = finish_crc(crc, pos, len);
-	paq_stats_add(&paq_my_stats->published, 1);
+	if (likely(MyProc != NULL))
+		paq_stats_add(&paq_my_stats->published, 1);
+	else
+		pg_atomic_fetch_add_u64(&paq_stats->slotless, 1);
 
 	/*
 	 * The record must be there before the stamp says so.  Pairs with the read
