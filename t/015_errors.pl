@@ -174,6 +174,47 @@ records_are(
 	],
 	'failures in and before execution, one after the other');
 
+# What cannot be shown is no error of the statement's: parameters of a type that
+# has no text, by themselves and in a row, besides such as have.
+
+unaudited_sql(
+	$node, q{
+	CREATE TYPE pair AS (a int, b text);
+	CREATE FUNCTION look() RETURNS event_trigger LANGUAGE plpgsql AS $$
+		DECLARE
+			r record; x bool; p pair := (1, 'two'); i int[] := '{3,4}';
+		BEGIN
+			FOR r IN SELECT * FROM pg_event_trigger_ddl_commands() LOOP
+				FOR x IN SELECT r.command IS NULL LOOP END LOOP;
+				FOR x IN SELECT r IS NULL LOOP END LOOP;
+				FOR x IN SELECT p IS NULL, i IS NULL LOOP END LOOP;
+			END LOOP;
+		END $$;
+	CREATE EVENT TRIGGER look ON ddl_command_end EXECUTE FUNCTION look();});
+@records = records_for(
+	$node,
+	'CREATE TABLE shown (a int); SELECT 1;',
+	settings => { log => 'read, ddl', log_parameter => 'on' });
+is_deeply(
+	[
+		map {
+			# PL/pgSQL passes all variables, and null for those not used
+			[
+				$_->{command}, $_->{exitCode},
+				[ grep { defined } @{ $_->{paramList} } ], !!$_->{incomplete}
+			]
+		} grep { $_->{commandText} !~ /FROM pg_event_trigger/ } @records
+	],
+	[
+		[ 'SELECT', '00000', ['<long param suppressed>'], !!1 ],
+		[ 'SELECT', '00000', ['<long param suppressed>'], !!1 ],
+		[ 'SELECT', '00000', [ '(1,two)', '{3,4}' ], !!0 ],
+		[ 'CREATE TABLE', '00000', [], !!0 ],
+		[ 'SELECT', '00000', [], !!0 ]
+	],
+	'parameters that have no text') or diag explain \@records;
+unaudited_sql($node, 'DROP EVENT TRIGGER look');
+
 # Handled errors
 
 records_are(

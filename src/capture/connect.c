@@ -57,6 +57,7 @@ static void
 record_session(const char *command, const PaqError *error)
 {
 	PaqEvent	event = {0};
+	PaqPending *pending;
 
 	if (!paq_class_is_audited(PAQ_CLASS_CONNECT))
 		return;
@@ -67,7 +68,13 @@ record_session(const char *command, const PaqError *error)
 		event.flags = PAQ_RECORD_INCOMPLETE;
 	else if (error != NULL)
 		event.message = error->message;
-	paq_record_event(&event, error ? error->sqlstate : 0);
+	pending = paq_event_create(&event);
+	if (pending == NULL)
+		return;
+
+	/* It is no part of the statement that is interrupted by a logout. */
+	paq_pending_header(pending)->statement_id = 0;
+	paq_publish_now(pending, error ? error->sqlstate : 0);
 }
 
 /*

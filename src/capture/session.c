@@ -27,16 +27,22 @@
 #include "common/ip.h"
 #include "libpq/libpq-be.h"
 #include "miscadmin.h"
+#include "postmaster/bgworker.h"
 #include "utils/guc.h"
 #include "utils/inval.h"
 #include "utils/syscache.h"
 
 #define NCACHED_ROLES	8
 
-/* Names of roles by OID; an entry with an invalid OID is unused. */
+/*
+ * Names of roles by OID; an entry with an invalid OID is unused.  One that is
+ * stale may have changed since; it is still the best that a record can show
+ * which must not look it up again.
+ */
 static struct
 {
 	Oid			oid;
+	bool		stale;
 	NameData	name;
 }			cached_roles[NCACHED_ROLES];
 static int	next_cached_role = 0;
@@ -57,14 +63,24 @@ static Oid	block_current_role = InvalidOid;
 static char block_application[NAMEDATALEN];
 static PaqSessionBlock block;
 static char block_data[4 * NAMEDATALEN + NI_MAXHOST + NI_MAXSERV +
-					   2 * NAMEDATALEN + 64];
+					   2 * NAMEDATALEN + BGW_MAXLEN];
 
 static void
 forget_names(Datum arg, int cacheid, uint32 hashvalue)
 {
 	for (int i = 0; i < NCACHED_ROLES; i++)
-		cached_roles[i].oid = InvalidOid;
+		cached_roles[i].stale = true;
 	block_valid = false;
+}
+
+/* Where the cache has the role; -1: nowhere */
+static int
+find_cached(Oid oid)
+{
+	for (int i = 0; i < NCACHED_ROLES; i++)
+		if (OidIsValid(oid) && cached_roles[i].oid == oid)
+			return i;
+	return -1;
 }
 
 /*
@@ -75,21 +91,26 @@ static const char *
 role_name(Oid oid, bool may_lookup)
 {
 	HeapTuple	tuple;
-	int			slot;
+	int			slot = find_cached(oid);
 
-	for (int i = 0; i < NCACHED_ROLES; i++)
-		if (OidIsValid(oid) && cached_roles[i].oid == oid)
-			return NameStr(cached_roles[i].name);
+	may_lookup = may_lookup && IsTransactionState();
+	if (slot >= 0 && (!cached_roles[slot].stale || !may_lookup))
+		return NameStr(cached_roles[slot].name);
 
-	if (!may_lookup || !IsTransactionState() || !OidIsValid(oid))
+	if (!may_lookup || !OidIsValid(oid))
 		return NULL;
 	tuple = SearchSysCache1(AUTHOID, ObjectIdGetDatum(oid));
 	if (!HeapTupleIsValid(tuple))
 		return NULL;
-	slot = next_cached_role;
-	next_cached_role = (next_cached_role + 1) % NCACHED_ROLES;
+	slot = find_cached(oid);
+	if (slot < 0)
+	{
+		slot = next_cached_role;
+		next_cached_role = (next_cached_role + 1) % NCACHED_ROLES;
+	}
 	cached_roles[slot].name = ((Form_pg_authid) GETSTRUCT(tuple))->rolname;
 	cached_roles[slot].oid = oid;
+	cached_roles[slot].stale = false;
 	ReleaseSysCache(tuple);
 	return NameStr(cached_roles[slot].name);
 }
@@ -171,6 +192,8 @@ backend_type(void)
 {
 	if (MyBackendType == B_INVALID && MyProcPort != NULL)
 		return GetBackendTypeDesc(B_BACKEND);
+	if (MyBackendType == B_BG_WORKER && MyBgworkerEntry != NULL)
+		return MyBgworkerEntry->bgw_type;
 	return GetBackendTypeDesc(MyBackendType);
 }
 
