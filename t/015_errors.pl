@@ -117,6 +117,23 @@ records_are(
 	],
 	'an aborted transaction');
 
+records_are(
+	q{BEGIN;
+	SELECT nothing;
+	ROLLBACK TO nowhere;
+	ROLLBACK;}, [
+		'MISC|BEGIN|1|00000|',
+		'ERROR|||42703|column "nothing" does not exist',
+		'ERROR|||3B001|savepoint "nowhere" does not exist'
+	],
+	'ROLLBACK TO in an aborted transaction');
+records_are(
+	'SELECT log(0.0);', [
+		'READ|SELECT|1|2201E|cannot take logarithm of zero',
+		'ERROR|||2201E|cannot take logarithm of zero'
+	],
+	'a function that fails while it is evaluated by the planner');
+
 # In execution
 
 records_are(

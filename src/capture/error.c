@@ -38,9 +38,12 @@ static emit_log_hook_type prev_emit_log = NULL;
 static PaqError error;
 static bool error_seen = false;
 
-/* The hook that the error comes to next: NULL if it was in the outermost one */
+/* Has a hook met it?  Which one does it come to next: NULL if it was the last */
+static bool caught = false;
 static PaqCallFrame *next_frame;
-static bool passed_hook = false;
+
+/* Is it the outcome of what the client wanted to have executed? */
+static bool owned = false;
 
 /* Memory for the copy of the error, and for its message without secrets */
 static MemoryContext error_context = NULL;
@@ -61,7 +64,8 @@ void
 paq_forget_error(void)
 {
 	error_seen = false;
-	passed_hook = false;
+	caught = false;
+	owned = false;
 }
 
 /* Take over the message in own memory, unless it is there. */
@@ -124,6 +128,17 @@ copy_error(int sqlstate, const char *statement)
 }
 
 /*
+ * Does the outermost frame's text come from the client?  If it does not, the
+ * frame is for a query that is executed while the client's is being planned.
+ */
+static bool
+is_clients_text(const char *text)
+{
+	return debug_query_string == NULL ||
+		(text != NULL && strcmp(text, debug_query_string) == 0);
+}
+
+/*
  * In the PG_CATCH block of the innermost frame, before it is popped: the error
  * that is being handled.  text is that of the statement which it ends, NULL
  * if unknown.
@@ -133,13 +148,14 @@ paq_error_catch(const char *text)
 {
 	int			sqlstate = geterrcode();
 
-	if (!error_seen || !passed_hook || next_frame != paq_frame ||
-		error.sqlstate != sqlstate)
+	if (!caught || next_frame != paq_frame || error.sqlstate != sqlstate)
 		copy_error(sqlstate, text);
 	else if (error.message != NULL)
 		note_message(error.message, text);
-	passed_hook = true;
+	caught = true;
 	next_frame = paq_frame->parent;
+	if (next_frame == NULL)
+		owned = paq_frame->statement != NULL && is_clients_text(text);
 	return &error;
 }
 
@@ -147,7 +163,7 @@ paq_error_catch(const char *text)
 void
 paq_error_unrecorded(void)
 {
-	passed_hook = false;
+	owned = false;
 }
 
 /* Does log_min_messages keep errors from the hook for messages? */
@@ -193,7 +209,7 @@ record_error(void)
 	char	   *copy = NULL;
 
 	if ((paq_log_classes & PAQ_CLASS_BIT(PAQ_CLASS_ERROR)) == 0 ||
-		!paq_capture_possible() || passed_hook || paq_frame != NULL ||
+		!paq_capture_possible() || owned || paq_frame != NULL ||
 		paq_is_committing() || MyProcPort == NULL)
 		return;
 
@@ -220,7 +236,7 @@ record_error(void)
 static void
 note_report(ErrorData *edata)
 {
-	if (!error_seen || !passed_hook || error.sqlstate != edata->sqlerrcode)
+	if (!caught || error.sqlstate != edata->sqlerrcode)
 	{
 		error_seen = true;
 		error.sqlstate = edata->sqlerrcode;
@@ -234,7 +250,7 @@ note_report(ErrorData *edata)
 	else if (edata->elevel == FATAL)
 		paq_connect_failed(&error);
 	if (paq_frame == NULL)
-		passed_hook = false;	/* the next one is another one */
+		caught = owned = false; /* the next one is another one */
 }
 
 static void
