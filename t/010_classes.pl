@@ -130,12 +130,14 @@ foreach my $log (
 			  $statement->[0] . ';';
 		}
 	}
-	@expected = ('CONNECT|LOGIN|', @expected, 'CONNECT|LOGOUT|')
-	  if $selected{connect};
+	unshift @expected, 'CONNECT|LOGIN|' if $selected{connect};
 	@records = records_for(
 		$node,
 		sub { $node->safe_psql('postgres', $all_sql) },
 		settings => { log => $log });
+
+	# the process may be at its end only after the next one has begun
+	@records = grep { $_->{command} ne 'LOGOUT' } @records;
 	is_deeply([ columns('class command commandText', @records) ],
 		\@expected, "log = $log");
 }

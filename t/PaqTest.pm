@@ -15,7 +15,8 @@
 # otherwise; only check_trail() reports through Test::More.
 #
 # What the functions do on the server themselves leaves no records, so that a
-# test finds in the trail only what it has caused.
+# test finds in the trail only what it has caused, and class CONFIG: the worker
+# records that it starts, and each setting that a session gets in PGOPTIONS.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 #
@@ -64,8 +65,13 @@ our @EXPORT = qw(
   wait_for_log
   wait_for_worker
   wait_until_waiting
+  without_config
   worker_pid
 );
+
+# A superuser none of whose statements is recorded, not even that they are
+# not: what a role's settings bring along at login leaves no record.
+my $quiet_role = 'paq_quiet';
 
 # Directories as configured, by the node's name.
 my %log_directory;
@@ -76,22 +82,24 @@ my %queue_directory;
 #
 # Options:
 #	settings	hash of pg_audit_queue's settings, names without the prefix;
-#				added to log => 'all', format => 'json'
+#				added to log => 'all, -connect', format => 'json'
 #	conf		text for postgresql.conf behind them
 #	init		arguments for the node's init(), an array
 #	start		0: neither start the node nor create the extension
 #
-# Returns the node, running, with the extension in database postgres.
+# Returns the node, running, with the extension in database postgres.  It has
+# the role for unaudited_sql(), also if it was not started.
 sub audited_node
 {
 	my ($name, %options) = @_;
 	my %settings =
-	  (log => 'all', format => 'json', %{ $options{settings} // {} });
+	  (log => 'all, -connect', format => 'json', %{ $options{settings} // {} });
 	my $node = PostgreSQL::Test::Cluster->new($name);
 
 	$log_directory{$name}   = $settings{log_directory}   // 'audit';
 	$queue_directory{$name} = $settings{queue_directory} // 'pg_audit_queue';
 	$node->init(@{ $options{init} // [] });
+	_create_quiet_role($node);
 	$node->append_conf('postgresql.conf',
 		    "shared_preload_libraries = 'pg_audit_queue'\n"
 		  . "restart_after_crash = on\n"
@@ -103,6 +111,30 @@ sub audited_node
 		create_extension($node);
 	}
 	return $node;
+}
+
+# Create the role for unaudited_sql(), in single-user mode, before the library
+# is there to record it.
+sub _create_quiet_role
+{
+	my ($node) = @_;
+	my @sql = (
+		"CREATE ROLE $quiet_role SUPERUSER LOGIN",
+		"ALTER ROLE $quiet_role SET pg_audit_queue.log = 'none'",
+		"ALTER ROLE $quiet_role SET pg_audit_queue.role = ''");
+	my $input = join '', map { "$_\n" } @sql;
+	my $output;
+
+	local $ENV{PGOPTIONS} = '';
+	IPC::Run::run(
+		[
+			$node->installed_command('postgres'),
+			'--single', '-F', '-D', $node->data_dir, 'template1'
+		],
+		'<', \$input, '>&', \$output)
+	  && $output !~ /ERROR|FATAL|PANIC/
+	  or die "could not create role $quiet_role: $output";
+	return;
 }
 
 # settings_text(%settings): lines for postgresql.conf, from names without the
@@ -136,8 +168,10 @@ sub unaudited_sql
 {
 	my ($node, $sql, $database) = @_;
 
-	local $ENV{PGOPTIONS} = '-c pg_audit_queue.log=none -c pg_audit_queue.role=';
-	return $node->safe_psql($database // 'postgres', $sql);
+	$database //= 'postgres';
+	local $ENV{PGOPTIONS} = '';
+	return $node->safe_psql($database, $sql,
+		connstr => $node->connstr($database) . " user=$quiet_role");
 }
 
 # full_tests(): may a test take many minutes?  (scripts/test --full)
@@ -257,10 +291,12 @@ sub flush_trail
 # failure; give on_error_stop => 0 to continue after one), or a sub.  Whatever
 # other sessions publish meanwhile is included.  The option settings is a hash
 # of pg_audit_queue's settings for the sessions, names without the prefix.
+# Records of class CONFIG are left out, unless the option config is true.
 sub records_for
 {
 	my ($node, $what, %psql_options) = @_;
 	my $settings = delete $psql_options{settings} // {};
+	my $config   = delete $psql_options{config};
 	my $before   = flush_trail($node);
 
 	local $ENV{PGOPTIONS} = join ' ', $ENV{PGOPTIONS} // (),
@@ -279,7 +315,17 @@ sub records_for
 			stderr => \$stderr,
 			%psql_options);
 	}
-	return _records_since($node, $before);
+	my @records = _records_since($node, $before);
+
+	return $config ? @records : without_config(@records);
+}
+
+# without_config(@records): the records but those of class CONFIG.
+sub without_config
+{
+	my (@records) = @_;
+
+	return grep { $_->{class} ne 'CONFIG' } @records;
 }
 
 # A setting for PGOPTIONS, where spaces need a backslash.
