@@ -23,6 +23,7 @@
 #include "capture/capture_internal.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 
@@ -79,6 +80,20 @@ is_harmless(Oid type, Size size)
 	}
 }
 
+/*
+ * Can the output function of the type, which is no domain, be expected not to
+ * fail on a value that is not damaged?  That is so for what has a text of its
+ * own, and not for what has it of others: rows, ranges, pseudo-types.
+ */
+static bool
+is_plain(Oid type)
+{
+	Oid			element = get_element_type(type);
+	char		kind = get_typtype(OidIsValid(element) ? element : type);
+
+	return kind == TYPTYPE_BASE || kind == TYPTYPE_ENUM;
+}
+
 /* Is it an error that must end the statement, whatever we do? */
 static bool
 must_be_raised(const ErrorData *edata)
@@ -96,8 +111,6 @@ careful_text(Oid output, Datum value)
 	char	   *volatile text = NULL;
 	ErrorData  *volatile edata = NULL;
 
-	if (!IsTransactionState() || IsInParallelMode())
-		return NULL;
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(context);
 	PG_TRY();
@@ -133,5 +146,15 @@ paq_param_text(Oid type, Oid output, Datum value, Size size)
 {
 	if (is_harmless(type, size))
 		return OidOutputFunctionCall(output, value);
-	return careful_text(output, value);
+
+	type = getBaseType(type);
+	if (is_harmless(type, size))
+		return OidOutputFunctionCall(output, value);
+	if (!IsInParallelMode())
+		return careful_text(output, value);
+
+	/* There are no subtransactions in parallel mode. */
+	if (size <= MAX_CAREFREE_SIZE && is_plain(type))
+		return OidOutputFunctionCall(output, value);
+	return NULL;
 }
