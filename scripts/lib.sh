@@ -204,7 +204,7 @@ apt()
 }
 
 # Install what is missing of PostgreSQL (server and headers), a compiler, and
-# the packages given.
+# the packages given; MAJOR in a name stands for PostgreSQL's major version.
 need_packages()
 {
 	local major package updated= missing=()
@@ -230,7 +230,7 @@ need_packages()
 
 	# the last two: for what PostgreSQL's libpq/libpq-be.h includes
 	for package in "postgresql-$major" "postgresql-server-dev-$major" \
-		gcc libc6-dev make libkrb5-dev libssl-dev "$@"; do
+		gcc libc6-dev make libkrb5-dev libssl-dev "${@//MAJOR/$major}"; do
 		is_installed "$package" || missing+=("$package")
 	done
 	if [ "${#missing[@]}" -gt 0 ]; then

@@ -1,0 +1,381 @@
+#-------------------------------------------------------------------------
+#
+# PaqParityRules.pm
+#	In which ways our records and pgaudit's differ on purpose: rules for
+#	PaqParity, which says what a rule is.
+#
+# Nearly all of them are about faults of pgaudit 1.7.0 that the README lists
+# under "Differences from pgaudit".  Each names the texts, or the settings, or
+# the files of t/parity/ in which the difference may be, so that it is not
+# accepted elsewhere.
+#
+# Copyright (c) 2026, pg_audit_queue contributors
+#
+#-------------------------------------------------------------------------
+package PaqParityRules;
+
+use strict;
+use warnings;
+
+use Exporter 'import';
+
+use PaqParity;
+
+our @EXPORT = qw(is_on parity_rules);
+
+my @rules;
+
+# What the rules ask
+
+# Is the setting on in the run?
+sub is_on
+{
+	my ($run, $setting) = @_;
+	my $default = $setting eq 'log_catalog' ? 'on' : 'off';
+
+	return ($run->{settings}{$setting} // $default) eq 'on';
+}
+
+# Is the class selected by the run's setting "log"?
+sub selects
+{
+	my ($run, $class) = @_;
+	my $log = $run->{settings}{log};
+
+	return 0 if $log =~ /-$class\b/;
+	return $log =~ /\ball\b|(?<!-)\b$class\b/ ? 1 : 0;
+}
+
+# A list of parameters without the long ones, as newer versions of pgaudit
+# have it.
+sub shorten_params
+{
+	my ($params, $max_size) = @_;
+
+	return $params if $params =~ /^<(?:none|not logged)>$/;
+	return join ',',
+	  map { length > $max_size ? '<long param suppressed>' : PaqParity::quote_csv($_) }
+	  PaqParity::split_csv($params);
+}
+
+# In t/parity/parallel.sql: is it the query in the function?
+sub is_in_function
+{
+	my ($r) = @_;
+
+	return 1 if $r->{text} =~ /\bgenerate_series\(1, \$1\)/;
+	return $r->{text} eq '<not logged>' && $r->{class} eq 'READ' && $r->{oname} eq '';
+}
+
+# Utility statements that count rows, or run a statement that does
+my $utility_rows = qr/^(?:COPY|CREATE\ MATERIALIZED\ VIEW|CREATE\ TABLE\ AS
+	|EXECUTE|FETCH|MOVE|SELECT\ INTO)$/x;
+
+sub parity_rules
+{
+	return @rules;
+}
+
+@rules = (
+
+	# What pgaudit does not record
+
+	{
+		name => 'failed statements',
+		side => 'ours',
+		rest => 1,
+		if   => sub {
+			my ($r, $run) = @_;
+
+			return ($r->{outcome} // '00000') ne '00000'
+			  && $r->{text} =~ m{/\* (?:fails|caught)\b|^<(?:not|previously) logged>$};
+		}
+	},
+	{
+		name  => 'the query of a cursor, with log_rows',
+		side  => 'ours',
+		order => 1,
+		if    => sub {
+			my ($r, $run) = @_;
+
+			return is_on($run, 'log_rows')
+			  && $run->{subject} =~ /^(?:confusion|cursors|multi|pipeline)$/
+			  && $r->{class} eq 'READ' && $r->{command} eq 'SELECT'
+			  && $r->{text} =~ /^(?:BEGIN; )?DECLARE|^SELECT a FROM cur\.t$/;
+		}
+	},
+	{
+		name => 'the query of a portal, with log_rows',
+		side => 'ours',
+		rest => 1,
+		if   => sub {
+			my ($r, $run) = @_;
+
+			return is_on($run, 'log_rows') && $run->{subject} eq 'portals'
+			  && $r->{command} eq 'SELECT' && $r->{text} eq 'SELECT a FROM t -- 2';
+		}
+	},
+	{
+		name => 'the statement that switches log_rows off',
+		side => 'ours',
+		rest => 1,
+		if   => sub {
+			my ($r, $run) = @_;
+
+			return $run->{subject} eq 'settings'
+			  && $r->{text} =~ /audit\('log_rows', 'off'\)|^SELECT set_config|^<not logged>$/;
+		}
+	},
+	{
+		name  => 'the relation of COPY, with log_rows',
+		side  => 'ours',
+		order => 1,
+		if    => sub {
+			my ($r, $run) = @_;
+
+			return is_on($run, 'log_rows') && $r->{otype} =~ /^(?:TABLE|VIEW)$/
+			  && $r->{command} =~ /^(?:INSERT|SELECT)$/ && $r->{text} =~ /^COPY +[^( ]/;
+		}
+	},
+	{
+		name => 'the relations of a new foreign key, with log_rows',
+		side => 'ours',
+		rest => 1,
+		if   => sub {
+			my ($r, $run) = @_;
+
+			return is_on($run, 'log_rows') && $r->{otype} eq 'TABLE'
+			  && $r->{command} eq 'SELECT' && $r->{text} =~ /^ALTER TABLE .* FOREIGN KEY/;
+		}
+	},
+	{
+		name  => 'TRUNCATE in object auditing',
+		side  => 'ours',
+		order => sub { !selects($_[1], 'write') },
+		if    => sub {
+			my ($r, $run) = @_;
+
+			return $r->{type} eq 'OBJECT' && $r->{command} eq 'TRUNCATE TABLE'
+			  && $r->{text} =~ /^TRUNCATE .*\btr;/;
+		}
+	},
+	{
+		name  => 'functions with the rights of their owner, in object auditing',
+		side  => 'ours',
+		order => 1,
+		if    => sub {
+			my ($r, $run) = @_;
+
+			return $run->{subject} eq 'security' && $r->{type} eq 'OBJECT'
+			  && $r->{text} =~ /^INSERT INTO sec\.secret|^\(SELECT count\(\*\) FROM sec\.secret\)$/;
+		}
+	},
+	{
+		name  => 'changes of catalogs and looks at secrets, with log_catalog = off',
+		side  => 'ours',
+		order => 1,
+		if    => sub {
+			my ($r, $run) = @_;
+
+			return !is_on($run, 'log_catalog') && $run->{subject} =~ /^(?:catalog|programs)$/
+			  && $r->{text} =~ /^(?:UPDATE|DELETE\ FROM|INSERT\ INTO)\ pg_
+				|^SELECT\ .*\b(?:rolpassword|passwd|subconninfo|umoptions)\b.*\bFROM\ pg_/sx;
+		}
+	},
+	{
+		name  => 'MERGE, where log selects WRITE only',
+		side  => 'ours',
+		order => 1,
+		if    => sub {
+			my ($r, $run) = @_;
+
+			return $r->{command} eq 'MERGE' && $r->{otype} eq '' && !selects($run, 'misc');
+		}
+	},
+
+	# What only pgaudit records
+
+	{
+		name => 'relations that need no permission',
+		side => 'theirs',
+		rest => 1,
+		if   => sub {
+			my ($r, $run) = @_;
+
+			return is_on($run, 'log_relation') && $r->{class} eq 'MISC'
+			  && $r->{command} eq '???' && $r->{otype} ne '';
+		}
+	},
+	{
+		name  => 'the query of a parallel worker',
+		side  => 'theirs',
+		order => 1,
+		if    => sub {
+			my ($r, $run) = @_;
+
+			return $run->{subject} eq 'parallel' && ($r->{backend} // '') eq 'parallel worker'
+			  && !is_in_function($r);
+		}
+	},
+	{
+		name => 'what functions in parallel workers do, shown in any order',
+		side => 'both',
+		if   => sub {
+			my ($r, $run) = @_;
+
+			return $run->{subject} eq 'parallel' && !exists $r->{session} && is_in_function($r);
+		}
+	},
+	{
+		name => 'parallel workers, shown to the client',
+		side => 'theirs',
+		rest => 1,
+		if   => sub {
+			my ($r, $run) = @_;
+
+			return $run->{subject} eq 'parallel' && is_on($run, 'log_client')
+			  && $r->{class} =~ /^(?:READ|FUNCTION)$/;
+		}
+	},
+	{
+		name  => 'COPY as a whole, with log_rows, in place of its relation',
+		side  => 'theirs',
+		order => 1,
+		if    => sub {
+			my ($r, $run) = @_;
+
+			return is_on($run, 'log_rows') && is_on($run, 'log_relation')
+			  && $r->{command} eq 'COPY' && $r->{text} =~ /^COPY +[^( ]/
+			  && !($r->{text} =~ /^COPY pg_/ && !is_on($run, 'log_catalog'));
+		}
+	},
+	{
+		name  => 'MERGE, where log selects MISC only',
+		side  => 'theirs',
+		order => 1,
+		if    => sub {
+			my ($r, $run) = @_;
+
+			return $r->{command} eq '???' && $r->{text} =~ /\bMERGE INTO/
+			  && !selects($run, 'write');
+		}
+	},
+	{
+		name => 'leftovers of a permission check in ALTER TABLE',
+		side => 'theirs',
+		rest => 1,
+		if   => sub {
+			my ($r, $run) = @_;
+
+			return !selects($run, 'ddl') && $r->{command} eq 'SELECT'
+			  && $r->{otype} eq 'TABLE' && $r->{text} =~ /^ALTER TABLE .* FOREIGN KEY/;
+		}
+	},
+
+	# What they record in different ways
+
+	{
+		name => 'rows of utility statements',
+		side => 'ours',
+		if   => sub {
+			my ($r, $run) = @_;
+
+			return is_on($run, 'log_rows') && $r->{command} =~ $utility_rows && $r->{rows} > 0;
+		},
+		do => sub { $_[0]{rows} = 0 }
+	},
+	{
+		name => 'the number of a new foreign key, with log_rows',
+		side => 'both',
+		if   => sub {
+			my ($r, $run) = @_;
+
+			return is_on($run, 'log_rows') && is_on($run, 'log_relation')
+			  && $run->{subject} =~ /^(?:ddl_tables|triggers)$/
+			  && $r->{text} =~ /^ALTER TABLE .* FOREIGN KEY|^SELECT fk\./;
+		},
+		do => sub { $_[0]{subid} = 0 }
+	},
+	{
+		name => 'MERGE, the statement',
+		side => 'theirs',
+		if   => sub {
+			my ($r, $run) = @_;
+
+			return $r->{class} eq 'MISC' && $r->{command} eq '???' && $r->{otype} eq ''
+			  && ($r->{text} =~ /\bMERGE INTO/
+				|| $run->{subject} eq 'merge' && $r->{text} eq '<not logged>');
+		},
+		do => sub { @{ $_[0] }{qw(class command)} = qw(WRITE MERGE) }
+	},
+	{
+		name => 'MERGE, its target',
+		side => 'theirs',
+		if   => sub {
+			my ($r, $run) = @_;
+
+			return $run->{subject} eq 'merge' && $r->{class} eq 'WRITE' && $r->{oname} eq 'mer.t'
+			  && $r->{text} =~ /\bMERGE INTO|^<previously logged>$/;
+		},
+		do => sub { $_[0]{command} = 'MERGE' }
+	},
+	{
+		name => 'the text is in a record that only one of them makes',
+		side => 'both',
+		rest => 1,
+		if   => sub {
+			my ($r, $run) = @_;
+
+			return is_on($run, 'log_statement_once') && is_on($run, 'log_relation')
+			  && ($r->{oname} =~ /^(?:ref\.t|vie\.agg)$/ || $r->{command} eq 'TRUNCATE TABLE')
+			  && $r->{text} =~ /^(?:<previously logged>|REFRESH|UPDATE agg|TRUNCATE .*\btr;)/;
+		}
+	},
+	{
+		name => 'DDL whose event trigger saw a GRANT or REVOKE',
+		side => 'both',
+		rest => 1,
+		if   => sub {
+			my ($r, $run) = @_;
+
+			return !selects($run, 'role') && $r->{class} eq 'DDL' && $r->{oname} eq ''
+			  && $r->{text} =~ /^(?:DROP OWNED|CREATE SCHEMA elements)/;
+		}
+	},
+	{
+		name => 'passwords of roles',
+		side => 'both',
+		if   => sub {
+			my ($r, $run) = @_;
+
+			return $run->{subject} eq 'secrets' && $r->{class} eq 'ROLE'
+			  && $r->{command} =~ /^(?:CREATE|ALTER) ROLE$/ && $r->{text} =~ /password/i;
+		},
+		do => sub { $_[0]{text} =~ s/(password).*/$1/is }
+	},
+	{
+		name => 'other secrets',
+		side => 'theirs',
+		if   => sub { $_[1]{subject} eq 'secrets' && $_[0]{text} =~ /tOpSeCrEt/ },
+		do   => sub { $_[0]{text} =~ s/'tOpSeCrEt'|tOpSeCrEt/<REDACTED>/g }
+	},
+	{
+		name => 'log_parameter_max_size',
+		side => 'theirs',
+		if   => sub { exists $_[1]{settings}{log_parameter_max_size} },
+		do   => sub {
+			my ($r, $run) = @_;
+
+			$r->{params} =
+			  shorten_params($r->{params}, $run->{settings}{log_parameter_max_size});
+		}
+	},
+	{
+		name  => 'statements while a portal is suspended',
+		side  => 'theirs',
+		order => 1,
+		if    => sub { $_[1]{subject} eq 'portals' },
+		do    => sub { }
+	});
+
+1;

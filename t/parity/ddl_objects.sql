@@ -1,0 +1,226 @@
+-- CREATE, ALTER, DROP of everything that is not a relation.
+
+CREATE SCHEMA objects;
+SET search_path = objects;
+CREATE TABLE t (a int, b text);
+
+-- Types and domains
+CREATE TYPE shell;
+DROP TYPE shell;
+CREATE TYPE e AS ENUM ('x', 'y');
+ALTER TYPE e ADD VALUE 'z' BEFORE 'y';
+ALTER TYPE e ADD VALUE IF NOT EXISTS 'z';
+ALTER TYPE e RENAME VALUE 'x' TO 'xx';
+CREATE TYPE c AS (a int, b text);
+ALTER TYPE c ADD ATTRIBUTE d int, DROP ATTRIBUTE b;
+ALTER TYPE c RENAME ATTRIBUTE d TO dd;
+ALTER TYPE c RENAME TO cc;
+CREATE TYPE r AS RANGE (subtype = float8);
+ALTER TYPE cc OWNER TO CURRENT_USER;
+CREATE TYPE base;
+CREATE FUNCTION base_in(cstring) RETURNS base LANGUAGE internal STRICT IMMUTABLE AS 'textin';
+CREATE FUNCTION base_out(base) RETURNS cstring LANGUAGE internal STRICT IMMUTABLE AS 'textout';
+CREATE TYPE base (INPUT = base_in, OUTPUT = base_out, LIKE = text);
+ALTER TYPE base SET (STORAGE = external);
+CREATE DOMAIN d AS int DEFAULT 1 CHECK (VALUE > 0);
+ALTER DOMAIN d SET DEFAULT 2;
+ALTER DOMAIN d ADD CONSTRAINT small CHECK (VALUE < 100) NOT VALID;
+ALTER DOMAIN d VALIDATE CONSTRAINT small;
+ALTER DOMAIN d RENAME CONSTRAINT small TO small2;
+ALTER DOMAIN d DROP CONSTRAINT small2;
+ALTER DOMAIN d SET NOT NULL;
+ALTER DOMAIN d RENAME TO dd;
+SELECT 5::dd, 'xx'::e;
+CREATE DOMAIN d2 AS text;
+DROP DOMAIN d2;
+SELECT (-5)::dd /* fails */;
+
+-- Functions, procedures, aggregates
+CREATE FUNCTION f(x int, y int DEFAULT 2) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT $1 + $2';
+CREATE OR REPLACE FUNCTION f(x int, y int DEFAULT 3) RETURNS int LANGUAGE sql AS 'SELECT $1 * $2';
+CREATE FUNCTION f_body(x int) RETURNS int LANGUAGE sql BEGIN ATOMIC SELECT x + 1; END;
+CREATE FUNCTION f_table() RETURNS TABLE (a int, b text) LANGUAGE sql AS 'SELECT a, b FROM objects.t';
+CREATE FUNCTION f_wrong() RETURNS int LANGUAGE sql AS 'SELECT nothing' /* fails */;
+ALTER FUNCTION f(int, int) IMMUTABLE STRICT;
+ALTER FUNCTION f(int, int) SET work_mem = '1MB';
+ALTER FUNCTION f(int, int) RENAME TO g;
+ALTER FUNCTION g(int, int) OWNER TO CURRENT_USER;
+ALTER FUNCTION g DEPENDS ON EXTENSION plpgsql;
+ALTER FUNCTION g NO DEPENDS ON EXTENSION plpgsql;
+CREATE PROCEDURE p(INOUT x int) LANGUAGE plpgsql AS $$ BEGIN x := x + 1; END $$;
+ALTER PROCEDURE p SECURITY DEFINER;
+ALTER ROUTINE p RENAME TO p2;
+CREATE PROCEDURE p3() LANGUAGE sql AS 'SELECT 1';
+DROP PROCEDURE p3;
+CALL p2(1);
+DROP ROUTINE p2;
+SELECT g(1), g(2, 3), f_body(1);
+SELECT * FROM f_table();
+CREATE AGGREGATE agg (int) (SFUNC = int4pl, STYPE = int, INITCOND = '0');
+ALTER AGGREGATE agg (int) RENAME TO agg2;
+SELECT agg2(x) FROM generate_series(1, 3) x;
+DROP AGGREGATE agg2 (int);
+DROP FUNCTION f_body, f_table();
+DROP FUNCTION IF EXISTS nothing();
+DROP PROCEDURE nothing() /* fails */;
+
+-- Operators and classes of them
+CREATE FUNCTION int_eq(int, int) RETURNS bool LANGUAGE internal STRICT IMMUTABLE AS 'int4eq';
+CREATE OPERATOR === (LEFTARG = int, RIGHTARG = int, FUNCTION = int_eq, COMMUTATOR = ===);
+ALTER OPERATOR === (int, int) SET (RESTRICT = eqsel);
+ALTER OPERATOR === (int, int) OWNER TO CURRENT_USER;
+SELECT 1 OPERATOR(objects.===) 1;
+CREATE OPERATOR FAMILY fam USING btree;
+ALTER OPERATOR FAMILY fam USING btree ADD OPERATOR 1 <(int, int), FUNCTION 1 btint4cmp(int, int);
+ALTER OPERATOR FAMILY fam USING btree DROP OPERATOR 1 (int, int);
+CREATE OPERATOR CLASS cls FOR TYPE int USING hash AS OPERATOR 1 =, FUNCTION 1 hashint4(int);
+ALTER OPERATOR CLASS cls USING hash RENAME TO cls2;
+ALTER OPERATOR FAMILY fam USING btree RENAME TO fam2;
+DROP OPERATOR CLASS cls2 USING hash;
+DROP OPERATOR FAMILY fam2 USING btree;
+DROP OPERATOR === (int, int);
+
+-- Casts, conversions, collations, transforms, languages
+CREATE FUNCTION to_bool(text) RETURNS bool LANGUAGE sql AS 'SELECT $1 = ''yes''';
+CREATE CAST (base AS bytea) WITHOUT FUNCTION;
+DROP CAST (base AS bytea);
+CREATE CONVERSION conv FOR 'LATIN1' TO 'UTF8' FROM iso8859_1_to_utf8;
+ALTER CONVERSION conv RENAME TO conv2;
+DROP CONVERSION conv2;
+CREATE COLLATION coll (LOCALE = 'C');
+CREATE COLLATION coll2 FROM "C";
+ALTER COLLATION coll RENAME TO coll3;
+ALTER COLLATION coll2 REFRESH VERSION;
+DROP COLLATION coll2, coll3;
+CREATE OR REPLACE LANGUAGE nolang HANDLER plpgsql_call_handler;
+ALTER LANGUAGE nolang RENAME TO nolang2;
+CREATE FUNCTION tosql(internal) RETURNS internal LANGUAGE internal STRICT IMMUTABLE AS 'varchar_support';
+CREATE TRANSFORM FOR base LANGUAGE nolang2 (FROM SQL WITH FUNCTION tosql(internal));
+DROP TRANSFORM FOR base LANGUAGE nolang2;
+DROP LANGUAGE nolang2;
+
+-- Text search
+CREATE TEXT SEARCH DICTIONARY dict (TEMPLATE = simple, STOPWORDS = english);
+ALTER TEXT SEARCH DICTIONARY dict (ACCEPT = false);
+CREATE TEXT SEARCH CONFIGURATION cfg (COPY = simple);
+ALTER TEXT SEARCH CONFIGURATION cfg ALTER MAPPING FOR word WITH dict;
+ALTER TEXT SEARCH CONFIGURATION cfg DROP MAPPING FOR email;
+CREATE TEXT SEARCH PARSER prs (START = prsd_start, GETTOKEN = prsd_nexttoken, END = prsd_end, LEXTYPES = prsd_lextype);
+ALTER TEXT SEARCH PARSER prs RENAME TO prs2;
+ALTER TEXT SEARCH PARSER prs2 SET SCHEMA objects;
+CREATE TEXT SEARCH TEMPLATE tmpl (LEXIZE = dsimple_lexize);
+ALTER TEXT SEARCH TEMPLATE tmpl RENAME TO tmpl2;
+SELECT to_tsvector('objects.cfg', 'a word');
+DROP TEXT SEARCH CONFIGURATION cfg;
+DROP TEXT SEARCH DICTIONARY dict;
+DROP TEXT SEARCH PARSER prs2;
+DROP TEXT SEARCH TEMPLATE tmpl2;
+
+-- Triggers, event triggers, policies
+CREATE FUNCTION trig() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$;
+CREATE TRIGGER tr BEFORE INSERT OR UPDATE OF a ON t FOR EACH ROW WHEN (NEW.a > 0) EXECUTE FUNCTION trig();
+CREATE OR REPLACE TRIGGER tr AFTER INSERT ON t REFERENCING NEW TABLE AS n FOR EACH STATEMENT EXECUTE FUNCTION trig();
+CREATE CONSTRAINT TRIGGER ctr AFTER INSERT ON t DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION trig();
+ALTER TRIGGER tr ON t RENAME TO tr2;
+ALTER TABLE t DISABLE TRIGGER tr2;
+DROP TRIGGER tr2 ON t;
+CREATE FUNCTION evt() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM 1; END $$;
+CREATE EVENT TRIGGER parity_evt ON ddl_command_start WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION evt();
+CREATE TABLE fires (a int);
+ALTER EVENT TRIGGER parity_evt DISABLE;
+ALTER EVENT TRIGGER parity_evt RENAME TO parity_evt2;
+ALTER EVENT TRIGGER parity_evt2 OWNER TO CURRENT_USER;
+DROP EVENT TRIGGER parity_evt2;
+CREATE POLICY pol ON t FOR SELECT TO PUBLIC USING (a > 0);
+ALTER POLICY pol ON t USING (a > 1);
+ALTER POLICY pol ON t RENAME TO pol2;
+DROP POLICY pol2 ON t;
+
+-- Foreign data
+CREATE FOREIGN DATA WRAPPER parity_fdw;
+ALTER FOREIGN DATA WRAPPER parity_fdw OPTIONS (ADD x '1');
+CREATE SERVER parity_srv FOREIGN DATA WRAPPER parity_fdw OPTIONS (host 'nowhere');
+ALTER SERVER parity_srv VERSION '2' OPTIONS (SET host 'elsewhere');
+ALTER SERVER parity_srv RENAME TO parity_srv2;
+CREATE USER MAPPING FOR CURRENT_USER SERVER parity_srv2 OPTIONS (name 'x');
+ALTER USER MAPPING FOR CURRENT_USER SERVER parity_srv2 OPTIONS (SET name 'y');
+DROP USER MAPPING FOR CURRENT_USER SERVER parity_srv2;
+CREATE FOREIGN TABLE ft (a int, b text) SERVER parity_srv2 OPTIONS (tab 'x');
+ALTER FOREIGN TABLE ft ADD COLUMN c int;
+ALTER FOREIGN TABLE ft OPTIONS (SET tab 'y');
+SELECT * FROM ft /* fails */;
+IMPORT FOREIGN SCHEMA x FROM SERVER parity_srv2 INTO objects /* fails */;
+DROP FOREIGN TABLE ft;
+DROP SERVER parity_srv2;
+DROP FOREIGN DATA WRAPPER parity_fdw;
+
+-- Publications and subscriptions
+CREATE PUBLICATION parity_pub FOR TABLE t (a) WHERE (a > 0);
+ALTER PUBLICATION parity_pub ADD TABLES IN SCHEMA objects /* fails */;
+ALTER PUBLICATION parity_pub SET TABLE t;
+ALTER PUBLICATION parity_pub SET (publish = 'insert');
+ALTER PUBLICATION parity_pub DROP TABLE t;
+ALTER PUBLICATION parity_pub ADD TABLES IN SCHEMA objects;
+ALTER PUBLICATION parity_pub RENAME TO parity_pub2;
+DROP PUBLICATION parity_pub2;
+CREATE PUBLICATION parity_all FOR ALL TABLES;
+DROP PUBLICATION parity_all;
+CREATE SUBSCRIPTION parity_sub CONNECTION 'dbname=nowhere' PUBLICATION p WITH (connect = false, slot_name = NONE);
+ALTER SUBSCRIPTION parity_sub SET PUBLICATION q WITH (refresh = false);
+ALTER SUBSCRIPTION parity_sub DISABLE;
+ALTER SUBSCRIPTION parity_sub RENAME TO parity_sub2;
+DROP SUBSCRIPTION parity_sub2;
+
+-- Access methods, large objects, labels, comments
+CREATE ACCESS METHOD parity_am TYPE TABLE HANDLER heap_tableam_handler;
+CREATE TABLE with_am (a int) USING parity_am;
+DROP TABLE with_am;
+DROP ACCESS METHOD parity_am;
+SELECT lo_create(424242);
+ALTER LARGE OBJECT 424242 OWNER TO CURRENT_USER;
+COMMENT ON LARGE OBJECT 424242 IS 'large';
+SELECT lo_put(424242, 0, 'x'), lo_get(424242);
+SELECT lo_unlink(424242);
+SECURITY LABEL ON TABLE t IS 'secret' /* fails */;
+COMMENT ON FUNCTION g(int, int) IS 'function';
+COMMENT ON TYPE e IS 'type';
+COMMENT ON DOMAIN dd IS 'domain';
+COMMENT ON SCHEMA objects IS 'schema';
+COMMENT ON TRIGGER ctr ON t IS 'trigger';
+COMMENT ON DATABASE :"DBNAME" IS 'database';
+COMMENT ON LANGUAGE plpgsql IS 'PL/pgSQL procedural language';
+
+-- Dependencies by owner
+CREATE ROLE parity_owner;
+CREATE ROLE parity_heir;
+GRANT CREATE, USAGE ON SCHEMA objects TO parity_owner, parity_heir;
+SET ROLE parity_owner;
+CREATE TABLE owned (a int);
+CREATE FUNCTION owned_f() RETURNS int LANGUAGE sql AS 'SELECT 1';
+RESET ROLE;
+REASSIGN OWNED BY parity_owner TO parity_heir;
+DROP OWNED BY parity_owner, parity_heir;
+DROP ROLE parity_owner, parity_heir;
+
+-- Databases and tablespaces
+CREATE DATABASE parity_db TEMPLATE template0;
+ALTER DATABASE parity_db SET work_mem = '2MB';
+ALTER DATABASE parity_db CONNECTION LIMIT 5;
+ALTER DATABASE parity_db RENAME TO parity_db2;
+ALTER DATABASE parity_db2 OWNER TO CURRENT_USER;
+ALTER DATABASE parity_db2 RESET ALL;
+COMMENT ON DATABASE parity_db2 IS 'a database';
+CREATE DATABASE parity_db2 /* fails */;
+DROP DATABASE parity_db2 WITH (FORCE);
+DROP DATABASE IF EXISTS parity_db2;
+SET allow_in_place_tablespaces = on;
+CREATE TABLESPACE parity_ts LOCATION '';
+ALTER TABLESPACE parity_ts SET (random_page_cost = 1);
+ALTER TABLESPACE parity_ts RENAME TO parity_ts2;
+CREATE TABLE in_ts (a int) TABLESPACE parity_ts2;
+DROP TABLESPACE parity_ts2 /* fails */;
+DROP TABLE in_ts;
+DROP TABLESPACE parity_ts2;
+
+-- Dropping many at once
+DROP SCHEMA objects CASCADE;

@@ -1,0 +1,35 @@
+-- Foreign tables, of files and of other tables.
+
+CREATE SCHEMA fdw;
+SET search_path = fdw;
+CREATE EXTENSION file_fdw;
+CREATE EXTENSION postgres_fdw;
+CREATE SERVER parity_files FOREIGN DATA WRAPPER file_fdw;
+CREATE FOREIGN TABLE ft (line text) SERVER parity_files OPTIONS (program 'echo one; echo two');
+GRANT SELECT ON ft TO parity_auditor;
+SELECT * FROM ft;
+SELECT count(*) FROM ft a, ft b;
+INSERT INTO ft VALUES ('x') /* fails */;
+ALTER FOREIGN TABLE ft OPTIONS (SET program 'false');
+SELECT * FROM ft /* fails */;
+ALTER FOREIGN TABLE ft OPTIONS (SET program 'true');
+ANALYZE ft;
+CREATE TABLE t (a int, b text);
+CREATE SERVER parity_self FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host :'host', port :'port', dbname 'postgres');
+CREATE USER MAPPING FOR CURRENT_USER SERVER parity_self;
+CREATE FOREIGN TABLE remote (relname name, relkind "char") SERVER parity_self OPTIONS (schema_name 'pg_catalog', table_name 'pg_class');
+SELECT relname FROM remote WHERE relname = 'pg_class';
+SELECT count(*) FROM remote r JOIN t ON r.relname = t.b;
+INSERT INTO t SELECT 1, relname FROM remote LIMIT 1;
+UPDATE remote SET relkind = 'r' WHERE false;
+IMPORT FOREIGN SCHEMA information_schema LIMIT TO (no_such_table) FROM SERVER parity_self INTO fdw;
+IMPORT FOREIGN SCHEMA information_schema LIMIT TO (sql_parts) FROM SERVER parity_self INTO fdw;
+CREATE TABLE p (a int, b text) PARTITION BY LIST (a);
+CREATE TABLE p1 PARTITION OF p FOR VALUES IN (1);
+CREATE FOREIGN TABLE p2 PARTITION OF p FOR VALUES IN (2) SERVER parity_files OPTIONS (program 'true');
+SELECT * FROM p;
+TRUNCATE ft /* fails */;
+DROP FOREIGN TABLE ft;
+DROP SERVER parity_files CASCADE;
+DROP USER MAPPING FOR CURRENT_USER SERVER parity_self;
+DROP SCHEMA fdw CASCADE;

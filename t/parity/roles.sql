@@ -1,0 +1,115 @@
+-- Roles, privileges, and whose they are.
+
+CREATE SCHEMA roles;
+SET search_path = roles;
+CREATE TABLE t (a int, b int);
+CREATE SEQUENCE s;
+CREATE FUNCTION f() RETURNS int LANGUAGE sql AS 'SELECT 1';
+CREATE PROCEDURE p() LANGUAGE sql AS 'SELECT 1';
+CREATE DOMAIN d AS int;
+CREATE TYPE ty AS ENUM ('a');
+
+CREATE ROLE parity_r1;
+CREATE ROLE parity_r1 /* fails */;
+CREATE USER parity_u1 NOCREATEDB CONNECTION LIMIT 3 VALID UNTIL '2099-01-01';
+CREATE GROUP parity_g1 ROLE parity_u1;
+CREATE ROLE parity_r2 IN ROLE parity_r1 ADMIN parity_u1;
+ALTER ROLE parity_r1 LOGIN;
+ALTER USER parity_u1 WITH CREATEDB;
+ALTER GROUP parity_g1 ADD USER parity_r1;
+ALTER GROUP parity_g1 DROP USER parity_r1;
+ALTER ROLE parity_r1 SET work_mem = '1MB';
+ALTER ROLE parity_r1 IN DATABASE :"DBNAME" SET work_mem TO '2MB';
+ALTER ROLE parity_r1 RESET ALL;
+ALTER ROLE ALL SET log_min_duration_statement = -1;
+ALTER ROLE ALL RESET log_min_duration_statement;
+ALTER ROLE parity_r1 RENAME TO parity_r3;
+ALTER USER parity_r3 RENAME TO parity_r1;
+ALTER GROUP parity_g1 RENAME TO parity_g2;
+ALTER ROLE nobody_at_all NOLOGIN /* fails */;
+
+GRANT parity_r1 TO parity_u1 WITH ADMIN OPTION;
+GRANT parity_r1, parity_r2 TO parity_g2;
+REVOKE ADMIN OPTION FOR parity_r1 FROM parity_u1;
+REVOKE parity_r2 FROM parity_g2 CASCADE;
+GRANT SELECT, INSERT ON t TO parity_r1;
+GRANT UPDATE (a), REFERENCES (b) ON t TO parity_r1, parity_r2 WITH GRANT OPTION;
+GRANT ALL ON ALL TABLES IN SCHEMA roles TO parity_r1;
+GRANT ALL PRIVILEGES ON t TO PUBLIC;
+GRANT USAGE ON SEQUENCE s TO parity_r1;
+GRANT ALL ON ALL SEQUENCES IN SCHEMA roles TO parity_r1;
+GRANT EXECUTE ON FUNCTION f() TO parity_r1;
+GRANT EXECUTE ON PROCEDURE p TO parity_r1;
+GRANT EXECUTE ON ROUTINE f, p TO parity_r2;
+GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA roles TO parity_r1;
+GRANT USAGE, CREATE ON SCHEMA roles TO parity_r1;
+GRANT CONNECT, TEMP ON DATABASE :"DBNAME" TO parity_r1;
+GRANT USAGE ON DOMAIN d TO parity_r1;
+GRANT USAGE ON TYPE ty TO parity_r1;
+GRANT USAGE ON LANGUAGE plpgsql TO parity_r1;
+GRANT CREATE ON TABLESPACE pg_default TO parity_r1;
+GRANT SET, ALTER SYSTEM ON PARAMETER work_mem TO parity_r1;
+GRANT SELECT ON t TO nobody_at_all /* fails */;
+GRANT SELECT ON nothing TO parity_r1 /* fails */;
+REVOKE ALL ON PARAMETER work_mem FROM parity_r1;
+REVOKE CREATE ON TABLESPACE pg_default FROM parity_r1;
+REVOKE USAGE ON LANGUAGE plpgsql FROM parity_r1;
+REVOKE CONNECT, TEMP ON DATABASE :"DBNAME" FROM parity_r1;
+REVOKE GRANT OPTION FOR UPDATE (a) ON t FROM parity_r2;
+REVOKE SELECT ON t FROM parity_r1;
+REVOKE ALL ON ALL TABLES IN SCHEMA roles FROM parity_r1, parity_r2, PUBLIC;
+
+ALTER DEFAULT PRIVILEGES IN SCHEMA roles GRANT SELECT ON TABLES TO parity_r1;
+ALTER DEFAULT PRIVILEGES FOR ROLE parity_r2 GRANT EXECUTE ON FUNCTIONS TO parity_r1;
+CREATE TABLE with_defaults (a int);
+ALTER DEFAULT PRIVILEGES IN SCHEMA roles REVOKE SELECT ON TABLES FROM parity_r1;
+ALTER DEFAULT PRIVILEGES FOR ROLE parity_r2 REVOKE EXECUTE ON FUNCTIONS FROM parity_r1;
+
+-- As others
+SET ROLE parity_r1;
+SELECT current_user, session_user;
+CREATE TABLE of_r1 (a int);
+INSERT INTO of_r1 VALUES (1);
+SELECT * FROM of_r1;
+CREATE ROLE parity_r9 /* fails */;
+RESET ROLE;
+SET LOCAL ROLE parity_r1;
+BEGIN;
+SET LOCAL ROLE parity_r1;
+SELECT * FROM of_r1;
+ROLLBACK;
+SET SESSION AUTHORIZATION parity_r1;
+SELECT * FROM of_r1;
+UPDATE of_r1 SET a = 2;
+SELECT f();
+CALL p();
+CREATE TABLE of_r1_too (a int);
+DROP TABLE of_r1_too;
+RESET SESSION AUTHORIZATION;
+SET SESSION AUTHORIZATION DEFAULT;
+ALTER TABLE of_r1 OWNER TO parity_r2;
+
+-- Sessions of others
+ALTER ROLE parity_u1 LOGIN;
+GRANT USAGE, CREATE ON SCHEMA roles TO parity_u1;
+GRANT SELECT ON t TO parity_u1;
+\c - parity_u1
+SET search_path = roles;
+SELECT a FROM t;
+CREATE TABLE of_u1 (a int);
+INSERT INTO of_u1 VALUES (1);
+SELECT * FROM of_u1;
+GRANT SELECT ON of_u1 TO parity_r1;
+ALTER USER CURRENT_USER SET work_mem = '3MB';
+DROP TABLE of_u1;
+CREATE EXTENSION file_fdw /* fails */;
+\c - :super
+SET search_path = roles;
+
+DROP OWNED BY parity_r1, parity_r2, parity_u1 CASCADE;
+DROP ROLE parity_r1, parity_r2;
+DROP USER parity_u1;
+DROP GROUP parity_g2;
+DROP ROLE IF EXISTS parity_r1;
+DROP ROLE nobody_at_all /* fails */;
+DROP SCHEMA roles CASCADE;

@@ -1,0 +1,71 @@
+-- Settings that change within the session, the same for both.
+
+CREATE SCHEMA setg;
+SET search_path = setg;
+CREATE TABLE t (a int);
+CREATE FUNCTION audit(setting text, value text) RETURNS void LANGUAGE plpgsql AS $$
+	BEGIN
+		PERFORM set_config('pgaudit.' || setting, value, false), set_config('pg_audit_queue.' || setting, value, false);
+	END $$;
+SELECT audit('log', 'read');
+SELECT a FROM t;
+INSERT INTO t VALUES (1);
+SELECT audit('log', 'write');
+SELECT a FROM t;
+INSERT INTO t VALUES (2);
+SELECT audit('log', 'none');
+SELECT a FROM t;
+CREATE TABLE unseen (a int);
+SELECT audit('log', 'ddl');
+DROP TABLE unseen;
+SELECT audit('log', 'all');
+SELECT audit('log_relation', 'on');
+SELECT * FROM t, t t2;
+SELECT audit('log_relation', 'off');
+SELECT audit('log_statement', 'off');
+SELECT a FROM t;
+SELECT audit('log_statement', 'on');
+SELECT audit('log_parameter', 'on');
+PREPARE p AS SELECT $1::int;
+EXECUTE p (1);
+SELECT audit('log_parameter', 'off');
+EXECUTE p (2);
+SELECT audit('log_statement_once', 'on');
+SELECT * FROM t, t t2;
+CREATE TABLE once (a int PRIMARY KEY, b serial);
+SELECT audit('log_statement_once', 'off');
+SELECT audit('log_catalog', 'off');
+SELECT count(*) FROM pg_class;
+SELECT audit('log_catalog', 'on');
+SELECT audit('role', 'parity_auditor');
+GRANT SELECT ON t TO parity_auditor;
+SELECT a FROM t;
+SELECT audit('role', '');
+SELECT a FROM t;
+SELECT audit('role', 'parity_no_such_role');
+SELECT a FROM t;
+BEGIN;
+SELECT set_config('pgaudit.log', 'none', true), set_config('pg_audit_queue.log', 'none', true);
+SELECT a FROM t;
+COMMIT;
+SELECT a FROM t;
+BEGIN;
+SELECT audit('log', 'none');
+SELECT a FROM t;
+ROLLBACK;
+SELECT a FROM t;
+DO $$
+	BEGIN
+		PERFORM a FROM setg.t;
+		PERFORM setg.audit('log', 'none');
+		PERFORM a FROM setg.t;
+		PERFORM setg.audit('log', 'all');
+		PERFORM a FROM setg.t;
+	END $$;
+SELECT audit('log_rows', 'on');
+SELECT a FROM t;
+UPDATE t SET a = 1;
+SELECT audit('log_rows', 'off');
+SELECT a FROM t;
+SELECT audit('log', 'all');
+DROP SCHEMA setg CASCADE;

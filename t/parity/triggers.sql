@@ -1,0 +1,98 @@
+-- What a statement causes by triggers, rules and foreign keys.
+
+CREATE SCHEMA trg;
+SET search_path = trg;
+CREATE TABLE t (a int PRIMARY KEY, b text);
+CREATE TABLE log (what text, a int);
+GRANT INSERT ON log TO parity_auditor;
+CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$
+	BEGIN
+		INSERT INTO trg.log VALUES (TG_OP || ' ' || TG_WHEN, NULL);
+		RETURN coalesce(NEW, OLD);
+	END $$;
+CREATE TRIGGER before_row BEFORE INSERT OR UPDATE OR DELETE ON t FOR EACH ROW EXECUTE FUNCTION note();
+CREATE TRIGGER after_stmt AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON t FOR EACH STATEMENT EXECUTE FUNCTION note();
+CREATE FUNCTION transition() RETURNS trigger LANGUAGE plpgsql AS $$
+	BEGIN INSERT INTO trg.log SELECT 'new', a FROM n; RETURN NULL; END $$;
+CREATE TRIGGER with_table AFTER INSERT ON t REFERENCING NEW TABLE AS n FOR EACH STATEMENT EXECUTE FUNCTION transition();
+INSERT INTO t VALUES (1, 'one'), (2, 'two');
+UPDATE t SET b = 'x';
+DELETE FROM t WHERE a = 1;
+INSERT INTO t VALUES (2, 'two') ON CONFLICT (a) DO UPDATE SET b = 'y';
+INSERT INTO t VALUES (2, 'two') /* fails */;
+TRUNCATE t;
+CREATE CONSTRAINT TRIGGER deferred AFTER INSERT ON t DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note();
+BEGIN;
+INSERT INTO t VALUES (3, 'three');
+SELECT count(*) FROM log;
+COMMIT;
+INSERT INTO t VALUES (4, 'four');
+BEGIN;
+INSERT INTO t VALUES (5, 'five');
+SET CONSTRAINTS ALL IMMEDIATE;
+COMMIT;
+DROP TRIGGER deferred ON t;
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'refused'; END $$;
+CREATE TRIGGER refuse BEFORE DELETE ON t FOR EACH ROW EXECUTE FUNCTION refuse();
+DELETE FROM t /* fails */;
+DROP TRIGGER refuse ON t;
+CREATE CONSTRAINT TRIGGER late_refusal AFTER UPDATE ON t DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse();
+UPDATE t SET b = 'late' /* fails */;
+BEGIN;
+UPDATE t SET b = 'late';
+SELECT 1;
+COMMIT /* fails */;
+DROP TRIGGER late_refusal ON t;
+
+-- Foreign keys
+CREATE TABLE parent (id int PRIMARY KEY, x text);
+CREATE TABLE child (id int PRIMARY KEY, p int REFERENCES parent ON DELETE CASCADE ON UPDATE CASCADE);
+CREATE TABLE child2 (p int REFERENCES parent ON DELETE SET NULL);
+CREATE TABLE child3 (p int REFERENCES parent DEFERRABLE INITIALLY DEFERRED);
+GRANT SELECT ON parent TO parity_auditor;
+GRANT DELETE ON child TO parity_auditor;
+INSERT INTO parent VALUES (1, 'a'), (2, 'b'), (3, 'c');
+INSERT INTO child VALUES (10, 1), (20, 2);
+INSERT INTO child VALUES (30, 99) /* fails */;
+INSERT INTO child2 VALUES (2), (3);
+INSERT INTO child3 VALUES (3);
+UPDATE parent SET id = 11 WHERE id = 1;
+DELETE FROM parent WHERE id = 2;
+DELETE FROM parent WHERE id = 3 /* fails */;
+INSERT INTO child3 VALUES (77) /* fails */;
+BEGIN;
+INSERT INTO child3 VALUES (78);
+INSERT INTO parent VALUES (78, 'later');
+COMMIT;
+TRUNCATE parent /* fails */;
+TRUNCATE parent CASCADE;
+ALTER TABLE log ADD CONSTRAINT fk FOREIGN KEY (a) REFERENCES parent /* fails */;
+ALTER TABLE log ADD CONSTRAINT chk CHECK (what <> '') NOT VALID;
+ALTER TABLE log VALIDATE CONSTRAINT chk;
+
+-- Rules
+CREATE TABLE r (a int);
+CREATE RULE also AS ON INSERT TO r DO ALSO INSERT INTO log VALUES ('rule', NEW.a);
+CREATE RULE instead AS ON DELETE TO r DO INSTEAD UPDATE r SET a = -OLD.a WHERE a = OLD.a;
+CREATE RULE nothing AS ON UPDATE TO r WHERE NEW.a > 100 DO INSTEAD NOTHING;
+CREATE RULE notifies AS ON UPDATE TO r DO ALSO NOTIFY parity_rule;
+INSERT INTO r VALUES (1), (2);
+DELETE FROM r WHERE a = 1;
+UPDATE r SET a = 200;
+UPDATE r SET a = 5 WHERE a = 2;
+INSERT INTO r SELECT a FROM r RETURNING a;
+
+-- Event triggers
+CREATE FUNCTION on_ddl() RETURNS event_trigger LANGUAGE plpgsql AS $$
+	BEGIN INSERT INTO trg.log VALUES (tg_event || ' ' || tg_tag); END $$;
+CREATE EVENT TRIGGER parity_start ON ddl_command_start EXECUTE FUNCTION on_ddl();
+CREATE EVENT TRIGGER parity_end ON ddl_command_end EXECUTE FUNCTION on_ddl();
+CREATE EVENT TRIGGER parity_drop ON sql_drop EXECUTE FUNCTION on_ddl();
+CREATE TABLE observed (a int);
+ALTER TABLE observed ADD COLUMN b int;
+ALTER TABLE observed DROP COLUMN b;
+DROP TABLE observed;
+DROP EVENT TRIGGER parity_drop;
+DROP EVENT TRIGGER parity_end;
+DROP EVENT TRIGGER parity_start;
+DROP SCHEMA trg CASCADE;

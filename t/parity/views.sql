@@ -1,0 +1,55 @@
+-- Views and materialized views.
+
+CREATE SCHEMA vie;
+SET search_path = vie;
+CREATE TABLE t (a int PRIMARY KEY, b text);
+CREATE TABLE u (a int, b text);
+INSERT INTO t VALUES (1, 'one'), (2, 'two');
+CREATE VIEW v AS SELECT a, b FROM t;
+CREATE VIEW vv AS SELECT v.a, u.b FROM v LEFT JOIN u USING (a);
+CREATE VIEW agg AS SELECT count(*) AS n FROM t;
+CREATE VIEW checked AS SELECT a, b FROM t WHERE a > 0 WITH CHECK OPTION;
+CREATE VIEW invoker WITH (security_invoker) AS SELECT a FROM t;
+CREATE VIEW barrier WITH (security_barrier) AS SELECT a FROM t WHERE a > 0;
+GRANT SELECT ON v, invoker TO parity_auditor;
+GRANT INSERT ON checked TO parity_auditor;
+SELECT * FROM v;
+SELECT * FROM vv;
+SELECT n FROM agg;
+SELECT * FROM v JOIN t USING (a);
+SELECT * FROM invoker;
+SELECT * FROM barrier;
+SELECT * FROM v FOR UPDATE;
+INSERT INTO v VALUES (3, 'three');
+INSERT INTO checked VALUES (4, 'four');
+INSERT INTO checked VALUES (-4, 'four') /* fails */;
+UPDATE v SET b = 'x' WHERE a = 3;
+UPDATE checked SET b = 'y' FROM u WHERE u.a = checked.a;
+DELETE FROM v WHERE a = 3;
+INSERT INTO vv VALUES (1, 'x') /* fails */;
+INSERT INTO v VALUES (1, 'z') ON CONFLICT (a) DO UPDATE SET b = excluded.b RETURNING *;
+CREATE FUNCTION instead() RETURNS trigger LANGUAGE plpgsql AS $$
+	BEGIN INSERT INTO vie.u VALUES (NEW.a, 'instead'); RETURN NEW; END $$;
+CREATE TRIGGER instead INSTEAD OF INSERT ON vv FOR EACH ROW EXECUTE FUNCTION instead();
+INSERT INTO vv VALUES (5, 'five');
+CREATE RULE upd AS ON UPDATE TO agg DO INSTEAD UPDATE u SET b = 'by rule' WHERE a = NEW.n;
+UPDATE agg SET n = 5;
+TABLE v;
+WITH x AS (SELECT * FROM v) SELECT * FROM x;
+SELECT * FROM pg_tables WHERE schemaname = 'vie';
+SELECT table_name FROM information_schema.tables WHERE table_schema = 'vie';
+
+CREATE MATERIALIZED VIEW mv AS SELECT a, b FROM t;
+CREATE MATERIALIZED VIEW mv_none AS SELECT a FROM v WITH NO DATA;
+CREATE MATERIALIZED VIEW IF NOT EXISTS mv AS SELECT 1;
+GRANT SELECT ON mv TO parity_auditor;
+SELECT * FROM mv;
+SELECT * FROM mv_none /* fails */;
+CREATE UNIQUE INDEX ON mv (a);
+ALTER MATERIALIZED VIEW mv RENAME TO mv2;
+ALTER MATERIALIZED VIEW mv2 SET (fillfactor = 80);
+COMMENT ON MATERIALIZED VIEW mv2 IS 'materialized';
+CLUSTER mv2 USING mv_a_idx;
+SELECT m.a FROM mv2 m JOIN v ON v.a = m.a;
+DROP MATERIALIZED VIEW mv2, mv_none;
+DROP SCHEMA vie CASCADE;
