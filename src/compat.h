@@ -215,6 +215,17 @@ paq_regexec(regex_t *regex, const pg_wchar *data, size_t len, size_t start,
 	return code;
 }
 
+/* Free that memory, if GUC has not got it yet. */
+static inline void
+paq_guc_free(void *extra)
+{
+#if PG_VERSION_NUM >= 160000
+	guc_free(extra);
+#else
+	free(extra);
+#endif
+}
+
 /* GUC's entry of a setting, NULL if there is none. */
 static inline struct config_generic *
 paq_guc_find(const char *name)

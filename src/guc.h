@@ -98,7 +98,7 @@ typedef struct PaqSettingChange
 extern void (*paq_setting_change_hook) (const PaqSettingChange *change);
 
 /* guc_change.c */
-extern char *paq_setting_value(const char **name);
+extern char *paq_setting_value(const char **name, bool reset);
 
 /* guc_change.c, for the settings' hooks */
 extern bool paq_extra_make(void **extra, GucSource source, Size size);

@@ -157,13 +157,35 @@ current_text(char *buf, struct config_generic *setting)
 	}
 }
 
+/* The same for the value that RESET would give it */
+static const char *
+reset_text(char *buf, struct config_generic *setting)
+{
+	switch (setting->vartype)
+	{
+		case PGC_BOOL:
+			return bool_text(((struct config_bool *) setting)->reset_val);
+		case PGC_INT:
+			return int_text(buf, (struct config_int *) setting,
+							((struct config_int *) setting)->reset_val);
+		case PGC_STRING:
+			return ((struct config_string *) setting)->reset_val;
+		case PGC_ENUM:
+			return enum_text((struct config_enum *) setting,
+							 ((struct config_enum *) setting)->reset_val);
+		default:
+			return NULL;
+	}
+}
+
 /*
  * Value of a setting of ours, as SHOW shows it, for whoever asks; palloc'ed.
+ * With reset, the one that it has without what the session has set.
  * *name becomes the spelling of its definition.  NULL if there is no such
  * setting.
  */
 char *
-paq_setting_value(const char **name)
+paq_setting_value(const char **name, bool reset)
 {
 	struct config_generic *setting = paq_guc_find(*name);
 	char		buf[VALUE_LEN];
@@ -171,7 +193,7 @@ paq_setting_value(const char **name)
 	if (setting == NULL)
 		return NULL;
 	*name = setting->name;
-	return pstrdup(current_text(buf, setting));
+	return pstrdup(reset ? reset_text(buf, setting) : current_text(buf, setting));
 }
 
 /*

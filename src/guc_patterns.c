@@ -103,6 +103,11 @@ paq_check_mask_patterns(char **newval, void **extra, GucSource source)
 	*packed = '\0';
 	list_free(patterns);
 	pfree(raw);
+	if (!ok)
+	{
+		paq_guc_free(*extra);
+		*extra = NULL;
+	}
 	return ok;
 }
 

@@ -363,6 +363,25 @@ protocol_records_are(
 	],
 	'a failure in a pipeline is that of the statement that fails');
 
+protocol_records_are(
+	sub {
+		my $other = PgProto->connect($node);
+
+		$other->parse('', 'INSERT INTO t VALUES (31)');
+		$other->bind('', '');
+		$other->execute('');
+		$other->flush('C');
+		$other->quit;
+		poll_until(
+			sub {
+				unaudited_sql($node,
+					'SELECT count(*) FROM pg_stat_activity WHERE pid = '
+					  . $other->pid) eq '0';
+			}) or die 'the session does not end';
+	},
+	['WRITE|INSERT|00000||INSERT INTO t VALUES (31)'],
+	'a pipeline that the client leaves without an end');
+
 # Which settings matter
 
 records_are(
@@ -412,6 +431,23 @@ foreach my $level ('panic', 'log')
 		],
 		"log_min_messages = $level hides no outcome");
 }
+
+# Looking for an error leaves nothing behind: the session can be cancelled.
+records_are(
+	q{SET log_min_messages = 'fatal';
+	BEGIN;
+	SELECT 1;
+	ROLLBACK;
+	SET statement_timeout = '100ms';
+	SELECT pg_sleep(10);}, [
+		'MISC|SET|1|00000|',
+		'MISC|BEGIN|2|00000|',
+		'READ|SELECT|3|00000|',
+		'MISC|ROLLBACK|4|00000|',
+		'MISC|SET|5|00000|',
+		'READ|SELECT|6|57014|canceling statement due to statement timeout'
+	],
+	'a timeout after a ROLLBACK without errors in the log');
 
 # A long message; the server's encoding is UTF-8
 @records = records_for($node,

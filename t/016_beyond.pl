@@ -155,6 +155,21 @@ records_are(
 	%objects,
 	log => 'read');
 
+unaudited_sql(
+	$node, q{
+	CREATE TABLE nobodys (a int);
+	GRANT SELECT ON nobodys TO auditor;
+	CREATE FUNCTION look() RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER AS $$
+		BEGIN RETURN (SELECT count(*) FROM nobodys); END $$;
+	ALTER FUNCTION look() OWNER TO owner;});
+records_are(
+	'SELECT look();',
+	[ 'OBJECT|READ|SELECT|public.nobodys|42501' ],
+	'... in a function with the rights of its owner',
+	user => 'stranger',
+	%objects,
+	log => 'write, read, -read');
+
 # MERGE
 
 records_are(

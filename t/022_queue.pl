@@ -9,6 +9,7 @@ use warnings;
 use FindBin;
 use lib $FindBin::RealBin;
 use PaqTest;
+use PgProto;
 
 use Digest::MD5 qw(md5_hex);
 use Test::More;
@@ -228,6 +229,41 @@ is_deeply(
 is(texts_in_trail($node, 'after that'), 1, 'the session goes on');
 is(texts_in_trail($node, q{"commandText":"SELECT 'ending'}) + stats($node)->{dropped},
 	1, 'a session that ends then is recorded, or counted as dropped');
+
+# Failures before execution do not wait for room; they follow as soon as there
+# is some, and no statement that works need come for that.
+
+kill('STOP', $worker);
+my $failing = PgProto->connect($node);
+$failing->query("SELEC 'early $_'") foreach 1 .. 300;
+kill('CONT', $worker);
+# what the session owes is not in the queue yet
+ok( poll_until(sub { stats($node)->{queue_used} < 4096 }),
+	'there is room in the queue again');
+$failing->query("SELEC 'late $_'") foreach 1 .. 300;
+flush_trail($node);
+is(texts_in_trail($node, q{"commandText":"SELEC 'early}),
+	300, 'what failed while the queue was full is recorded');
+is(texts_in_trail($node, q{"commandText":"SELEC 'late}),
+	300, 'and what failed afterwards');
+$failing->quit;
+
+# A value too long for the queue, by a user who may not set it
+unaudited_sql($node, 'CREATE ROLE plain LOGIN');
+my $plain = PgProto->connect($node, user => 'plain');
+$plain->query(q{SET pg_audit_queue.role = '} . ('x' x 300_000) . q{'});
+like($plain->query('SELECT 1'), qr/D/, 'the session goes on after a long value');
+$plain->quit;
+flush_trail($node);
+is_deeply(
+	[
+		map { [ $_->{exitCode}, !!$_->{cut}, length $_->{newValue} < 300_000 ] }
+		  grep { $_->{class} eq 'CONFIG' }
+		  map { parse_record($_) }
+		  grep { /"dbUserName":"plain"/ } trail_lines($node)
+	],
+	[ [ '42501', !!1, !!1 ] ],
+	'its record is cut');
 
 # In the middle of a statement
 

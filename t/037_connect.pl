@@ -622,6 +622,16 @@ like(
 is( $refused[1],
 	"53300 $session,LOGIN,,,\"sorry, too many clients already\",<none>",
 	'and of one who found none');
+
+# What a client says before it has logged in must not look like a line.
+ok( !defined PgProto->connect($small, user => "x\nforged AUDIT: SESSION,1,1,")
+	  ->pid,
+	'a user with a newline in the name cannot log in');
+flush_trail($small);
+my @forged = grep { /forged/ && !/^\t/ } trail_lines($small);
+is(scalar @forged, 1, 'that is one line of the trail, but for those that go on');
+like($forged[0], qr/^28000 x\?forged/, 'and begins like one');
+
 my $stats = stats($small);
 is($stats->{flushed}, $stats->{published}, 'both are counted');
 is($stats->{dropped}, 0, 'nothing is lost');

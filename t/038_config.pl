@@ -297,7 +297,7 @@ config_are(
 	"SET $log = 'role'; ALTER SYSTEM SET $log = 'none';",
 	[
 		'SET|trusted|trusted|none|role|00000',
-		'ALTER SYSTEM|trusted|trusted|role|none|00000'
+		'ALTER SYSTEM|trusted|trusted|none|none|00000'
 	],
 	'somebody who may do it',
 	extra_params => [ '-U', 'trusted' ],
@@ -314,7 +314,7 @@ config_are(
 	[
 		"SET|$mode|queued|sometimes|session|22023|invalid value for parameter \"$mode\": \"sometimes\"",
 		"SET|$log|none|read, dll|session|22023|invalid value for parameter \"$log\": \"read, dll\"",
-		'SET|pg_audit_queue.lgo||all|session|42602|invalid configuration parameter name "pg_audit_queue.lgo"',
+		'SET|pg_audit_queue.lgo|||session|42602|invalid configuration parameter name "pg_audit_queue.lgo"',
 		'SET|pg_audit_queue.queue_size|16MB|1MB|session|55P02|parameter "pg_audit_queue.queue_size" cannot be changed without restarting the server',
 		'RESET|pg_audit_queue.queue_size|16MB||session|55P02|parameter "pg_audit_queue.queue_size" cannot be changed without restarting the server',
 		'SET|pg_audit_queue.fsync|on|off|session|55P02|parameter "pg_audit_queue.fsync" cannot be changed now',
@@ -443,8 +443,8 @@ config_are(
 	BEGIN; SET LOCAL $rows = off; ALTER ROLE joe SET $rows = off; COMMIT;",
 	[
 		"SET|$rows|off|on|session|00000",
-		"ALTER SYSTEM|$rows|on|on|configuration file|00000",
-		"ALTER SYSTEM|$rows|on|off|configuration file|00000",
+		"ALTER SYSTEM|$rows|off|on|configuration file|00000",
+		"ALTER SYSTEM|$rows|off|off|configuration file|00000",
 		"ALTER ROLE|$rows||off|user|00000",
 		"RESET|$rows|on|off|default|00000",
 		"SET|$rows|off|on|session|00000",

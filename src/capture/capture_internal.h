@@ -106,6 +106,9 @@ typedef struct PaqStatement
 	bool		commits;		/* COMMIT or PREPARE TRANSACTION */
 	bool		run;			/* ExecutorRun was called for it */
 	bool		top_level;		/* the client's, not run by another one */
+	bool		others_rights;	/* runs with rights that the session's user has
+								 * not: session auditing leaves it out */
+	bool		granted_known;	/* "granted" is all of them */
 	List	   *granted;		/* see denied.c */
 	Oid			truncated;		/* the last relation it was about to truncate */
 	PaqPending *attempt;		/* record of a SET of ours, if that fails */
@@ -182,6 +185,8 @@ extern void paq_known_ids(PaqStatement *statement, PaqPending *pending);
 
 /* denied.c */
 extern void paq_find_granted(PaqStatement *statement, PlannedStmt *plan);
+extern bool paq_is_granted(const PaqStatement *statement, RangeTblEntry *rte,
+						   List *perminfos);
 extern void paq_forget_granted(PaqStatement *statement);
 extern void paq_record_denied(PaqStatement *statement, PlannedStmt *plan);
 
@@ -230,6 +235,7 @@ extern const char *paq_relkind_name(char relkind);
 extern const char *paq_relation_name(Oid relid);
 extern void paq_record_relations(PaqStatement *statement, List *rangeTable,
 								 List *perminfos);
+extern bool paq_has_others_rights(void);
 extern void paq_record_truncate(PaqStatement *statement, Oid relid);
 
 /* catalog.c */

@@ -36,6 +36,7 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "capture/capture_internal.h"
+#include "capture/mask_internal.h"
 #include "catalog/pg_db_role_setting.h"
 #include "commands/dbcommands.h"
 #include "miscadmin.h"
@@ -69,6 +70,33 @@ has_prefix(const char *name)
 }
 
 /*
+ * Set the event's values, as far as mask_patterns, which are no secret
+ * themselves, let them be seen.  *copies are to be freed by free_values().
+ */
+static void
+set_values(PaqEvent *event, const char *old_value, const char *new_value,
+		   char *copies[2])
+{
+	copies[0] = copies[1] = NULL;
+	event->old_value = old_value;
+	event->new_value = new_value;
+	if (pg_strcasecmp(event->object_name, PREFIX "mask_patterns") == 0)
+		return;
+	if (old_value != NULL)
+		event->old_value = paq_mask_value(old_value, false, &copies[0]);
+	if (new_value != NULL)
+		event->new_value = paq_mask_value(new_value, false, &copies[1]);
+}
+
+static void
+free_values(char *copies[2])
+{
+	for (int i = 0; i < 2; i++)
+		if (copies[i] != NULL)
+			pfree(copies[i]);
+}
+
+/*
  * A setting changes in this process.  What a reload or the login brings along
  * is none of the session's doing; see the top of this file.  The postmaster
  * has no PGPROC, nor has anything that is no session settings of its own.
@@ -77,6 +105,7 @@ static void
 record_change(const PaqSettingChange *change)
 {
 	PaqEvent	event = {0};
+	char	   *copies[2];
 
 	if (MyProc == NULL || proc_exit_inprogress ||
 		(!change->restored && change->source < PGC_S_CLIENT))
@@ -88,10 +117,10 @@ record_change(const PaqSettingChange *change)
 	event.command = change->restored ? "RESET" : "SET";
 	event.object_type = OBJECT_TYPE;
 	event.object_name = change->name;
-	event.old_value = change->old_value;
-	event.new_value = change->new_value;
+	set_values(&event, change->old_value, change->new_value, copies);
 	event.value_source = GucSource_Names[change->source];
 	paq_record_event(&event, 0);
+	free_values(copies);
 }
 
 /* One value of SET as text, NULL if it is something else */
@@ -126,7 +155,7 @@ given_value(VariableSetStmt *set)
 	{
 		const char *name = set->name;
 
-		return paq_setting_value(&name);
+		return paq_setting_value(&name, false);
 	}
 	if (set->kind != VAR_SET_VALUE)
 		return NULL;
@@ -153,6 +182,7 @@ create_record(PaqStatement *statement, const char *command, const char *name,
 	PaqEvent	event = {0};
 	PaqPending *pending;
 	char	   *copy = NULL;
+	char	   *copies[2];
 
 	event.class = PAQ_CLASS_CONFIG;
 	event.start_time = statement->start_time;
@@ -167,8 +197,7 @@ create_record(PaqStatement *statement, const char *command, const char *name,
 		if (event.text == NULL)
 			event.flags = PAQ_RECORD_CUT;
 	}
-	event.old_value = old_value;
-	event.new_value = new_value;
+	set_values(&event, old_value, new_value, copies);
 	event.value_source = GucSource_Names[source];
 	pending = paq_event_create(&event);
 	if (pending != NULL && copy == NULL)
@@ -176,6 +205,7 @@ create_record(PaqStatement *statement, const char *command, const char *name,
 		paq_pending_header(pending)->stmt_location = statement->location;
 		paq_pending_header(pending)->stmt_len = statement->len;
 	}
+	free_values(copies);
 	if (copy != NULL)
 		pfree(copy);
 	return pending;
@@ -276,7 +306,7 @@ record_file(PaqStatement *statement, const StoreStmt *stmt)
 	for (ConfigVariable *item = head; item != NULL; item = item->next)
 	{
 		const char *name = item->name;
-		const char *value = has_prefix(name) ? paq_setting_value(&name) : NULL;
+		const char *value = has_prefix(name) ? paq_setting_value(&name, true) : NULL;
 
 		if (value != NULL)
 			record_store(statement, stmt, name, value);
@@ -390,10 +420,12 @@ begin_set(PaqStatement *statement, VariableSetStmt *set)
 {
 	const bool	reset = set->kind == VAR_RESET || set->kind == VAR_SET_DEFAULT;
 	const char *name = set->name;
-	const char *value = paq_setting_value(&name);
+	const char *value = paq_setting_value(&name, false);
 
+	/* What is given to a setting that does not exist may be anything. */
 	statement->attempt = create_record(statement, reset ? "RESET" : "SET", name,
-									   value, given_value(set), PGC_S_SESSION);
+									   value, value ? given_value(set) : NULL,
+									   PGC_S_SESSION);
 }
 
 /*
@@ -416,7 +448,7 @@ paq_config_begin(PaqStatement *statement, Node *parsetree)
 
 	(void) get_store(parsetree, &stmt);
 	name = stmt.set->kind == VAR_RESET_ALL ? NULL : stmt.set->name;
-	value = name ? paq_setting_value(&name) : NULL;
+	value = name ? paq_setting_value(&name, true) : NULL;
 	if (stmt.source != PGC_S_FILE)
 		find_target(parsetree, &stmt);
 	if (stmt.in_catalog)

@@ -3,8 +3,9 @@
  * connect.c
  *		Class CONNECT: logins, failed logins and logouts.
  *
- * A session is recorded as soon as all is done that may still make it fail:
- * at the commit of the transaction in which PostgreSQL sets it up.  By then
+ * A session is recorded when PostgreSQL has let the client in: at the commit of
+ * the transaction in which it sets the session up.  What comes later - libraries
+ * that are loaded, event triggers for logins - can end it again.  By then
  * its settings are known, those of its role and database included, so they
  * decide whether it is recorded, and whether the login waits for the trail.
  * Before that only the server's own settings are there, so they decide about

@@ -22,6 +22,7 @@
 #include "funcapi.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
+#include "utils/snapmgr.h"
 #include "utils/tuplestore.h"
 
 PG_FUNCTION_INFO_V1(pg_audit_queue_ddl_command_end);
@@ -50,7 +51,11 @@ record_rows(PaqStatement *statement, Oid function, RowRecorder record)
 	FmgrInfo	flinfo;
 	ReturnSetInfo rsinfo = {0};
 	TupleTableSlot *slot;
+	const bool	push = !ActiveSnapshotSet();
 
+	/* None is after a command with transactions of its own. */
+	if (push)
+		PushActiveSnapshot(GetTransactionSnapshot());
 	fmgr_info(function, &flinfo);
 	rsinfo.type = T_ReturnSetInfo;
 	rsinfo.econtext = CreateStandaloneExprContext();
@@ -69,6 +74,8 @@ record_rows(PaqStatement *statement, Oid function, RowRecorder record)
 		tuplestore_end(rsinfo.setResult);
 	}
 	FreeExprContext(rsinfo.econtext, true);
+	if (push)
+		PopActiveSnapshot();
 }
 
 /* A text column of a row by its name, palloc'ed; NULL if it is null. */

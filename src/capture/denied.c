@@ -17,12 +17,14 @@
 
 #include "capture/capture_internal.h"
 #include "commands/extension.h"
+#include "miscadmin.h"
 #include "nodes/plannodes.h"
 #include "utils/lsyscache.h"
 
 /* A relation that object auditing selects */
 typedef struct Granted
 {
+	RangeTblEntry *rte;			/* in the plan */
 	PaqCommand	command;
 	PaqObject	object;
 } Granted;
@@ -38,7 +40,9 @@ paq_find_granted(PaqStatement *statement, PlannedStmt *plan)
 	List	   *perminfos = paq_stmt_perm_infos(plan);
 	ListCell   *lc;
 
-	if (role == InvalidOid || creating_extension)
+	statement->granted_known = true;
+	if (role == InvalidOid || creating_extension ||
+		(statement->others_rights && InNoForceRLSOperation()))
 		return;
 	foreach(lc, plan->rtable)
 	{
@@ -50,6 +54,7 @@ paq_find_granted(PaqStatement *statement, PlannedStmt *plan)
 			!paq_role_is_granted(role, rte, perminfos))
 			continue;
 		granted = palloc(sizeof(Granted));
+		granted->rte = rte;
 		granted->command = paq_perms_command(perms.requiredPerms,
 											 rte->rellockmode,
 											 plan->commandType);
@@ -58,6 +63,23 @@ paq_find_granted(PaqStatement *statement, PlannedStmt *plan)
 		granted->object.name = paq_relation_name(rte->relid);
 		statement->granted = lappend(statement->granted, granted);
 	}
+}
+
+/* Does object auditing select what the statement does with the relation? */
+bool
+paq_is_granted(const PaqStatement *statement, RangeTblEntry *rte,
+			   List *perminfos)
+{
+	ListCell   *lc;
+
+	if (!statement->granted_known)
+		return paq_role_is_granted(paq_audit_role(), rte, perminfos);
+	foreach(lc, statement->granted)
+	{
+		if (((Granted *) lfirst(lc))->rte == rte)
+			return true;
+	}
+	return false;
 }
 
 /* Forget what paq_find_granted() has noted. */
@@ -75,6 +97,7 @@ paq_forget_granted(PaqStatement *statement)
 	}
 	list_free_deep(statement->granted);
 	statement->granted = NIL;
+	statement->granted_known = false;
 }
 
 /*
@@ -144,7 +167,7 @@ paq_record_denied(PaqStatement *statement, PlannedStmt *plan)
 
 	if (creating_extension)
 		return;
-	if (denied_command(statement, plan, &command))
+	if (!statement->others_rights && denied_command(statement, plan, &command))
 		record_denied(statement, &command, &no_object);
 	foreach(lc, statement->granted)
 	{

@@ -12,8 +12,8 @@
  * nothing being executed whose record has the error, it gets a record of
  * class ERROR.
  *
- * Must not raise.  Copying an error takes memory, so the copy of one that is
- * about memory is not attempted.
+ * Must not raise, except that in PG_CATCH the lack of memory for the copy of an
+ * error becomes the error.
  *
  * Locking: none.
  *
@@ -88,9 +88,9 @@ note_message(const char *message, const char *statement)
 	char	   *copy = NULL;
 	const char *masked = paq_mask_message(message, statement, &copy);
 
-	if (masked == NULL || (copy == NULL && masked == own_message))
+	if (copy == NULL && masked != NULL && masked == own_message)
 		return;
-	if (copy == NULL)
+	if (copy == NULL && masked != NULL)
 	{
 		Size		size = strlen(masked) + 1;
 
@@ -102,12 +102,40 @@ note_message(const char *message, const char *statement)
 	set_message(copy);
 }
 
-/* Copy the error on top of PostgreSQL's stack of errors. */
-static void
-copy_error(int sqlstate, const char *statement)
+/*
+ * The message of the error on top of PostgreSQL's stack of errors, in
+ * error_context; NULL if it cannot be had.  The one way to it is to copy the
+ * error, which takes memory; if there is none, that is another error, which
+ * stays on top and is the one that goes on.
+ */
+static const char *
+copy_message(void)
 {
-	MemoryContext old_context;
-	ErrorData  *edata;
+	MemoryContext old_context = CurrentMemoryContext;
+	const char *volatile message = NULL;
+
+	PG_TRY();
+	{
+		if (error_context == NULL)
+			error_context = AllocSetContextCreate(TopMemoryContext,
+												  "pg_audit_queue error",
+												  ALLOCSET_DEFAULT_SIZES);
+		MemoryContextSwitchTo(error_context);
+		message = CopyErrorData()->message;
+	}
+	PG_CATCH();
+	{
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(old_context);
+	return message;
+}
+
+/* Note the error on top of PostgreSQL's stack of errors. */
+static void
+note_error(int sqlstate, const char *statement)
+{
+	const char *message;
 
 	error_seen = true;
 	error.sqlstate = sqlstate;
@@ -115,16 +143,11 @@ copy_error(int sqlstate, const char *statement)
 	set_message(NULL);
 	if (sqlstate == ERRCODE_OUT_OF_MEMORY)
 		return;
-	if (error_context == NULL)
-		error_context = AllocSetContextCreate(TopMemoryContext,
-											  "pg_audit_queue error",
-											  ALLOCSET_DEFAULT_SIZES);
-	old_context = MemoryContextSwitchTo(error_context);
-	edata = CopyErrorData();
-	MemoryContextSwitchTo(old_context);
-	if (edata->message != NULL)
-		note_message(edata->message, statement);
-	MemoryContextReset(error_context);
+	message = copy_message();
+	if (message != NULL)
+		note_message(message, statement);
+	if (error_context != NULL)
+		MemoryContextReset(error_context);
 }
 
 /*
@@ -149,7 +172,7 @@ paq_error_catch(const char *text)
 	int			sqlstate = geterrcode();
 
 	if (!caught || next_frame != paq_frame || error.sqlstate != sqlstate)
-		copy_error(sqlstate, text);
+		note_error(sqlstate, text);
 	else if (error.message != NULL)
 		note_message(error.message, text);
 	caught = true;
@@ -176,15 +199,19 @@ errors_are_hidden(void)
 /*
  * The end of a transaction that is rolled back: if errors are hidden, look
  * whether there is one.  Looking raises an error if there is none, which is
- * how to tell.
+ * how to tell; nothing else must be left of that error.
  */
 void
 paq_error_at_abort(void)
 {
+	const uint32 interrupt_holdoff = InterruptHoldoffCount;
+	const uint32 cancel_holdoff = QueryCancelHoldoffCount;
+	ErrorContextCallback *const callbacks = error_context_stack;
 	volatile int sqlstate = 0;
 
 	if (error_seen || !errors_are_hidden() || proc_exit_inprogress)
 		return;
+	error_context_stack = NULL;
 	PG_TRY();
 	{
 		sqlstate = geterrcode();
@@ -194,8 +221,11 @@ paq_error_at_abort(void)
 		FlushErrorState();
 	}
 	PG_END_TRY();
+	error_context_stack = callbacks;
+	InterruptHoldoffCount = interrupt_holdoff;
+	QueryCancelHoldoffCount = cancel_holdoff;
 	if (sqlstate != 0)
-		copy_error(sqlstate, NULL);
+		note_error(sqlstate, NULL);
 }
 
 /*
@@ -232,6 +262,16 @@ record_error(void)
 	paq_request_waits();
 }
 
+/*
+ * May the report come from a signal handler, as when a background worker is
+ * told to end?  Then memory must be left alone.
+ */
+static bool
+in_signal_handler(const ErrorData *edata)
+{
+	return edata->elevel >= FATAL && MyProcPort == NULL;
+}
+
 /* Keep what is reported, unless it is what the hooks know already. */
 static void
 note_report(ErrorData *edata)
@@ -241,7 +281,7 @@ note_report(ErrorData *edata)
 		error_seen = true;
 		error.sqlstate = edata->sqlerrcode;
 		set_message(NULL);
-		if (edata->message != NULL)
+		if (edata->message != NULL && !in_signal_handler(edata))
 			note_message(edata->message, debug_query_string);
 	}
 	error.fatal = edata->elevel >= FATAL;
@@ -256,7 +296,8 @@ note_report(ErrorData *edata)
 static void
 capture_emit_log(ErrorData *edata)
 {
-	if (edata->elevel >= ERROR && !in_emit_log)
+	if (edata->elevel >= ERROR && !in_emit_log &&
+		(paq_log_classes != PAQ_CLASSES_NONE || paq_role[0] != '\0'))
 	{
 		in_emit_log = true;
 		note_report(edata);

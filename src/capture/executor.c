@@ -86,8 +86,12 @@ capture_ExecutorStart(QueryDesc *queryDesc, int eflags)
 	statement = paq_current_statement();
 	PG_TRY();
 	{
-		if (paq_role[0] != '\0' && statement != NULL)
-			paq_find_granted(statement, plan);
+		if (statement != NULL)
+		{
+			statement->others_rights = paq_has_others_rights();
+			if (paq_role[0] != '\0')
+				paq_find_granted(statement, plan);
+		}
 		next_ExecutorStart(queryDesc, eflags);
 		statement = paq_statement_find(queryDesc);
 		if (unlikely(statement != NULL && !statement->perms_checked))
@@ -333,6 +337,7 @@ record_unknown(List *rangeTable, List *perminfos)
 	PG_FINALLY();
 	{
 		paq_statement_publish(&statement, NULL, PAQ_SPACE_NOWAIT);
+		paq_statement_close(&statement);
 	}
 	PG_END_TRY();
 }

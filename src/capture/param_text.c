@@ -52,7 +52,6 @@ is_harmless(Oid type, Size size)
 		case TEXTOID:
 		case BPCHAROID:
 		case VARCHAROID:
-		case BYTEAOID:
 		case UNKNOWNOID:
 		case DATEOID:
 		case TIMEOID:
@@ -65,6 +64,7 @@ is_harmless(Oid type, Size size)
 		case CIDROID:
 		case JSONOID:
 			return true;
+		case BYTEAOID:
 		case JSONBOID:
 		case INT2ARRAYOID:
 		case INT4ARRAYOID:

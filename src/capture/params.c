@@ -149,7 +149,10 @@ names_secret(ParamListInfo params, int number)
 	if (param->isnull || !OidIsValid(param->ptype))
 		return false;
 	getTypeOutputInfo(param->ptype, &output, &is_varlena);
-	name = OidOutputFunctionCall(output, param->value);
+	name = paq_param_text(param->ptype, output, param->value,
+						  is_varlena ? value_size(param->value) : 0);
+	if (name == NULL)
+		return true;
 	secret = paq_mask_setting_kind(name, strlen(name)) == PAQ_SETTING_SECRET;
 	pfree(name);
 	return secret;

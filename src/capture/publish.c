@@ -32,8 +32,8 @@
 #define LAST_TRIES		500
 #define LAST_DELAY_MS	10
 
-/* Most records that may wait for room without belonging to a statement */
-#define MAX_DEFERRED_EVENTS		1000
+/* Most bytes of records that may wait for room without belonging to a statement */
+#define MAX_DEFERRED_BYTES		((Size) 1024 * 1024)
 
 /* Structs that are not in use. */
 static slist_head free_entries = SLIST_STATIC_INIT(free_entries);
@@ -41,8 +41,8 @@ static slist_head free_entries = SLIST_STATIC_INIT(free_entries);
 /* Records that wait for room in the queue, oldest first. */
 static slist_head deferred = SLIST_STATIC_INIT(deferred);
 static slist_node *last_deferred = NULL;
-static int	ndeferred_events = 0;	/* those since the list was empty that do
-									 * not belong to statements */
+static Size deferred_bytes = 0; /* in records that do not belong to statements,
+								 * since the list was empty */
 
 /*
  * Records of a statement that has succeeded, if the commit of its transaction,
@@ -131,6 +131,23 @@ publish_pending(PaqPending *pending, PaqSpaceWait wait)
 	return true;
 }
 
+/* Publish deferred records, oldest first, as far as there is room. */
+static void
+publish_deferred(PaqSpaceWait wait)
+{
+	while (!slist_is_empty(&deferred))
+	{
+		PaqEntry   *entry = slist_head_element(PaqEntry, node, &deferred);
+
+		if (!publish_pending(entry->pending, wait))
+			break;
+		slist_pop_head_node(&deferred);
+		slist_push_head(&free_entries, &entry->node);
+	}
+	if (slist_is_empty(&deferred))
+		deferred_bytes = 0;
+}
+
 /*
  * Let a finished record wait for room in the queue, behind those that do.
  * What fails before it is executed does not wait for them, so there must be a
@@ -139,7 +156,8 @@ publish_pending(PaqPending *pending, PaqSpaceWait wait)
 static void
 defer(PaqPending *pending)
 {
-	PaqEntry   *entry = ndeferred_events < MAX_DEFERRED_EVENTS ?
+	const uint32 length = paq_pending_header(pending)->length;
+	PaqEntry   *entry = deferred_bytes + length <= MAX_DEFERRED_BYTES ?
 		new_entry() : NULL;
 
 	if (unlikely(entry == NULL))
@@ -150,7 +168,7 @@ defer(PaqPending *pending)
 	}
 	entry->pending = pending;
 	append_node(&deferred, &last_deferred, &entry->node);
-	ndeferred_events++;
+	deferred_bytes += length;
 }
 
 /*
@@ -166,6 +184,7 @@ paq_publish_now(PaqPending *pending, int sqlstate)
 	header->end_time = GetCurrentTimestamp();
 	complete_header(header);
 	paq_register_exit();
+	publish_deferred(PAQ_SPACE_NOWAIT);
 	if (!slist_is_empty(&deferred) || !publish_pending(pending, PAQ_SPACE_NOWAIT))
 		defer(pending);
 }
@@ -197,23 +216,6 @@ paq_entry_add(PaqStatement *statement, PaqPending *pending, bool late,
 	append_node(&statement->entries, &statement->last_entry, &entry->node);
 }
 
-/* Publish deferred records, oldest first, as far as there is room. */
-static void
-publish_deferred(PaqSpaceWait wait)
-{
-	while (!slist_is_empty(&deferred))
-	{
-		PaqEntry   *entry = slist_head_element(PaqEntry, node, &deferred);
-
-		if (!publish_pending(entry->pending, wait))
-			break;
-		slist_pop_head_node(&deferred);
-		slist_push_head(&free_entries, &entry->node);
-	}
-	if (slist_is_empty(&deferred))
-		ndeferred_events = 0;
-}
-
 /*
  * The process exits: publish what is deferred, waiting for room for a limited
  * time.  An interrupt cannot end the process earlier than it is ending anyway.
@@ -233,7 +235,10 @@ paq_publish_last(void)
 
 	while (!slist_is_empty(&deferred))
 	{
+		PaqEntry   *entry = slist_head_element(PaqEntry, node, &deferred);
+
 		slist_pop_head_node(&deferred);
+		paq_pending_free(entry->pending);
 		lost++;
 	}
 	if (lost > 0)

@@ -64,13 +64,14 @@ record_relation(PaqStatement *statement, RangeTblEntry *rte,
 }
 
 /*
- * May session auditing record what is being done?  As in pgaudit, it leaves
+ * Is what is being done not for session auditing?  As in pgaudit, it leaves
  * out what the functions of others do with their owners' rights.
  */
-static bool
-is_session_audited(void)
+bool
+paq_has_others_rights(void)
 {
-	return is_member_of_role(GetSessionUserId(), GetUserId());
+	return GetUserId() != GetSessionUserId() &&
+		!is_member_of_role(GetSessionUserId(), GetUserId());
 }
 
 /*
@@ -106,14 +107,14 @@ paq_record_relations(PaqStatement *statement, List *rangeTable,
 		if (perms.requiredPerms == 0 || !OidIsValid(rte->relid))
 			continue;
 		if (!found)
-			session = is_session_audited();
+			session = !paq_has_others_rights();
 		found = true;
 		if (!session && (role == InvalidOid || InNoForceRLSOperation()))
 			return;
 		if (paq_catalog_is_hidden(rte, &perms))
 			continue;
 
-		granted = role != InvalidOid && paq_role_is_granted(role, rte, perminfos);
+		granted = role != InvalidOid && paq_is_granted(statement, rte, perminfos);
 		if (session && first && !paq_log_relation && (!at_end || granted))
 		{
 			paq_record_statement(statement, &statement->command, NULL);

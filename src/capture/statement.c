@@ -61,6 +61,8 @@ paq_statement_init(PaqStatement *statement, const char *text,
 	statement->commits = false;
 	statement->run = false;
 	statement->top_level = top_level;
+	statement->others_rights = false;
+	statement->granted_known = false;
 	statement->granted = NIL;
 	statement->truncated = InvalidOid;
 	statement->attempt = NULL;

@@ -27,18 +27,16 @@ static bool exit_registered = false;
 /*
  * The transaction is about to commit.  PostgreSQL has stopped the clock for
  * statement_timeout by now, but a session shall not wait for the worker for
- * longer than that: let it go on.
+ * longer than that, either: start it anew.  A login is no statement.
  */
 static void
 before_commit(void)
 {
-	bool		timeout = StatementTimeout > 0 && IsUnderPostmaster &&
-		MyBackendType == B_BACKEND && !get_timeout_active(STATEMENT_TIMEOUT);
+	bool		timeout = StatementTimeout > 0 && paq_logged_in &&
+		!get_timeout_active(STATEMENT_TIMEOUT);
 
 	if (timeout)
-		enable_timeout_at(STATEMENT_TIMEOUT,
-						  TimestampTzPlusMilliseconds(GetCurrentStatementStartTimestamp(),
-													  StatementTimeout));
+		enable_timeout_after(STATEMENT_TIMEOUT, StatementTimeout);
 
 	/* All portals are closed by now; what is left was forgotten. */
 	paq_statement_close_all(InvalidSubTransactionId, NULL,
@@ -127,7 +125,9 @@ at_exit(int code, Datum arg)
 		paq_statement_fail(frame->statement, error);
 	}
 	paq_statement_close_all(InvalidSubTransactionId, paq_error(), 0);
-	paq_publish_held(error, PAQ_SPACE_NOWAIT);
+
+	/* Idle in a pipeline: what is held succeeded, if in vain. */
+	paq_publish_held(paq_frame != NULL ? error : paq_error(), PAQ_SPACE_NOWAIT);
 	paq_connect_exit(paq_error());
 	paq_publish_last();
 	paq_request_waits();

@@ -213,7 +213,8 @@ nap(TimestampTz now)
 
 /*
  * Read the configuration file.  Changes are recorded on the way, before they
- * take effect.  A file with errors changes nothing.
+ * take effect.  The outcome is that of reading the file: one that cannot be
+ * read changes nothing, while a wrong value only stays without effect.
  */
 static void
 reload(void)

@@ -245,6 +245,21 @@ escape_text(char *scratch, char escape, const PaqRecord *record)
 	}
 }
 
+/*
+ * Append text that may be anything: a client that has not logged in says who
+ * it wants to be.  Control characters could look like the end of the line.
+ */
+static void
+put_foreign(PaqBuffer *buf, PaqText text)
+{
+	for (uint32 i = 0; i < text.len; i++)
+	{
+		const unsigned char c = text.data[i];
+
+		paq_buffer_putc(buf, c < 0x20 || c == 0x7f ? '?' : c);
+	}
+}
+
 static void
 write_escape(PaqBuffer *buf, const PrefixItem *item, const PaqRecord *record)
 {
@@ -269,12 +284,11 @@ write_escape(PaqBuffer *buf, const PrefixItem *item, const PaqRecord *record)
 
 	if (item->padding > 0)
 		paq_buffer_fill(buf, ' ', fill);
-	if (text.len > 0)
-		paq_put(buf, text.data, text.len);
+	put_foreign(buf, text);
 	if (port.len > 0)
 	{
 		paq_buffer_putc(buf, '(');
-		paq_put(buf, port.data, port.len);
+		put_foreign(buf, port);
 		paq_buffer_putc(buf, ')');
 	}
 	if (item->padding < 0)

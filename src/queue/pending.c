@@ -220,7 +220,9 @@ shrink_record(PaqRecordHeader *header, const PaqSessionBlock *session,
 	PaqText    *text = &statement[PAQ_FIELD_STATEMENT - PAQ_NSESSION_FIELDS];
 	PaqText    *parameter = &statement[PAQ_FIELD_PARAMETER - PAQ_NSESSION_FIELDS];
 	PaqText    *spill = &statement[PAQ_FIELD_SPILL - PAQ_NSESSION_FIELDS];
-	PaqText    *object = &statement[PAQ_FIELD_OBJECT_NAME - PAQ_NSESSION_FIELDS];
+	static const PaqField others[] = {
+		PAQ_FIELD_OBJECT_NAME, PAQ_FIELD_OLD_VALUE, PAQ_FIELD_NEW_VALUE
+	};
 	uint32		max = paq_ring_max_record();
 
 	if (paq_spill_write(name, SPILL_NAME_LEN, text, parameter))
@@ -239,8 +241,10 @@ shrink_record(PaqRecordHeader *header, const PaqSessionBlock *session,
 		cut_text(text, paq_record_size(header->flags, session, statement), max,
 				 header);
 	}
-	cut_text(object, paq_record_size(header->flags, session, statement), max,
-			 header);
+	for (int i = 0; i < lengthof(others); i++)
+		cut_text(&statement[others[i] - PAQ_NSESSION_FIELDS],
+				 paq_record_size(header->flags, session, statement), max,
+				 header);
 }
 
 /*
@@ -313,6 +317,7 @@ paq_pending_add_message(PaqPending *pending, const char *message)
 	uint32		len = strlen(message);
 	char	   *copy;
 
+	Assert(header->length <= paq_ring_max_record());
 	Assert(header->field_len[PAQ_FIELD_MESSAGE] == PAQ_NULL_LEN);
 	if (len > room)
 		len = pg_encoding_mbcliplen(header->encoding, message, len, room);
