@@ -36,7 +36,7 @@
 #define MIN_PART_LEN	4
 
 /* Most bytes to compare while looking for secrets in a message */
-#define MAX_COMPARED	UINT64CONST(1000000000)
+#define MAX_COMPARED	UINT64CONST(100000000)
 
 /*
  * The last analysis.  The text may have secrets, so not the text itself is

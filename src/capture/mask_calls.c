@@ -26,6 +26,13 @@ typedef struct Argument
 	int			end;
 } Argument;
 
+/*
+ * Calls can be inside of each other, and then the tokens of the inner ones are
+ * looked at many times.  A text in which that is done more often, on average,
+ * has been made for it, and is not shown.
+ */
+#define MAX_VISITS		100
+
 /* The arguments of set_config() that matter; empty if not there */
 typedef struct SetConfig
 {
@@ -91,12 +98,21 @@ has_argument_name(const PaqView *view, const PaqTokens *tokens,
 		  paq_mask_is_punct(view, &items[2], '=')));
 }
 
-/* The arguments of the call of set_config() at token i. */
+/*
+ * The arguments of the call of set_config() at token i.  *visits is the number
+ * of tokens looked at for that, in all calls of the text.
+ */
 static SetConfig
-read_set_config(const PaqView *view, const PaqTokens *tokens, int i)
+read_set_config(PaqMaskWork *work, const PaqView *view,
+				const PaqTokens *tokens, int i, uint64 *visits)
 {
 	SetConfig	call = {{0, 0}, {0, 0}};
 
+	if (*visits > (uint64) tokens->count * MAX_VISITS)
+	{
+		work->failed = true;
+		return call;
+	}
 	i += 2;
 	for (int n = 0; n < 3 && i < tokens->count; n++)
 	{
@@ -110,6 +126,7 @@ read_set_config(const PaqView *view, const PaqTokens *tokens, int i)
 			call.name = argument;
 		else if (n == 1)
 			call.value = argument;
+		*visits += argument.end - argument.first;
 		i = argument.end + 1;
 		if (argument.end >= tokens->count ||
 			!paq_mask_is_punct(view, &tokens->items[argument.end], ','))
@@ -151,9 +168,9 @@ name_kind(PaqMaskWork *work, const PaqView *view, const PaqTokens *tokens,
 
 static void
 mask_set_config(PaqMaskWork *work, const PaqView *view, PaqTokens *tokens,
-				int i)
+				int i, uint64 *visits)
 {
-	SetConfig	call = read_set_config(view, tokens, i);
+	SetConfig	call = read_set_config(work, view, tokens, i, visits);
 	PaqSettingKind kind = name_kind(work, view, tokens, &call.name);
 
 	if (kind == PAQ_SETTING_PLAIN)
@@ -178,6 +195,7 @@ paq_mask_calls(PaqMaskWork *work, const PaqView *view, PaqTokens *tokens)
 {
 	int			parens = 0;
 	int			dblink_parens = -1; /* those around the outermost call */
+	uint64		visits = 0;
 
 	for (int i = 0; i < tokens->count; i++)
 	{
@@ -194,7 +212,7 @@ paq_mask_calls(PaqMaskWork *work, const PaqView *view, PaqTokens *tokens)
 				token->hint = PAQ_HINT_CONNINFO;
 		}
 		else if (is_call(view, tokens, i, "set_config", false))
-			mask_set_config(work, view, tokens, i);
+			mask_set_config(work, view, tokens, i, &visits);
 		else if (dblink_parens < 0 &&
 				 is_call(view, tokens, i, DBLINK_PREFIX, true))
 			dblink_parens = Max(parens, 0);
@@ -236,6 +254,7 @@ paq_mask_param_rules(PaqMaskWork *work, const PaqView *view,
 					 PaqParamRule *rules, int max_rules)
 {
 	PaqTokens	tokens;
+	uint64		visits = 0;
 	int			count = 0;
 
 	if (!paq_mask_lex(work, view, &tokens))
@@ -248,7 +267,7 @@ paq_mask_param_rules(PaqMaskWork *work, const PaqView *view,
 
 		if (!is_call(view, &tokens, i, "set_config", false))
 			continue;
-		call = read_set_config(view, &tokens, i);
+		call = read_set_config(work, view, &tokens, i, &visits);
 		secret = name_kind(work, view, &tokens, &call.name) == PAQ_SETTING_SECRET;
 		rule.name = secret ? 0 : argument_param(view, &tokens, &call.name);
 		rule.value = argument_param(view, &tokens, &call.value);

@@ -25,6 +25,14 @@
 /* format() specifications further on in a text are not counted. */
 #define MAX_FORMAT_LEN	10000
 
+/* Text without a space, with addresses in it; positions are those of the view */
+typedef struct UriRun
+{
+	uint32		end;
+	uint32		last_at;		/* the last "@"; 0 if there is none */
+	bool		params_masked;	/* from the first "?" on */
+} UriRun;
+
 static inline bool
 is_space(char c)
 {
@@ -169,14 +177,14 @@ scheme_start(const PaqView *view, uint32 pos)
 	return start;
 }
 
-/* Values of an address's parameters, given from behind the "?". */
+/* Values of the parameters of addresses, given from behind the first "?". */
 static void
 mask_uri_params(PaqMaskWork *work, const PaqView *view, uint32 pos, uint32 end,
 				PaqMaskOutcome *outcome)
 {
 	while (pos < end)
 	{
-		uint32		param_end = find_first(view, pos, end, "&;#");
+		uint32		param_end = find_first(view, pos, end, "&;#?");
 		uint32		equals = find_first(view, pos, param_end, "=");
 
 		if (equals < param_end &&
@@ -204,67 +212,72 @@ is_port(const PaqView *view, uint32 pos, uint32 end)
  */
 static void
 mask_credentials(PaqMaskWork *work, const PaqView *view, uint32 start,
-				 uint32 end, PaqMaskOutcome *outcome)
+				 const UriRun *run, PaqMaskOutcome *outcome)
 {
-	uint32		authority_end = find_first(view, start, end, "/?#");
+	uint32		authority_end = find_first(view, start, run->end, "/?#");
 	uint32		at = find_last(view, start, authority_end, '@');
 	uint32		colon = find_first(view, start, authority_end, ":");
 
-	if (start < end && view->data[start] == '[')
+	if (colon == authority_end || view->data[start] == '[')
 		return;
-	if (at == authority_end && colon < authority_end &&
-		!is_port(view, colon + 1, authority_end))
-	{
-		at = find_last(view, start, end, '@');
-		if (at == end)
-			return;
-		authority_end = end;
-	}
-	if (colon == authority_end)
-		return;
-	if (at < authority_end)
-	{
-		if (colon < at)
-			mask_value(work, view, colon + 1, at, outcome);
-	}
-	else if (colon + 1 == view->len)
+	if (at == authority_end && !is_port(view, colon + 1, authority_end) &&
+		run->last_at > colon)
+		at = run->last_at;
+	if (at != authority_end && colon < at)
+		mask_value(work, view, colon + 1, at, outcome);
+	if (at == authority_end && colon + 1 == view->len)
 		outcome->open = true;
 }
 
 /*
- * Addresses of the form scheme://user:password@host/path?name=value.  One that
- * is the whole view may have spaces and quotes in it, as libpq takes them.
+ * At an address that begins at start: what is there, up to where such a thing
+ * can end.  One that is the whole view may have spaces and quotes in it, as
+ * libpq takes them.
  */
+static void
+begin_run(const PaqView *view, uint32 start, UriRun *run)
+{
+	if (skip_space(view, 0) == start)
+		run->end = view->len;
+	else
+		run->end = find_first(view, start, view->len, SPACES "'\"`");
+	run->last_at = find_last(view, start, run->end, '@');
+	if (run->last_at == run->end)
+		run->last_at = 0;
+	run->params_masked = false;
+}
+
+/* Addresses of the form scheme://user:password@host/path?name=value. */
 void
 paq_mask_uris(PaqMaskWork *work, const PaqView *view, PaqMaskOutcome *outcome)
 {
+	UriRun		run = {0, 0, false};
 	uint32		pos = 0;
 
 	while (pos + 3 <= view->len)
 	{
 		const char *colon = memchr(view->data + pos, ':', view->len - pos - 2);
-		uint32		start;
-		uint32		end;
-		uint32		query;
+		uint32		scheme;
 
 		if (colon == NULL)
 			break;
-		pos = colon - view->data;
-		if (colon[1] != '/' || colon[2] != '/' ||
-			scheme_start(view, pos) == pos)
-		{
-			pos++;
+		pos = colon - view->data + 1;
+		if (colon[1] != '/' || colon[2] != '/')
 			continue;
+		scheme = scheme_start(view, pos - 1);
+		if (scheme == pos - 1)
+			continue;
+		pos += 2;
+		if (pos >= run.end)
+			begin_run(view, scheme, &run);
+		if (pos < run.end)
+			mask_credentials(work, view, pos, &run, outcome);
+		if (!run.params_masked)
+		{
+			mask_uri_params(work, view, find_first(view, pos, run.end, "?") + 1,
+							run.end, outcome);
+			run.params_masked = true;
 		}
-		start = pos + 3;
-		if (skip_space(view, 0) == scheme_start(view, pos))
-			end = view->len;
-		else
-			end = find_first(view, start, view->len, SPACES "'\"`");
-		mask_credentials(work, view, start, end, outcome);
-		query = find_first(view, start, end, "?");
-		mask_uri_params(work, view, query + 1, end, outcome);
-		pos = start;
 	}
 }
 
@@ -449,20 +462,30 @@ paq_mask_verifiers(PaqMaskWork *work, const PaqView *view)
 	}
 }
 
-/* The position behind the quoted text that begins at pos. */
+/*
+ * The position behind the quoted text that begins at pos.  If it is part of
+ * another quoted text, its quotes have a backslash.
+ */
 static uint32
 quoted_end(const PaqView *view, uint32 pos)
 {
 	const char	quote = view->data[pos];
+	const bool	escaped = pos > 0 && view->data[pos - 1] == '\\';
 
 	for (pos++; pos < view->len; pos++)
 	{
+		const bool	is_last = pos + 1 >= view->len;
+
 		if (view->data[pos] == '\\')
+		{
+			if (escaped && !is_last && view->data[pos + 1] == quote)
+				return pos + 2;
 			pos++;
+		}
 		else if (view->data[pos] == quote)
 		{
 			/* doubled, or the end */
-			if (pos + 1 >= view->len || view->data[pos + 1] != quote)
+			if (is_last || view->data[pos + 1] != quote)
 				return pos + 1;
 			pos++;
 		}
@@ -493,7 +516,7 @@ mask_prose_value(PaqMaskWork *work, const PaqView *view, uint32 start,
 	while (value < view->len && strchr(":=>", view->data[value]) != NULL)
 		value++;
 	if (value < view->len && value > sign && view->data[value - 1] == '=' &&
-		!is_space(view->data[value]) && !is_quote(view->data[value]))
+		strchr(SPACES "'\"`\\", view->data[value]) == NULL)
 	{
 		uint32		end = find_first(view, value, view->len, SPACES "'\"`);,");
 

@@ -172,10 +172,13 @@ scan(const char *text, uint32 len, uint64 wanted)
 			continue;
 		if (hit & word_last[WORD_KEY] && !is_secret_key(text, i + 1))
 			continue;
-		if (hit & word_last[WORD_URI] &&
+		if (hit & word_last[WORD_URI] && text[len - 1] != ':' &&
 			memchr(text + i, '@', len - i) == NULL)
 		{
-			/* a secret behind a "?" has a name that is a word, too */
+			/*
+			 * No password, nor does one have to follow.  What is behind a "?"
+			 * has a name that is a word, too.
+			 */
 			wanted &= ~word_last[WORD_URI];
 			continue;
 		}

@@ -64,7 +64,8 @@ typedef struct PaqMaskWork
 	bool		conforming;		/* standard_conforming_strings */
 	bool		want_secrets;	/* collect them, beside their ranges */
 	bool		failed;			/* out of memory, or of another resource */
-	PaqMaskBlock *blocks;		/* memory of this work */
+	PaqMaskBlock *blocks;		/* memory, newest first */
+	PaqMaskBlock *results;		/* that of what follows */
 	PaqSpan    *spans;
 	uint32		nspans;
 	uint32		max_spans;
@@ -148,6 +149,7 @@ extern int	paq_mask_set_config_params(const char *text, PaqParamRule *rules,
 
 /* mask_work.c */
 extern void *paq_mask_alloc(PaqMaskWork *work, Size size);
+extern void paq_mask_release(PaqMaskWork *work, PaqMaskBlock *until);
 extern void paq_mask_free(PaqMaskWork *work);
 extern void paq_mask_span(PaqMaskWork *work, const PaqView *view,
 						  uint32 start, uint32 end);
@@ -205,6 +207,8 @@ extern int	paq_mask_param_rules(PaqMaskWork *work, const PaqView *view,
 								PaqParamRule *rules, int max_rules);
 
 /* mask_tree.c */
+extern bool paq_mask_may_be_statement(const PaqView *view,
+									  const PaqTokens *tokens);
 extern bool paq_mask_tree(PaqMaskWork *work, const PaqView *view,
 						  PaqTokens *tokens);
 

@@ -306,7 +306,7 @@ paq_mask_lex(PaqMaskWork *work, const PaqView *view, PaqTokens *tokens)
 	{
 		if (tokens->count == max)
 		{
-			int			new_max = Max(64, max * 2);
+			int			new_max = Max(32, max * 2);
 			PaqToken   *items;
 
 			items = paq_mask_alloc(work, new_max * sizeof(PaqToken));

@@ -120,15 +120,24 @@ static void
 look_into(PaqMaskWork *work, const PaqView *view, const PaqToken *token,
 		  bool foreign, int depth, PaqMaskOutcome *outcome)
 {
+	PaqMaskBlock *const blocks = work->blocks;
 	PaqView		content;
 
-	if (!paq_mask_decode(work, view, token, &content) ||
-		!paq_mask_is_candidate(content.data, content.len))
-		return;
-	paq_mask_literal(work, &content, token->hint == PAQ_HINT_CONNINFO,
-					 depth, outcome);
-	if (foreign)
-		paq_mask_prose(work, &content);
+	if (paq_mask_decode(work, view, token, &content) &&
+		paq_mask_is_candidate(content.data, content.len))
+	{
+		const bool	conforming = work->conforming;
+
+		/* elsewhere, a backslash is an escape in any string */
+		if (foreign)
+			work->conforming = false;
+		paq_mask_literal(work, &content, token->hint == PAQ_HINT_CONNINFO,
+						 depth, outcome);
+		if (foreign)
+			paq_mask_prose(work, &content);
+		work->conforming = conforming;
+	}
+	paq_mask_release(work, blocks);
 }
 
 /*
@@ -178,7 +187,9 @@ paq_mask_sql(PaqMaskWork *work, const PaqView *view, int depth,
 
 	if (!paq_mask_lex(work, view, &tokens))
 		return false;
-	parsed = work->may_parse && paq_mask_tree(work, view, &tokens);
+	parsed = work->may_parse &&
+		(depth == 0 || paq_mask_may_be_statement(view, &tokens)) &&
+		paq_mask_tree(work, view, &tokens);
 	if (!parsed)
 	{
 		if (depth < work->parse_depth)

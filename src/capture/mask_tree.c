@@ -321,6 +321,25 @@ parse_and_mask(const Tree *tree)
 }
 
 /*
+ * Is it worth while to try and parse the text of a literal?  It must begin with
+ * a statement that has something to say about secrets, or deals with data.
+ */
+bool
+paq_mask_may_be_statement(const PaqView *view, const PaqTokens *tokens)
+{
+	static const char *const words[] = {
+		"alter", "call", "copy", "create", "declare", "delete", "do",
+		"execute", "explain", "import", "insert", "merge", "prepare",
+		"select", "set", "update", "values", "with", NULL
+	};
+	const PaqToken *first = tokens->items;
+
+	return tokens->count > 1 && first->kind == PAQ_TOKEN_WORD &&
+		paq_mask_word_in(view->data + first->start, first->end - first->start,
+						 words);
+}
+
+/*
  * Mask what the parse tree of the text says.  Returns false if it has none;
  * then nothing is masked.
  */

@@ -3,8 +3,8 @@
  * mask_work.c
  *		Ranges of a text that are secret, and the text without them.
  *
- * Memory of a work is allocated piece by piece and freed all at once; not in a
- * memory context of its own, because to make one can raise an error.
+ * Memory of a work is allocated piece by piece and freed in the opposite order;
+ * not in a memory context of its own, because to make one can raise an error.
  *
  * Must not raise.  Locking: none.
  *
@@ -17,6 +17,9 @@
 #include "capture/mask_internal.h"
 #include "utils/memutils.h"
 
+/* More secrets than this are not looked for in a text. */
+#define MAX_ITEMS		(16 * 1024 * 1024)
+
 struct PaqMaskBlock
 {
 	PaqMaskBlock *next;
@@ -26,9 +29,9 @@ struct PaqMaskBlock
 StaticAssertDecl(sizeof(PaqMaskBlock) % MAXIMUM_ALIGNOF == 0,
 				 "memory behind a PaqMaskBlock is aligned");
 
-/* Memory until the end of the work.  NULL when there is none; that is noted. */
-void *
-paq_mask_alloc(PaqMaskWork *work, Size size)
+/* Memory as part of a list.  NULL when there is none; that is noted. */
+static void *
+alloc_block(PaqMaskWork *work, PaqMaskBlock **list, Size size)
 {
 	PaqMaskBlock *block;
 
@@ -40,22 +43,43 @@ paq_mask_alloc(PaqMaskWork *work, Size size)
 		work->failed = true;
 		return NULL;
 	}
-	block->next = work->blocks;
-	work->blocks = block;
+	block->next = *list;
+	*list = block;
 	return block + 1;
+}
+
+static void
+free_blocks(PaqMaskBlock **list, PaqMaskBlock *until)
+{
+	while (*list != until)
+	{
+		PaqMaskBlock *block = *list;
+
+		*list = block->next;
+		pfree(block);
+	}
+}
+
+/* Memory until it is released.  NULL when there is none; that is noted. */
+void *
+paq_mask_alloc(PaqMaskWork *work, Size size)
+{
+	return alloc_block(work, &work->blocks, size);
+}
+
+/* Give back what was allocated since work->blocks was this. */
+void
+paq_mask_release(PaqMaskWork *work, PaqMaskBlock *until)
+{
+	free_blocks(&work->blocks, until);
 }
 
 /* Give back all memory. */
 void
 paq_mask_free(PaqMaskWork *work)
 {
-	while (work->blocks != NULL)
-	{
-		PaqMaskBlock *block = work->blocks;
-
-		work->blocks = block->next;
-		pfree(block);
-	}
+	free_blocks(&work->blocks, NULL);
+	free_blocks(&work->results, NULL);
 }
 
 /* An array with room for one more item than it has.  NULL when out of memory. */
@@ -67,7 +91,13 @@ grown_array(PaqMaskWork *work, void *items, uint32 count, uint32 *max,
 
 	if (count < *max)
 		return items;
-	grown = paq_mask_alloc(work, Max(count, 8) * (Size) 2 * item_size);
+	if (count > MAX_ITEMS)
+	{
+		work->failed = true;
+		return NULL;
+	}
+	grown = alloc_block(work, &work->results,
+						Max(count, 8) * (Size) 2 * item_size);
 	if (grown == NULL)
 		return NULL;
 	if (count > 0)
@@ -110,11 +140,12 @@ paq_mask_range(PaqMaskWork *work, const PaqView *view, uint32 start, uint32 end)
 	paq_mask_secret(work, view->data + start, end - start);
 }
 
-/* This is a secret; the data must stay where it is until the work ends. */
+/* This is a secret. */
 void
 paq_mask_secret(PaqMaskWork *work, const char *data, uint32 len)
 {
 	PaqSecret  *secrets;
+	char	   *copy;
 
 	if (!work->want_secrets || len == 0)
 		return;
@@ -123,7 +154,11 @@ paq_mask_secret(PaqMaskWork *work, const char *data, uint32 len)
 	if (secrets == NULL)
 		return;
 	work->secrets = secrets;
-	secrets[work->nsecrets].data = data;
+	copy = alloc_block(work, &work->results, len);
+	if (copy == NULL)
+		return;
+	memcpy(copy, data, len);
+	secrets[work->nsecrets].data = copy;
 	secrets[work->nsecrets].len = len;
 	work->nsecrets++;
 }
