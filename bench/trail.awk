@@ -1,5 +1,6 @@
 # trail.awk
-#	Count pgbench's records in the files of a trail, and look for errors.
+#	Count the records of pgbench's statements in the files of a trail, and
+#	look for errors.  Those that have no statement id, of logins say, are none.
 #
 #	awk -v layout=json|pgaudit -v database=NAME -v expected=N -f trail.awk FILE...
 #
@@ -60,7 +61,7 @@ layout == "json" {
 		gaps++
 	if (index($0, ",\"clientApplication\":\"pgbench\"")) {
 		id = number(",\"statementId\":[0-9]+", 15)
-		if (match($0, ",\"sessionId\":\"[0-9a-f.]+\""))
+		if (id > 0 && match($0, ",\"sessionId\":\"[0-9a-f.]+\""))
 			count(substr($0, RSTART, RLENGTH), id)
 	}
 }
@@ -72,7 +73,8 @@ layout == "pgaudit" {
 		id = line
 		sub(/.*,/, "", id)
 		match(line, /\[[0-9]+\]/)
-		count(substr(line, RSTART, RLENGTH), id + 0)
+		if (id > 0)
+			count(substr(line, RSTART, RLENGTH), id + 0)
 	}
 }
 
