@@ -15,7 +15,7 @@ SELECT attname, format_type(atttypid, atttypmod) AS type
  WHERE attrelid = 'audit_queue_stats'::regclass AND attnum > 0
  ORDER BY attnum;
 
--- a flush covers what was published before it
+-- a flush covers what was published before it; changes of settings are records, too
 CREATE TEMPORARY TABLE t (a int);
 SELECT audit_flush() AS sequence_before \gset
 SET pg_audit_queue.log = 'write';

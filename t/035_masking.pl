@@ -472,7 +472,14 @@ foreach my $case (
 	[ q{DO $$ BEGIN RAISE 'cannot reach postgres://u:#@h/d'; END $$},
 		'cannot reach postgres://u:', '@h/d' ],
 	[ q{DO $$ BEGIN EXECUTE 'ALTER ROLE bob PASSWORD #'; END $$},
-		q{syntax error at or near "}, q{"} ])
+		q{syntax error at or near "}, q{"} ],
+	# that are not in the text
+	[ q{DO $$ BEGIN RAISE 'password "%"', reverse('#'); END $$}, 'password ', '' ],
+	[ q{DO $$ BEGIN RAISE 'my_secret = ''%''', reverse('#'); END $$}, 'my_secret = ', '' ],
+	[ q{DO $$ BEGIN RAISE 'bad: host=h password=% dbname=d', reverse('#'); END $$},
+		'bad: host=h password=', ' dbname=d' ],
+	[ q{DO $$ BEGIN RAISE 'bad: postgres://u:%@h', reverse('#'); END $$},
+		'bad: postgres://u:', '@h' ])
 {
 	my $value = secret();
 	my ($sql, $before, $after) = @$case;
@@ -480,6 +487,7 @@ foreach my $case (
 
 	# an unknown word is the one thing that may be shown
 	$value = 'zq' . substr($value, 3) if !defined $before;
+	$value = reverse $value if $sql =~ /reverse/;
 	$sql =~ s/#/$value/;
 	@records = records_for(
 		$node,
@@ -494,7 +502,8 @@ foreach my $case (
 	ok(scalar @messages, "an error: $case->[0]");
 	is($messages[0], $before . $mask . $after, 'its message')
 	  if defined $before;
-	is_deeply([ grep { /zqs/ } map { $_->{commandText} // () } @records ],
+	is_deeply(
+		[ grep { /zqs[0-9]/ } map { $_->{commandText} // () } @records ],
 		[], 'the texts of its records');
 }
 
@@ -557,6 +566,57 @@ foreach my $case (
 		"$sql|$shown|$shown", "mask_patterns = $patterns");
 }
 
+{
+	my @records = records_for(
+		$node,
+		sub {
+			my $client = PgProto->connect($node);
+
+			foreach my $patterns ('a1', 'b1', '', 'a1')
+			{
+				$client->query("SET pg_audit_queue.mask_patterns = '$patterns'");
+				$client->query(q{SELECT 'a1 b1', 'password'});
+			}
+			$client->quit;
+		});
+
+	is_deeply(
+		[ map { $_->{commandText} } grep { $_->{class} eq 'READ' } @records ],
+		[
+			"SELECT '$mask b1', 'password'",
+			"SELECT 'a1 $mask', 'password'",
+			"SELECT 'a1 b1', 'password'",
+			"SELECT '$mask b1', 'password'"
+		],
+		'the same text with other patterns');
+}
+
+# What is remembered of texts is what they are, not what they look like: all
+# that is remembered has the length of what comes then
+
+{
+	my $value = secret();
+	my $sql   = "ALTER ROLE bob PASSWORD '$value'";
+	my @texts = map { $_->{commandText} } records_for(
+		$node,
+		sub {
+			my $client = PgProto->connect($node);
+
+			foreach my $n (1 .. 1000)
+			{
+				my $text = "SELECT '$n";
+
+				$text .= '.' x (length($sql) - length($text) - 1);
+				$client->query("$text'");
+			}
+			$client->query($sql);
+			$client->quit;
+		});
+
+	is($texts[-1], "ALTER ROLE bob PASSWORD $mask",
+		'after many texts of the same length');
+}
+
 foreach my $case (
 	[ '[0-9',      'Regular expression "[0-9" is not valid: brackets [] not balanced.' ],
 	[ 'a, b**',    'Regular expression "b**" is not valid: quantifier operand invalid.' ],
@@ -600,7 +660,7 @@ $node->restart;
 			$client->query("SELECT card88");
 			$client->parse('', 'SELECT $1::text, $2::bigint')
 			  ->bind('', '', 'card77', '12')->execute('')->sync;
-			$client->query(q{DO $$ BEGIN RAISE 'about card99'; END $$});
+			$client->query(q{DO $$ BEGIN RAISE 'about card%', 90 + 9; END $$});
 			$client->quit;
 		});
 	my @texts = map { $_->{commandText} // '' } @records;
@@ -807,6 +867,8 @@ sub random_statement
 				qr/[CE]:/, 'a long text of ' . substr($text, 0, 20));
 		}
 	}
+	like($client->query(q{SELECT set_config('my.secret', } x 100000),
+		qr/E:/, 'calls inside of each other');
 	$client->quit;
 }
 

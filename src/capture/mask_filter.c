@@ -65,6 +65,9 @@ static uint64 word_last[lengthof(words)];
 #define MEMO_SLOTS		64
 #define MEMO_MIN_LEN	16		/* shorter ones are looked at again */
 #define MEMO_MAX_LEN	1000
+#define MEMO_SAMPLES	8
+
+#define HASH_FACTOR		UINT64CONST(0x9E3779B97F4A7C15)
 
 typedef struct Memo
 {
@@ -205,25 +208,26 @@ paq_mask_sets_config(const char *text, uint32 len)
 	return scan(text, len, word_last[WORD_SET_CONFIG]);
 }
 
-/* A slot for a text that has MEMO_MIN_LEN bytes at least. */
+/*
+ * A slot for a text that has MEMO_MIN_LEN bytes at least: by all of them if they
+ * are few, else by samples.
+ */
 static Memo *
 memo_slot(const char *text, uint32 len)
 {
+	const uint32 last = len - sizeof(uint64);
+	const uint32 step = Max(sizeof(uint64), len / MEMO_SAMPLES);
 	uint64		hash = len;
 	uint64		word;
-	uint32		pos[4] = {0, len / 3, len / 3 * 2, len};
 
-	StaticAssertStmt(MEMO_MIN_LEN >= 3 * sizeof(uint64) / 2 + 4,
-					 "samples of a text are inside of it");
-	pos[3] = len - sizeof(word);
-	pos[2] = Min(pos[2], pos[3]);
-	for (int i = 0; i < 4; i++)
+	for (uint32 pos = 0; pos < last; pos += step)
 	{
-		memcpy(&word, text + pos[i], sizeof(word));
-		hash = (hash ^ word) * UINT64CONST(0x9E3779B97F4A7C15);
-		hash ^= hash >> 32;
+		memcpy(&word, text + pos, sizeof(word));
+		hash = (hash ^ word) * HASH_FACTOR;
 	}
-	return &memos[hash % MEMO_SLOTS];
+	memcpy(&word, text + last, sizeof(word));
+	hash = (hash ^ (hash >> 32) ^ word) * HASH_FACTOR;
+	return &memos[(hash >> 32) % MEMO_SLOTS];
 }
 
 /* Is it known that the text has nothing to hide? */
