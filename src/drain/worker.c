@@ -321,6 +321,13 @@ paq_drain_main(Datum arg)
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
 	BackgroundWorkerUnblockSignals();
 
+	/* Found by name, this is not the library that the postmaster has loaded? */
+	if (get_sink == NULL)
+		ereport(FATAL,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the library of the background worker is another one than that in \"shared_preload_libraries\""),
+				 errhint("Preload \"pg_audit_queue\" without a path, and use \"dynamic_library_path\" to say where it is.")));
+
 	context = AllocSetContextCreate(TopMemoryContext, "pg_audit_queue worker",
 									ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(context);
