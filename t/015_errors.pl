@@ -456,6 +456,7 @@ is($records[0]{exitCode}, 'P0001', 'a long message: the record is there');
 ok($records[0]{errorMessage} =~ /^\x{e4}{10000,}\z/,
 	'with a message in whole characters');
 cmp_ok(length $records[0]{errorMessage}, '<', 600_000, 'which was cut');
+ok($records[0]{cut}, 'and says so');
 
 # Where a statement is in a text of several
 @records = records_for(

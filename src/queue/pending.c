@@ -315,11 +315,12 @@ paq_pending_add_message(PaqPending *pending, const char *message)
 	PaqRecordHeader *header = paq_pending_header(pending);
 	uint32		room = paq_ring_max_record() - header->length;
 	uint32		len = strlen(message);
+	bool		cut = len > room;
 	char	   *copy;
 
 	Assert(header->length <= paq_ring_max_record());
 	Assert(header->field_len[PAQ_FIELD_MESSAGE] == PAQ_NULL_LEN);
-	if (len > room)
+	if (cut)
 		len = pg_encoding_mbcliplen(header->encoding, message, len, room);
 	copy = MemoryContextAllocExtended(TopMemoryContext, header->length + len,
 									  MCXT_ALLOC_NO_OOM);
@@ -327,6 +328,8 @@ paq_pending_add_message(PaqPending *pending, const char *message)
 		return;
 	memcpy(copy, pending->record, header->length);
 	paq_record_add_message(copy, message, len);
+	if (cut)
+		((PaqRecordHeader *) copy)->flags |= PAQ_RECORD_CUT;
 	if (pending->local != NULL)
 		pfree(pending->local);
 	pending->local = copy;

@@ -76,8 +76,7 @@ typedef enum PaqClass
 #define PAQ_RECORD_STMT_PREVIOUS		0x0008	/* log_statement_once */
 #define PAQ_RECORD_PARAM_NOT_LOGGED		0x0010	/* log_parameter was off */
 #define PAQ_RECORD_SPILLED				0x0020	/* see the top of this file */
-#define PAQ_RECORD_CUT					0x0040	/* statement text is
-												 * incomplete */
+#define PAQ_RECORD_CUT					0x0040	/* a text is incomplete */
 #define PAQ_RECORD_INTERRUPTED			0x0080	/* the server died before the
 												 * outcome was known */
 #define PAQ_RECORD_INCOMPLETE			0x0100	/* built from what was at hand;
