@@ -9,6 +9,7 @@ use warnings;
 use FindBin;
 use lib $FindBin::RealBin;
 use PaqTest;
+use PgProto;
 
 use IPC::Run;
 use Test::More;
@@ -360,6 +361,34 @@ foreach my $case (
 		\@expected,
 		"records of VALUES ($number)");
 }
+
+# A wait in a pipeline that is given up: the statement before is recorded as it
+# was, the one that was not executed for it has one record, too.
+
+$worker = worker_pid($node);
+my $pipeline = PgProto->connect($node);
+$pipeline->query('SET pg_audit_queue.mode = immediate');
+$pipeline->query(q{SET statement_timeout = '300ms'});
+kill('STOP', $worker);
+$pipeline->parse('', "INSERT INTO immediate_table VALUES ($_)")->bind('', '')
+  ->execute('')
+  foreach 301, 302;
+$pipeline->sync;
+kill('CONT', $worker);
+$pipeline->quit;
+flush_trail($node);
+is_deeply(
+	[
+		columns(
+			'class exitCode commandText',
+			grep { ($_->{commandText} // '') =~ /VALUES \(30[12]\)/ }
+			  trail_records($node))
+	],
+	[
+		'WRITE|00000|INSERT INTO immediate_table VALUES (301)',
+		'ERROR|57014|INSERT INTO immediate_table VALUES (302)'
+	],
+	'a wait in a pipeline that times out');
 
 # Shutdown while a session waits
 

@@ -441,8 +441,8 @@ paq_prepare_held(void)
  * Before a top-level statement: if the session still owes records, it must
  * not do anything new, or it could run up any number of them and then leave.
  * And if a commit was to follow the statement before, but did not, as in a
- * pipeline, that statement was a success.  May raise the error of an
- * interrupt.
+ * pipeline, that statement was a success, and what has to wait for it waits
+ * now.  May raise the error of an interrupt.
  */
 void
 paq_settle(void)
@@ -452,6 +452,7 @@ paq_settle(void)
 		return;
 	publish_deferred(PAQ_SPACE_WAIT);
 	paq_publish_held(NULL, PAQ_SPACE_WAIT);
+	paq_wait_statement();
 }
 
 /* Wait for *pos, if it is not 0, and for what the session owes. */

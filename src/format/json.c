@@ -312,7 +312,6 @@ static void
 put_session(PaqBuffer *buf, const PaqRecord *record)
 {
 	const PaqRecordHeader *header = &record->header;
-	bool		known = header->kind != PAQ_KIND_GAP;
 	char		id[PAQ_SESSION_ID_TEXT];
 
 	PUT_NAME(buf, "statementId");
@@ -320,7 +319,7 @@ put_session(PaqBuffer *buf, const PaqRecord *record)
 	PUT_NAME(buf, "substatementId");
 	put_number(buf, header->substatement_id, header->substatement_id > 0);
 	PUT_NAME(buf, "sessionLine");
-	put_number(buf, header->session_line, known);
+	put_number(buf, header->session_line, header->session_line > 0);
 	PUT_NAME(buf, "sessionId");
 	if (header->session_start == 0)
 		put_null(buf);
