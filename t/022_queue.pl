@@ -230,8 +230,9 @@ is(texts_in_trail($node, 'after that'), 1, 'the session goes on');
 is(texts_in_trail($node, q{"commandText":"SELECT 'ending'}) + stats($node)->{dropped},
 	1, 'a session that ends then is recorded, or counted as dropped');
 
-# Failures before execution do not wait for room; they follow as soon as there
-# is some, and no statement that works need come for that.
+# Records of failures before execution do not wait for room.  Those that find
+# none come with whatever the session does next, be it to end; no statement that
+# works need come for that.
 
 kill('STOP', $worker);
 my $failing = PgProto->connect($node);
@@ -241,12 +242,20 @@ kill('CONT', $worker);
 ok( poll_until(sub { stats($node)->{queue_used} < 4096 }),
 	'there is room in the queue again');
 $failing->query("SELEC 'late $_'") foreach 1 .. 300;
+$failing->quit;
+my $failing_pid = $failing->pid;
+ok( poll_until(
+		sub {
+			unaudited_sql($node,
+				"SELECT count(*) FROM pg_stat_activity WHERE pid = $failing_pid"
+			) eq '0';
+		}),
+	'the session has ended');
 flush_trail($node);
 is(texts_in_trail($node, q{"commandText":"SELEC 'early}),
 	300, 'what failed while the queue was full is recorded');
 is(texts_in_trail($node, q{"commandText":"SELEC 'late}),
 	300, 'and what failed afterwards');
-$failing->quit;
 
 # A value too long for the queue, by a user who may not set it
 unaudited_sql($node, 'CREATE ROLE plain LOGIN');
