@@ -13,7 +13,8 @@
  *	src/sink/		where the trail goes: files
  *	src/format/		how a record becomes text: pgaudit, json
  *
- *	src/guc.c		the settings
+ *	src/guc.c		the settings; with guc_change.c, which tells of changes, and
+ *					guc_patterns.c, for one of them
  *	src/stats.c		counters in shared memory
  *	src/sqlfunc.c	the SQL functions
  *	src/compat.h	differences between PostgreSQL versions

@@ -104,6 +104,32 @@ records_are(
 is( unaudited_sql($node, 'SELECT count(*) FROM secret'),
 	0, 'the tables were truncated');
 
+# A denied one takes no statement id, one that works does
+is_deeply(
+	[
+		columns(
+			'auditType command statementId exitCode',
+			records_for(
+				$node,
+				sub {
+					$node->psql(
+						'postgres', q{SET ROLE stranger; TRUNCATE secret;
+						RESET ROLE; TRUNCATE "Odd Name"; TRUNCATE open;},
+						on_error_stop => 0);
+				},
+				settings => { role => 'auditor', log => 'write, misc' }))
+	],
+	[
+		'SESSION|SET|1|00000',
+		'OBJECT|TRUNCATE TABLE||42501',
+		'SESSION|TRUNCATE TABLE||42501',
+		'SESSION|RESET|2|00000',
+		'OBJECT|TRUNCATE TABLE|3|00000',
+		'SESSION|TRUNCATE TABLE|3|00000',
+		'SESSION|TRUNCATE TABLE|4|00000'
+	],
+	'ids of TRUNCATE');
+
 # SECURITY DEFINER
 
 records_are(

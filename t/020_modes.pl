@@ -362,6 +362,47 @@ foreach my $case (
 		"records of VALUES ($number)");
 }
 
+# A change of a setting is recorded before it takes effect: under the mode
+# that is left, whatever is audited.
+
+$worker = worker_pid($node);
+unaudited_sql($node,
+	q{CREATE ROLE leaver SUPERUSER LOGIN;
+	ALTER ROLE leaver SET pg_audit_queue.log = 'none';
+	ALTER ROLE leaver SET pg_audit_queue.mode = 'immediate'});
+kill('STOP', $worker);
+my $leaver = start_psql(
+	$node,
+	q{SET pg_audit_queue.mode = 'queued'; SET pg_audit_queue.log_rows = on; SELECT 'left';},
+	name => 'leaver',
+	user => 'leaver');
+ok(wait_until_waiting($node, 'leaver'),
+	'leaving mode immediate waits for its record');
+is(slurp_file($leaver->{stdout}), '', 'and for nothing else first');
+kill('CONT', $worker);
+is((finish_psql($leaver))[1], "left\n", 'then it takes effect');
+
+# A login is no transaction of the client's: it does not wait in mode commit.
+
+unaudited_sql($node,
+	q{CREATE ROLE committer LOGIN;
+	ALTER ROLE committer SET pg_audit_queue.log = 'connect';
+	ALTER ROLE committer SET pg_audit_queue.mode = 'commit'});
+kill('STOP', $worker);
+my $committer = PgProto->connect($node, user => 'committer');
+ok($committer->pid, 'a login in mode commit');
+$committer->quit;
+kill('CONT', $worker);
+ok( poll_until(
+		sub {
+			flush_trail($node);
+			join(' ',
+				columns('command exitCode',
+					grep { ($_->{dbUserName} // '') eq 'committer' }
+					  trail_records($node))) eq 'LOGIN|00000 LOGOUT|00000';
+		}),
+	'is recorded');
+
 # A wait in a pipeline that is given up: the statement before is recorded as it
 # was, the one that was not executed for it has one record, too.
 

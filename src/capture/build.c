@@ -9,7 +9,8 @@
  * provisional record from its beginning, so that a crash cannot hide it,
  * which gets its ids later or gives way to records with names; and with
  * log_rows pgaudit logs executor statements when they end, so that is when
- * their records, made at the beginning, get ids.
+ * their records, made at the beginning, get ids, as do those of the relations
+ * that are truncated, which are made before permissions are checked.
  *
  * Must not raise, except for what output functions of parameters' types do,
  * and for an interrupt after showing a record to the client.
@@ -104,15 +105,6 @@ has_text(uint32 flags)
 	return (flags & (PAQ_RECORD_STMT_NOT_LOGGED | PAQ_RECORD_STMT_PREVIOUS)) == 0;
 }
 
-static inline void
-set_text(PaqText *texts, PaqField field, const char *str)
-{
-	PaqText    *text = &texts[field - PAQ_NSESSION_FIELDS];
-
-	text->data = str;
-	text->len = str ? strlen(str) : 0;
-}
-
 static void
 fill_header(PaqRecordHeader *header, const PaqStatement *statement,
 			PaqClass class, uint32 flags)
@@ -174,16 +166,16 @@ paq_create_record(PaqStatement *statement, PaqClass class, CommandTag tag,
 
 		if (text == NULL)
 			flags |= PAQ_RECORD_CUT;
-		set_text(texts, PAQ_FIELD_STATEMENT, text);
+		paq_set_text(texts, PAQ_FIELD_STATEMENT, text);
 		if ((flags & PAQ_RECORD_PARAM_NOT_LOGGED) == 0)
 		{
 			encoded = paq_encode_params(params, statement->text, &flags);
 			texts[PAQ_FIELD_PARAMETER - PAQ_NSESSION_FIELDS] = encoded;
 		}
 	}
-	set_text(texts, PAQ_FIELD_COMMAND, GetCommandTagName(tag));
-	set_text(texts, PAQ_FIELD_OBJECT_TYPE, object->type);
-	set_text(texts, PAQ_FIELD_OBJECT_NAME, object->name);
+	paq_set_text(texts, PAQ_FIELD_COMMAND, GetCommandTagName(tag));
+	paq_set_text(texts, PAQ_FIELD_OBJECT_TYPE, object->type);
+	paq_set_text(texts, PAQ_FIELD_OBJECT_NAME, object->name);
 
 	session = paq_session_block(may_lookup, &complete);
 	if (!complete)
@@ -284,6 +276,28 @@ paq_record_statement(PaqStatement *statement, const PaqCommand *command,
 	paq_entry_add(statement, pending, late, true);
 	if (paq_log_client && !late)
 		paq_show_client(statement, pending);
+}
+
+/*
+ * Record what a utility statement is about to do to an object that object
+ * auditing selects, before it is known whether it may: the record gets ids
+ * if the statement succeeds.  That of the statement as a whole is left alone.
+ */
+void
+paq_record_object(PaqStatement *statement, const PaqObject *object)
+{
+	const uint32 flags = paq_setting_flags(statement->text_recorded);
+	PaqPending *pending;
+
+	if (creating_extension)
+		return;
+	pending = paq_create_record(statement, paq_classify(&statement->command),
+								statement->command.tag, object,
+								statement->params, flags, true);
+	if (pending == NULL)
+		return;
+	statement->text_recorded |= has_text(flags);
+	paq_entry_add(statement, pending, true, true);
 }
 
 /*

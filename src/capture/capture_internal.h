@@ -174,6 +174,8 @@ extern void paq_record_provisional(PaqStatement *statement);
 extern void paq_record_statement(PaqStatement *statement,
 								 const PaqCommand *command,
 								 const PaqObject *object);
+extern void paq_record_object(PaqStatement *statement,
+							  const PaqObject *object);
 extern void paq_record_function(PaqStatement *statement, const char *name);
 extern uint32 paq_setting_flags(bool text_recorded);
 extern PaqPending *paq_create_record(PaqStatement *statement, PaqClass class,
@@ -198,7 +200,7 @@ extern void paq_config_init(void);
 
 /* connect.c */
 extern bool paq_logged_in;		/* the client's session is set up */
-extern void paq_connect_login(void);
+extern bool paq_connect_login(void);
 extern void paq_connect_failed(const PaqError *error);
 extern void paq_connect_exit(const PaqError *error);
 extern void paq_connect_init(void);

@@ -79,19 +79,21 @@ record_session(const char *command, const PaqError *error)
 }
 
 /*
- * Before a commit: the first one of a client's session completes its login.
+ * Before a commit: the first one of a client's session completes its login,
+ * and only then true is returned.
  * From now on the names of its roles are known, also to records that must not
  * look them up.
  */
-void
+bool
 paq_connect_login(void)
 {
 	if (likely(paq_logged_in) || MyProcPort == NULL)
-		return;
+		return false;
 	paq_logged_in = true;
 	paq_session_warm();
 	paq_register_exit();
 	record_session("LOGIN", NULL);
+	return true;
 }
 
 /* A FATAL error is reported: if there is no session yet, there will be none. */

@@ -25,15 +25,6 @@
 #include "stats.h"
 
 static void
-set_field(PaqText *texts, PaqField field, const char *str)
-{
-	PaqText    *text = &texts[field - PAQ_NSESSION_FIELDS];
-
-	text->data = str;
-	text->len = str ? strlen(str) : 0;
-}
-
-static void
 fill_header(PaqRecordHeader *header, const PaqEvent *event)
 {
 	MemSet(header, 0, sizeof(*header));
@@ -64,13 +55,13 @@ paq_event_create(const PaqEvent *event)
 	PaqPending *pending;
 	bool		complete;
 
-	set_field(texts, PAQ_FIELD_COMMAND, event->command);
-	set_field(texts, PAQ_FIELD_OBJECT_TYPE, event->object_type);
-	set_field(texts, PAQ_FIELD_OBJECT_NAME, event->object_name);
-	set_field(texts, PAQ_FIELD_STATEMENT, event->text);
-	set_field(texts, PAQ_FIELD_OLD_VALUE, event->old_value);
-	set_field(texts, PAQ_FIELD_NEW_VALUE, event->new_value);
-	set_field(texts, PAQ_FIELD_VALUE_SOURCE, event->value_source);
+	paq_set_text(texts, PAQ_FIELD_COMMAND, event->command);
+	paq_set_text(texts, PAQ_FIELD_OBJECT_TYPE, event->object_type);
+	paq_set_text(texts, PAQ_FIELD_OBJECT_NAME, event->object_name);
+	paq_set_text(texts, PAQ_FIELD_STATEMENT, event->text);
+	paq_set_text(texts, PAQ_FIELD_OLD_VALUE, event->old_value);
+	paq_set_text(texts, PAQ_FIELD_NEW_VALUE, event->new_value);
+	paq_set_text(texts, PAQ_FIELD_VALUE_SOURCE, event->value_source);
 
 	session = paq_session_block(false, &complete);
 	fill_header(&header, event);

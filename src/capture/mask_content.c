@@ -34,21 +34,9 @@ typedef struct UriRun
 } UriRun;
 
 static inline bool
-is_space(char c)
-{
-	return c == ' ' || (c >= '\t' && c <= '\r');
-}
-
-static inline bool
-is_digit(char c)
-{
-	return c >= '0' && c <= '9';
-}
-
-static inline bool
 is_name_char(char c)
 {
-	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_digit(c) ||
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || paq_mask_is_digit(c) ||
 		c == '_';
 }
 
@@ -62,7 +50,7 @@ is_quote(char c)
 static uint32
 skip_space(const PaqView *view, uint32 pos)
 {
-	while (pos < view->len && is_space(view->data[pos]))
+	while (pos < view->len && paq_mask_is_space(view->data[pos]))
 		pos++;
 	return pos;
 }
@@ -128,7 +116,7 @@ paq_mask_placeholder(const PaqView *view, uint32 pos, PaqMaskOutcome *outcome)
 			continue;
 		}
 		argument++;
-		while (number_end < view->len && is_digit(view->data[number_end]))
+		while (number_end < view->len && paq_mask_is_digit(view->data[number_end]))
 			number_end++;
 		if (number_end > i + 1 && number_end < view->len &&
 			view->data[number_end] == '$')
@@ -201,7 +189,7 @@ mask_uri_params(PaqMaskWork *work, const PaqView *view, uint32 pos, uint32 end,
 static bool
 is_port(const PaqView *view, uint32 pos, uint32 end)
 {
-	while (pos < end && is_digit(view->data[pos]))
+	while (pos < end && paq_mask_is_digit(view->data[pos]))
 		pos++;
 	return pos == end || view->data[pos] == ',';
 }
@@ -300,7 +288,7 @@ conninfo_value_end(const PaqView *view, uint32 pos)
 			pos++;
 		else if (quoted && c == '\'')
 			return pos + 1;
-		else if (!quoted && is_space(c))
+		else if (!quoted && paq_mask_is_space(c))
 			return pos;
 	}
 	return view->len;
@@ -366,7 +354,7 @@ secret_value_end(const PaqView *view, uint32 pos)
 		if (next >= view->len || conninfo_name(view, next, &name_end, &value))
 			return end;
 		end = next;
-		while (end < view->len && !is_space(view->data[end]))
+		while (end < view->len && !paq_mask_is_space(view->data[end]))
 			end++;
 	}
 }

@@ -54,6 +54,19 @@ typedef struct PaqSecret
 	uint32		len;
 } PaqSecret;
 
+/* Of ASCII, whatever the locale is */
+static inline bool
+paq_mask_is_space(char c)
+{
+	return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+static inline bool
+paq_mask_is_digit(char c)
+{
+	return c >= '0' && c <= '9';
+}
+
 typedef struct PaqMaskBlock PaqMaskBlock;
 
 typedef struct PaqMaskWork

@@ -29,18 +29,6 @@ typedef struct Lexer
 } Lexer;
 
 static inline bool
-is_space(char c)
-{
-	return c == ' ' || (c >= '\t' && c <= '\r');
-}
-
-static inline bool
-is_digit(char c)
-{
-	return c >= '0' && c <= '9';
-}
-
-static inline bool
 is_word_start(char c)
 {
 	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
@@ -50,7 +38,7 @@ is_word_start(char c)
 static inline bool
 is_word_char(char c)
 {
-	return is_word_start(c) || is_digit(c) || c == '$';
+	return is_word_start(c) || paq_mask_is_digit(c) || c == '$';
 }
 
 /* The character n bytes further on; '\0' behind the end. */
@@ -97,7 +85,7 @@ skip_space(Lexer *lexer)
 {
 	while (lexer->pos < lexer->len)
 	{
-		if (is_space(lexer->data[lexer->pos]))
+		if (paq_mask_is_space(lexer->data[lexer->pos]))
 			lexer->pos++;
 		else if (peek(lexer, 0) == '-' && peek(lexer, 1) == '-')
 			skip_line_comment(lexer);
@@ -120,7 +108,7 @@ continue_string(Lexer *lexer)
 
 	while (lexer->pos < lexer->len)
 	{
-		if (is_space(lexer->data[lexer->pos]))
+		if (paq_mask_is_space(lexer->data[lexer->pos]))
 		{
 			newline |= peek(lexer, 0) == '\n' || peek(lexer, 0) == '\r';
 			lexer->pos++;
@@ -186,7 +174,7 @@ lex_dollar(Lexer *lexer, PaqToken *token)
 	{
 		char		c = peek(lexer, tag_len);
 
-		if (!is_word_start(c) && !(is_digit(c) && tag_len > 1))
+		if (!is_word_start(c) && !(paq_mask_is_digit(c) && tag_len > 1))
 			return false;
 		tag_len++;
 	}
@@ -249,7 +237,7 @@ lex_number(Lexer *lexer, PaqToken *token)
 {
 	token->kind = PAQ_TOKEN_NUMBER;
 	while (is_word_char(peek(lexer, 0)) ||
-		   (peek(lexer, 0) == '.' && is_digit(peek(lexer, 1))))
+		   (peek(lexer, 0) == '.' && paq_mask_is_digit(peek(lexer, 1))))
 		lexer->pos++;
 }
 
@@ -268,7 +256,7 @@ next_token(Lexer *lexer, PaqToken *token)
 	c = peek(lexer, 0);
 	if (is_word_start(c))
 		lex_word(lexer, token);
-	else if (is_digit(c))
+	else if (paq_mask_is_digit(c))
 		lex_number(lexer, token);
 	else if (c == '\'' || c == '"')
 	{
@@ -277,7 +265,7 @@ next_token(Lexer *lexer, PaqToken *token)
 		lexer->pos++;
 		lex_quoted(lexer, token, c);
 	}
-	else if (c == '$' && is_digit(peek(lexer, 1)))
+	else if (c == '$' && paq_mask_is_digit(peek(lexer, 1)))
 	{
 		lexer->pos++;
 		lex_number(lexer, token);
@@ -325,7 +313,7 @@ paq_mask_lex(PaqMaskWork *work, const PaqView *view, PaqTokens *tokens)
 static int
 hex_value(char c)
 {
-	if (is_digit(c))
+	if (paq_mask_is_digit(c))
 		return c - '0';
 	if (c >= 'a' && c <= 'f')
 		return c - 'a' + 10;

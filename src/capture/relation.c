@@ -142,7 +142,6 @@ void
 paq_record_truncate(PaqStatement *statement, Oid relid)
 {
 	Oid			role = paq_audit_role();
-	PaqCommand	command = {LOGSTMT_MOD, T_TruncateStmt, CMDTAG_TRUNCATE_TABLE};
 	PaqObject	object;
 
 	if (role == InvalidOid || statement->truncated == relid ||
@@ -152,7 +151,5 @@ paq_record_truncate(PaqStatement *statement, Oid relid)
 	object.granted = true;
 	object.type = paq_relkind_name(get_rel_relkind(relid));
 	object.name = paq_relation_name(relid);
-	statement->recorded = false;
-	paq_record_statement(statement, &command, &object);
-	statement->recorded = false;
+	paq_record_object(statement, &object);
 }

@@ -35,15 +35,20 @@ before_commit(void)
 	bool		timeout = StatementTimeout > 0 && paq_logged_in &&
 		!get_timeout_active(STATEMENT_TIMEOUT);
 
+	bool		login;
+
 	if (timeout)
 		enable_timeout_after(STATEMENT_TIMEOUT, StatementTimeout);
 
 	/* All portals are closed by now; what is left was forgotten. */
 	paq_statement_close_all(InvalidSubTransactionId, NULL,
 							PAQ_RECORD_INCOMPLETE);
-	paq_connect_login();
+	login = paq_connect_login();
 	paq_prepare_held();
-	paq_wait_commit();
+
+	/* The client has not begun a transaction yet when it logs in. */
+	if (!login)
+		paq_wait_commit();
 	if (paq_frame == NULL)
 		paq_wait_statement();
 

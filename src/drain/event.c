@@ -42,15 +42,6 @@ static int	nunsent = 0;
 
 static int64 session_lines = 0;
 
-static void
-set_field(PaqText *texts, PaqField field, const char *str)
-{
-	PaqText    *text = &texts[field - PAQ_NSESSION_FIELDS];
-
-	text->data = str;
-	text->len = strlen(str);
-}
-
 /* Of the session's fields the worker has none but its type. */
 static void
 fill_session(PaqSessionBlock *session)
@@ -112,15 +103,15 @@ paq_event_record(const char *command, const PaqSettingChange *change,
 	PaqSessionBlock session;
 	PaqPending *pending = NULL;
 
-	set_field(texts, PAQ_FIELD_COMMAND, command);
+	paq_set_text(texts, PAQ_FIELD_COMMAND, command);
 	if (change != NULL)
 	{
-		set_field(texts, PAQ_FIELD_OBJECT_TYPE, "SETTING");
-		set_field(texts, PAQ_FIELD_OBJECT_NAME, change->name);
-		set_field(texts, PAQ_FIELD_OLD_VALUE, change->old_value);
-		set_field(texts, PAQ_FIELD_NEW_VALUE, change->new_value);
-		set_field(texts, PAQ_FIELD_VALUE_SOURCE,
-				  GucSource_Names[change->source]);
+		paq_set_text(texts, PAQ_FIELD_OBJECT_TYPE, "SETTING");
+		paq_set_text(texts, PAQ_FIELD_OBJECT_NAME, change->name);
+		paq_set_text(texts, PAQ_FIELD_OLD_VALUE, change->old_value);
+		paq_set_text(texts, PAQ_FIELD_NEW_VALUE, change->new_value);
+		paq_set_text(texts, PAQ_FIELD_VALUE_SOURCE,
+					 GucSource_Names[change->source]);
 	}
 	fill_header(&header, sqlstate);
 	fill_session(&session);

@@ -168,6 +168,16 @@ typedef struct PaqSessionBlock
 	const char *data;			/* the fields' bytes */
 } PaqSessionBlock;
 
+/* Set a field of PAQ_NSTATEMENT_FIELDS texts; a NULL string is null. */
+static inline void
+paq_set_text(PaqText *texts, PaqField field, const char *str)
+{
+	PaqText    *text = &texts[field - PAQ_NSESSION_FIELDS];
+
+	text->data = str;
+	text->len = str ? strlen(str) : 0;
+}
+
 /* A decoded record: points into the bytes it was decoded from. */
 typedef struct PaqRecord
 {
