@@ -22,6 +22,7 @@
 #include "postgres.h"
 
 #include "drain/drain_internal.h"
+#include "fault.h"
 #include "miscadmin.h"
 #include "stats.h"
 #include "utils/timestamp.h"
@@ -211,6 +212,7 @@ drain_batch(PaqDrain *drain, bool rotate, bool *more)
 	drain->batch_open = false;
 	if (!paq_reader_unsaved(drain->reader))
 		return true;
+	(void) PAQ_FAULT("batch-written");
 
 	drain->sequence += count;
 	drain->unflushed += count;
@@ -227,6 +229,8 @@ flush(PaqDrain *drain)
 {
 	if (paq_reader_unflushed(drain->reader) && !drain->sink->flush())
 		return false;
+
+	(void) PAQ_FAULT("flushed");
 
 	/* Count first: those whom the next call wakes may look at it. */
 	paq_stats_add(&paq_stats->worker.flushed, drain->unflushed);

@@ -19,6 +19,7 @@
  */
 #include "postgres.h"
 
+#include "fault.h"
 #include "queue/queue_internal.h"
 
 static pg_crc32c
@@ -71,8 +72,13 @@ void
 paq_checkpoint_write(PaqQueueFile *qf, PaqCheckpoint *checkpoint)
 {
 	int			newest = newest_block(qf);
+	PaqCheckpoint *block;
 
 	checkpoint->counter = newest < 0 ? 1 : qf->checkpoint[newest]->counter + 1;
 	checkpoint->crc = checkpoint_crc(qf, checkpoint);
-	memcpy(qf->checkpoint[newest == 0 ? 1 : 0], checkpoint, sizeof(*checkpoint));
+	block = qf->checkpoint[newest == 0 ? 1 : 0];
+	memcpy(block, checkpoint, offsetof(PaqCheckpoint, trail));
+	(void) PAQ_FAULT("checkpoint-half");
+	memcpy(block, checkpoint, sizeof(*checkpoint));
+	(void) PAQ_FAULT("checkpoint-written");
 }

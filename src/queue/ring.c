@@ -30,6 +30,7 @@
 
 #include <signal.h>
 
+#include "fault.h"
 #include "guc.h"
 #include "libpq/pqsignal.h"
 #include "miscadmin.h"
@@ -123,6 +124,7 @@ paq_ring_commit(uint64 pos, uint32 size, const char *record, uint32 len,
 {
 	PaqFrame   *frame = paq_frame_at(&paq_live, pos);
 
+	(void) PAQ_FAULT("ring-reserved");
 	frame->size = size;
 	frame->length = len;
 	frame->unused = 0;
@@ -134,7 +136,9 @@ paq_ring_commit(uint64 pos, uint32 size, const char *record, uint32 len,
 	pg_write_barrier();
 	pg_atomic_write_u64(&frame->stamp,
 						paq_frame_stamp(&paq_live, pos, PAQ_FRAME_BUSY));
+	(void) PAQ_FAULT("ring-busy");
 	memcpy((char *) frame + sizeof(PaqFrame), record, len);
+	(void) PAQ_FAULT("ring-copied");
 	frame->crc = finish_crc(crc, pos, len);
 	if (likely(MyProc != NULL))
 		paq_stats_add(&paq_my_stats->published, 1);
@@ -148,6 +152,7 @@ paq_ring_commit(uint64 pos, uint32 size, const char *record, uint32 len,
 	pg_write_barrier();
 	pg_atomic_write_u64(&frame->stamp,
 						paq_frame_stamp(&paq_live, pos, PAQ_FRAME_COMMITTED));
+	(void) PAQ_FAULT("ring-committed");
 }
 
 /*

@@ -19,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "fault.h"
 #include "guc.h"
 #include "sink/file_internal.h"
 #include "stats.h"
@@ -213,8 +214,13 @@ paq_trail_write(const char *data, Size len)
 {
 	while (len > 0)
 	{
-		ssize_t		n = pwrite(paq_trail.fd, data, len, paq_trail.written);
+		int			fault = PAQ_FAULT("trail-write");
+		ssize_t		n = -1;
 
+		if (fault != 0)
+			errno = fault;
+		else
+			n = pwrite(paq_trail.fd, data, len, paq_trail.written);
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0)
@@ -315,6 +321,19 @@ rewrite_unflushed(void)
 	return true;
 }
 
+static int
+sync_file(void)
+{
+	int			fault = PAQ_FAULT("trail-fsync");
+
+	if (fault != 0)
+	{
+		errno = fault;
+		return -1;
+	}
+	return pg_fdatasync(paq_trail.fd);
+}
+
 /* Make all whole batches durable.  Not to be called within a batch. */
 bool
 paq_trail_sync(void)
@@ -322,7 +341,7 @@ paq_trail_sync(void)
 	if (paq_trail.sync_failed && !rewrite_unflushed())
 		return false;
 	paq_stats_add(&paq_stats->worker.fsyncs, 1);
-	if (pg_fdatasync(paq_trail.fd) != 0)
+	if (sync_file() != 0)
 	{
 		paq_trail.sync_failed = true;
 		paq_sink_set_error("could not fsync file \"%s\": %m", paq_trail.path);

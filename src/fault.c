@@ -1,0 +1,81 @@
+/*-------------------------------------------------------------------------
+ *
+ * fault.c
+ *		What the points of fault.h do in a server that was built for tests.
+ *
+ * The file "pg_audit_queue.fault" in the data directory, which is the current
+ * directory of every server process, has lines of a point's name and an
+ * action, separated by a space:
+ *
+ *	kill		end the process there and then, as kill -9 does
+ *	stop		stop it, until somebody sends SIGCONT
+ *	NUMBER		errno that the point reports
+ *
+ * It is read at each point, so that a test changes it while the server runs.
+ *
+ * Must not raise, nor allocate: some points are between reserve and commit.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "fault.h"
+
+#ifdef PAQ_FAULT_POINTS
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#define FAULT_FILE	"pg_audit_queue.fault"
+
+/* Contents of the file, or an empty string. */
+static void
+read_faults(char *buf, Size size)
+{
+	int			fd = open(FAULT_FILE, O_RDONLY | O_CLOEXEC);
+	ssize_t		n = -1;
+
+	if (fd >= 0)
+	{
+		n = read(fd, buf, size - 1);
+		close(fd);
+	}
+	buf[Max(n, 0)] = '\0';
+}
+
+/* Returns 0, or the errno that this point shall report. */
+int
+paq_fault(const char *point)
+{
+	int			save_errno = errno;
+	Size		len = strlen(point);
+	char		faults[1024];
+	int			result = 0;
+
+	read_faults(faults, sizeof(faults));
+	for (char *line = faults; line != NULL && *line != '\0';)
+	{
+		if (strncmp(line, point, len) == 0 && line[len] == ' ')
+		{
+			const char *action = line + len + 1;
+
+			if (strncmp(action, "kill", 4) == 0)
+				kill(getpid(), SIGKILL);
+			else if (strncmp(action, "stop", 4) == 0)
+				kill(getpid(), SIGSTOP);
+			else
+				result = atoi(action);
+			break;
+		}
+		line = strchr(line, '\n');
+		if (line != NULL)
+			line++;
+	}
+	errno = save_errno;
+	return result;
+}
+
+#endif							/* PAQ_FAULT_POINTS */
