@@ -203,16 +203,25 @@ sub overwrite
 	return;
 }
 
+# Both of the headers
+sub overwrite_headers
+{
+	my ($offset, $bytes) = @_;
+
+	overwrite($queue, $_ + $offset, $bytes) foreach 0, 4 * 4096;
+	return;
+}
+
 copy($queue, "$data/other_queue") or die "copy: $!";
-my $bad = 0;
+my $bad  = 0;
+my $gaps = 0;
 foreach my $case (
 	[
 		'garbage',
-		sub { overwrite($queue, 0, pack('C*', map { $_ * 7 % 256 } 1 .. 8192)) }
+		sub { overwrite_headers(0, pack('C*', map { $_ * 7 % 256 } 1 .. 4096)) }
 	],
-	[ 'a damaged header', sub { overwrite($queue, 40, "\xff" x 8) } ],
-	[ 'another version',  sub { overwrite($queue, 8,  pack('L', 99)) } ],
-	[ 'truncated',        sub { truncate($queue, 100_000) or die "truncate: $!" } ],
+	[ 'damaged headers',  sub { overwrite_headers(40, "\xff" x 8) } ],
+	[ 'another version',  sub { overwrite_headers(8, pack('L', 99)) } ],
 	[ 'empty', sub { truncate($queue, 0) or die "truncate: $!" } ],
 	[
 		'a directory',
@@ -227,13 +236,41 @@ foreach my $case (
 		sub { unlink($queue); copy("$data/other_queue", $queue) or die "copy: $!" }
 	],
 	[
+		'a copy over it',
+		sub {
+			my $content = slurp_file("$data/other_queue");
+			overwrite($queue, 0, $content);
+		}
+	],
+	[
+		'one header damaged',
+		sub { overwrite($queue, 40, "\xff" x 8) },
+		log     => qr/LOG:  the first header of audit queue file "[^"]*" is damaged/,
+		salvage => 1
+	],
+	[
+		'garbage at the start',
+		sub { overwrite($queue, 0, pack('C*', map { $_ * 7 % 256 } 1 .. 8192)) },
+		log     => qr/LOG:  the first header of audit queue file "[^"]*" is damaged/,
+		salvage => 1
+	],
+	[
 		'unreadable',
-		sub { chmod(0000, $queue) or die "chmod: $!" }
+		sub { chmod(0000, $queue) or die "chmod: $!" },
+		log     => qr/LOG:  restored permissions of audit queue file/,
+		salvage => 1
+	],
+	[
+		'truncated',
+		sub { truncate($queue, 100_000) or die "truncate: $!" },
+		log  => qr/LOG:  audit queue file "[^"]*" was truncated/,
+		aside => 0
 	])
 {
-	my ($name, $damage) = @$case;
+	my ($name, $damage, %expected) = @$case;
 	my $position = -s $node->logfile;
 	my $worker   = worker_pid($node);
+	my $aside    = $expected{aside} // !$expected{salvage};
 
 	$node->safe_psql('postgres', "SELECT 'before $name'");
 	flush_trail($node);
@@ -242,23 +279,30 @@ foreach my $case (
 	crash_node($node, $worker);
 	$damage->();
 	start_again($node);
-	$bad++;
-	ok(lstat("$queue.bad.$bad"), "$name: set aside");
+	$bad++ if $aside;
+	$gaps++ if !$expected{salvage};
+	is(!!lstat("$queue.bad." . ($bad + !$aside)), !!$aside,
+		"$name: set aside" . ($aside ? '' : ', it is not'));
 	like(
 		slurp_file($node->logfile, $position),
-		qr/LOG:  audit queue file "[^"]*" was set aside as "[^"]*queue\.bad\.$bad"\n.*DETAIL: /,
+		$expected{log} //
+		  qr/LOG:  audit queue file "[^"]*" was set aside as "[^"]*queue\.bad\.$bad"\n.*DETAIL: /,
 		'the server log has it');
 	$node->safe_psql('postgres', "SELECT 'after $name'");
 	flush_trail($node);
 	my @records = trail_records($node);
 	my @gaps    = grep { $_->{type} eq 'gap' } @records;
-	is(scalar @gaps, $bad, "$name: a gap is in the trail");
+	is(scalar @gaps, $gaps, "$name: gaps in the trail");
 	like($gaps[-1]{errorMessage} // '', qr/queue/, 'it tells why');
 	is( scalar(grep { ($_->{commandText} // '') =~ /'after \Q$name\E'/ } @records),
 		1, "$name: the trail goes on");
 	is( scalar(grep { ($_->{commandText} // '') =~ /'before \Q$name\E'/ } @records),
 		1, 'what was written stays');
+	is( scalar(grep { ($_->{commandText} // '') =~ /'unknown \Q$name\E'/ } @records),
+		$expected{salvage} // 0,
+		'what was in the queue is ' . ($expected{salvage} ? 'there' : 'lost'));
 }
+check_trail($node, 'after all that the sequence is contiguous');
 is(slurp_file("$data/a_file"), "\n", 'nothing is written through a link');
 
 # Damage in the middle of the records is stepped over, and said
@@ -279,7 +323,7 @@ is( join(' ',
 		map { $_->{commandText} // '' } @records),
 	join(' ', 1 .. 14, 16 .. 30),
 	'all records but the damaged one');
-is((grep { $_->{type} eq 'gap' } @records), $bad + 1, 'for which there is a gap');
+is((grep { $_->{type} eq 'gap' } @records), $gaps + 1, 'for which there is a gap');
 $node->stop;
 
 # An empty directory, or none

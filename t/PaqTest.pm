@@ -42,6 +42,7 @@ our @EXPORT = qw(
   crash_node
   columns
   create_extension
+  fault_install
   finish_load
   finish_psql
   flush_trail
@@ -51,6 +52,7 @@ our @EXPORT = qw(
   poll_until
   queue_dir
   records_for
+  set_faults
   settings_text
   start_again
   start_load
@@ -85,6 +87,7 @@ my %queue_directory;
 #				added to log => 'all, -connect', format => 'json'
 #	conf		text for postgresql.conf behind them
 #	init		arguments for the node's init(), an array
+#	install_path	server to use, see fault_install()
 #	start		0: neither start the node nor create the extension
 #
 # Returns the node, running, with the extension in database postgres.  It has
@@ -94,7 +97,8 @@ sub audited_node
 	my ($name, %options) = @_;
 	my %settings =
 	  (log => 'all, -connect', format => 'json', %{ $options{settings} // {} });
-	my $node = PostgreSQL::Test::Cluster->new($name);
+	my $node = PostgreSQL::Test::Cluster->new($name,
+		install_path => $options{install_path});
 
 	$log_directory{$name}   = $settings{log_directory}   // 'audit';
 	$queue_directory{$name} = $settings{queue_directory} // 'pg_audit_queue';
@@ -200,19 +204,20 @@ sub poll_until
 }
 
 # trail_dir($node), queue_dir($node): absolute path of the directory with the
-# trail's files, and of that with the queue.
+# trail's files, and of that with the queue; the default ones for a node that
+# audited_node() has not made.
 sub trail_dir
 {
 	my ($node) = @_;
 
-	return _absolute($node, $log_directory{ $node->name });
+	return _absolute($node, $log_directory{ $node->name } // 'audit');
 }
 
 sub queue_dir
 {
 	my ($node) = @_;
 
-	return _absolute($node, $queue_directory{ $node->name });
+	return _absolute($node, $queue_directory{ $node->name } // 'pg_audit_queue');
 }
 
 sub _absolute
@@ -647,6 +652,55 @@ sub start_again
 
 	poll_until(sub { $node->start(fail_ok => 1) })
 	  or die 'the server does not start';
+	return;
+}
+
+# fault_install(): build the library with the points of src/fault.h and put it
+# into a copy of the server, both below the test's temporary directory.  Returns
+# what install_path of audited_node() wants.
+sub fault_install
+{
+	my $base   = PostgreSQL::Test::Utils::tempdir();
+	my $source = "$FindBin::RealBin/..";
+	my %dir =
+	  map { chomp(my $dir = `pg_config --$_`); $_ => $dir }
+	  qw(bindir pkglibdir sharedir);
+
+	# without objects that were built without those points
+	mkdir("$base/source") or die "mkdir: $!";
+	system_or_bail('cp', '-R', (map { "$source/$_" } qw(src Makefile)),
+		glob("$source/*.c"), glob("$source/*.control"), "$base/source");
+	system("find $base/source -name '*.o' -delete") == 0 or die 'find';
+	system_or_bail("make -s -C $base/source COPT=-DPAQ_FAULT_POINTS"
+		  . " pg_audit_queue.so >$base/build.log 2>&1");
+
+	# The server finds its other files from where its program is.
+	foreach my $name (sort keys %dir)
+	{
+		my $copy = "$base$dir{$name}";
+
+		system_or_bail('mkdir', '-p', $copy);
+		system_or_bail('cp',
+			$name eq 'bindir' ? '-RL' : ('-Rs', '--no-preserve=mode'),
+			"$dir{$name}/.", $copy);
+	}
+	unlink("$base$dir{pkglibdir}/pg_audit_queue.so");
+	system_or_bail('cp', "$base/source/pg_audit_queue.so",
+		"$base$dir{pkglibdir}/");
+	return "$base$dir{bindir}/..";
+}
+
+# set_faults($node, %faults): what the points of a node of fault_install() do
+# from now on, by name; see src/fault.c.  Points that are not named do nothing.
+sub set_faults
+{
+	my ($node, %faults) = @_;
+	my $file = $node->data_dir . '/pg_audit_queue.fault';
+
+	# never half written
+	append_to_file("$file.new", join '',
+		map { "$_ $faults{$_}\n" } sort keys %faults);
+	rename("$file.new", $file) or die "rename: $!";
 	return;
 }
 

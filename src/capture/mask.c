@@ -189,7 +189,7 @@ static const char *
 analyse(const char *text, uint32 len, bool may_parse, char **copy)
 {
 	PaqMaskWork work;
-	uint64		hash[2];
+	uint64		hash[2] = {0, 0};
 	const bool	hashed = hash_text(text, len, hash);
 	const char *result;
 

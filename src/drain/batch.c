@@ -48,7 +48,7 @@ paq_drain_open(PaqDrain *drain)
 {
 	PaqCheckpoint checkpoint;
 
-	drain->reader = paq_reader_open(&checkpoint, &drain->resume_cut);
+	drain->reader = paq_reader_open(&checkpoint, &drain->resume_exact);
 	memcpy(&drain->resume_state, checkpoint.trail, sizeof(drain->resume_state));
 	drain->resume_state.file[MAXPGPATH - 1] = '\0';
 	drain->sequence = checkpoint.sequence;
@@ -98,81 +98,144 @@ paq_drain_abandon(PaqDrain *drain)
 	paq_reader_rewind(drain->reader);
 }
 
+static void
+get_state(PaqDrain *drain, PaqSinkState *state)
+{
+	memset(state, 0, sizeof(*state));
+	drain->sink->get_state(state);
+}
+
 /* The batch's records are in the trail: make that permanent. */
 static void
 save_checkpoint(PaqDrain *drain)
 {
 	PaqSinkState state;
 
-	memset(&state, 0, sizeof(state));
-	drain->sink->get_state(&state);
+	get_state(drain, &state);
 	paq_reader_checkpoint(drain->reader, drain->sequence, &state);
 }
 
-/* A record that stands for bytes of the queue that could not be read. */
+/*
+ * The sink failed, perhaps in a way that puts in doubt what was written since
+ * the last flush: then that is written again.
+ */
 static void
-make_gap(PaqRecord *record, uint64 damaged)
+retreat_if_needed(PaqDrain *drain)
 {
-	static char message[128];
+	pg_atomic_uint64 *drained = &paq_stats->worker.drained;
+
+	if (!drain->sink->retreat(&drain->sequence))
+		return;
+	paq_reader_retreat(drain->reader);
+	save_checkpoint(drain);
+	pg_atomic_write_u64(drained,
+						pg_atomic_read_u64(drained) - drain->unflushed);
+	drain->unflushed = 0;
+}
+
+/*
+ * A record that says what is missing.  Nothing in it depends on when it is
+ * made, so that one which the trail has already is recognized.
+ */
+static void
+make_gap(PaqRecord *record, const PaqGap *gap)
+{
 	PaqText    *text = &record->field[PAQ_FIELD_MESSAGE];
 
 	memset(record, 0, sizeof(*record));
-	paq_record_init_gap(&record->header, GetCurrentTimestamp(), MyProcPid);
+	paq_record_init_gap(&record->header, gap->from, gap->to, gap->count);
 	for (int i = 0; i < PAQ_NFIELDS; i++)
 		record->header.field_len[i] = PAQ_NULL_LEN;
-	snprintf(message, sizeof(message),
-			 "%llu bytes of the audit queue are damaged; the records in them are lost",
-			 (unsigned long long) damaged);
-	text->data = message;
-	text->len = strlen(message);
+	text->data = gap->message;
+	text->len = strlen(gap->message);
 	record->header.field_len[PAQ_FIELD_MESSAGE] = text->len;
+}
+
+/* Give the batch's next record to the sink. */
+static bool
+append(PaqDrain *drain, PaqRecord *record, bool *full)
+{
+	record->sequence = drain->sequence + drain->batch_records + 1;
+	switch (drain->sink->append(record))
+	{
+		case PAQ_APPEND_OK:
+			break;
+		case PAQ_APPEND_FULL:
+			*full = true;
+			break;
+		case PAQ_APPEND_FAILED:
+			return false;
+	}
+	drain->batch_records++;
+	return true;
+}
+
+/* Report a gap, in the trail unless it is there already, and in the log. */
+static bool
+append_gap(PaqDrain *drain, const PaqGap *gap, bool *full)
+{
+	PaqRecord	record;
+
+	make_gap(&record, gap);
+	if (drain->sink->is_known(&record))
+		return true;
 	ereport(WARNING,
 			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("%s", message)));
+			 errmsg("audit records are or may be missing: %s", gap->message)));
+	drain->gaps++;
+	return append(drain, &record, full);
 }
 
 /*
  * Read records and give them to the sink, until the sink has enough or there
- * are no more.  *count is their number; *more tells whether the sink's limit
- * was the reason.
+ * are no more.  *more tells whether the sink's limit was the reason.
+ *
+ * If the end of the trail was not known exactly, it may have some of the
+ * records already.  A gap before one that it has is none: the trail is
+ * complete up to there.
  */
 static bool
-fill_batch(PaqDrain *drain, uint64 *count, bool *more)
+fill_batch(PaqDrain *drain, bool *more)
 {
 	PaqRecord	record;
-	uint64		damaged;
+	PaqGap		gap;
+	bool		in_gap = false;
 
-	*count = 0;
+	drain->batch_records = 0;
 	*more = false;
 	drain->gaps = 0;
 	while (!*more)
 	{
-		switch (paq_reader_next(drain->reader, &record, &damaged))
+		PaqGap		new_gap;
+
+		switch (paq_reader_next(drain->reader, &record, &new_gap))
 		{
 			case PAQ_READ_RECORD:
+				if (drain->sink->is_known(&record))
+				{
+					in_gap = false;
+					continue;
+				}
+				if (in_gap && !append_gap(drain, &gap, more))
+					return false;
+				in_gap = false;
+				if (!append(drain, &record, more))
+					return false;
 				break;
-			case PAQ_READ_DAMAGED:
-				make_gap(&record, damaged);
-				drain->gaps++;
+			case PAQ_READ_GAP:
+				if (in_gap && !append_gap(drain, &gap, more))
+					return false;
+				gap = new_gap;
+				in_gap = true;
 				break;
 			case PAQ_READ_BUSY:
 			case PAQ_READ_END:
-				return true;
+				return !in_gap || append_gap(drain, &gap, more);
 		}
-		record.sequence = drain->sequence + *count + 1;
-		switch (drain->sink->append(&record))
-		{
-			case PAQ_APPEND_OK:
-				break;
-			case PAQ_APPEND_FULL:
-				*more = true;
-				break;
-			case PAQ_APPEND_FAILED:
-				return false;
-		}
-		(*count)++;
 	}
-	return true;
+
+	/* The reader stands behind the gap: it belongs to this batch. */
+	return !in_gap || append_gap(drain, &gap, more);
 }
 
 static void
@@ -185,26 +248,69 @@ note_high_water(void)
 		pg_atomic_write_u64(high_water, used);
 }
 
+/*
+ * The trail is durable up to the last checkpoint.  That itself has to become
+ * durable only once in a while.
+ */
+static void
+note_flushed(PaqDrain *drain)
+{
+	PaqSinkState state;
+
+	/* Count first: those whom the next call wakes may look at it. */
+	paq_stats_add(&paq_stats->worker.flushed, drain->unflushed);
+	drain->unflushed = 0;
+	get_state(drain, &state);
+	paq_reader_flushed(drain->reader, drain->sequence, &state);
+	if (paq_reader_sync_due(drain->reader))
+		paq_reader_sync(drain->reader);
+}
+
+static bool
+flush(PaqDrain *drain)
+{
+	if (paq_reader_unflushed(drain->reader) &&
+		!drain->sink->flush(drain->sequence))
+		return false;
+	(void) PAQ_FAULT("flushed");
+	note_flushed(drain);
+	return true;
+}
+
+/*
+ * Start a new file if it is time for one.  The sink has made the one before
+ * durable then, and the checkpoint must say which is the new one, durably, too.
+ */
+static bool
+rotate_if_due(PaqDrain *drain, bool force)
+{
+	bool		rotated;
+
+	if (!drain->sink->rotate_if_due(force, drain->sequence, &rotated))
+		return false;
+	if (!rotated)
+		return true;
+	note_flushed(drain);
+	save_checkpoint(drain);
+	paq_reader_sync(drain->reader);
+	return true;
+}
+
 /* One batch.  *more tells whether another one should follow at once. */
 static bool
 drain_batch(PaqDrain *drain, bool rotate, bool *more)
 {
 	PaqWorkerStats *stats = &paq_stats->worker;
 	uint64		count;
-	bool		rotated = false;
 
 	*more = false;
 	note_high_water();
-	if (!drain->sink->rotate_if_due(rotate, &rotated))
-		return false;
-	if (rotated)
-		save_checkpoint(drain);
-
-	if (!drain->sink->begin_batch())
+	if (!rotate_if_due(drain, rotate) || !drain->sink->begin_batch())
 		return false;
 	drain->batch_open = true;
-	if (!fill_batch(drain, &count, more))
+	if (!fill_batch(drain, more))
 		return false;
+	count = drain->batch_records;
 	if (count > 0 && !drain->sink->end_batch())
 		return false;
 	if (count == 0)
@@ -224,33 +330,20 @@ drain_batch(PaqDrain *drain, bool rotate, bool *more)
 	return true;
 }
 
-static bool
-flush(PaqDrain *drain)
-{
-	if (paq_reader_unflushed(drain->reader) && !drain->sink->flush())
-		return false;
-
-	(void) PAQ_FAULT("flushed");
-
-	/* Count first: those whom the next call wakes may look at it. */
-	paq_stats_add(&paq_stats->worker.flushed, drain->unflushed);
-	drain->unflushed = 0;
-	paq_reader_flushed(drain->reader, drain->sequence);
-	return true;
-}
-
 /* Put the sink where the checkpoint says that the trail ends. */
 static bool
 resume(PaqDrain *drain)
 {
 	if (drain->resumed)
 		return true;
-	if (!drain->sink->resume(&drain->resume_state, drain->resume_cut))
+	if (!drain->sink->resume(&drain->resume_state, drain->resume_exact,
+							 &drain->sequence))
 		return false;
 	drain->resumed = true;
 
 	/* Resuming may have moved the end of the trail, or started a new file. */
 	save_checkpoint(drain);
+	retreat_if_needed(drain);
 	return true;
 }
 
@@ -265,10 +358,26 @@ next_file(PaqDrain *drain)
 
 	if (paq_reader_is_live(drain->reader))
 		return false;
-	memset(&state, 0, sizeof(state));
-	drain->sink->get_state(&state);
+	get_state(drain, &state);
 	drain->reader = paq_reader_advance(drain->reader, drain->sequence, &state);
+	if (paq_reader_is_live(drain->reader))
+		drain->sink->forget_known();
 	return true;
+}
+
+/*
+ * The worker leaves.  Whatever is not in the trail stays in the queue file; the
+ * checkpoint says so.
+ */
+void
+paq_drain_close(PaqDrain *drain)
+{
+	PaqSinkState state;
+
+	if (!drain->resumed)
+		return;
+	get_state(drain, &state);
+	paq_reader_close(drain->reader, drain->sequence, &state);
 }
 
 /*
@@ -297,15 +406,17 @@ paq_drain_cycle(PaqDrain *drain, bool rotate)
 			rotate = false;
 			if (ok && paq_reader_unflushed_bytes(drain->reader) >= flush_bytes)
 				ok = flush(drain);
-		} while (ok && more && paq_reader_position(drain->reader) < limit);
+		} while (ok && more && paq_reader_position(drain->reader) < limit &&
+				 !paq_drain_must_stop());
 		ok = ok && flush(drain);
-	} while (ok && !more && next_file(drain));
+	} while (ok && !more && !paq_drain_must_stop() && next_file(drain));
 
 	if (!ok)
 	{
 		char	   *message = pstrdup(paq_sink_error());
 
 		paq_drain_abandon(drain);
+		retreat_if_needed(drain);
 		paq_drain_failed(drain, message);
 		pfree(message);
 		return false;

@@ -27,10 +27,11 @@ typedef struct PaqDrain
 	const PaqSink *sink;
 	PaqReader  *reader;
 	PaqSinkState resume_state;	/* where to resume the sink */
-	bool		resume_cut;		/* see sink.h */
+	bool		resume_exact;	/* see sink.h */
 	bool		resumed;		/* the sink stands where it should */
 	bool		batch_open;		/* between begin_batch() and its end */
-	uint64		gaps;			/* records in the batch that mark a gap */
+	uint64		batch_records;	/* records in the batch, and of them those */
+	uint64		gaps;			/* that mark a gap */
 	uint64		sequence;		/* of the last record in the trail */
 	uint64		unflushed;		/* records written since the last flush */
 	TimestampTz retry_at;		/* do not touch the sink before; 0: it works */
@@ -42,6 +43,10 @@ extern void paq_drain_open(PaqDrain *drain);
 extern bool paq_drain_cycle(PaqDrain *drain, bool rotate);
 extern void paq_drain_failed(PaqDrain *drain, const char *message);
 extern void paq_drain_abandon(PaqDrain *drain);
+extern void paq_drain_close(PaqDrain *drain);
+
+/* worker.c */
+extern bool paq_drain_must_stop(void);
 
 /* event.c */
 extern void paq_event_record(const char *command,

@@ -104,13 +104,28 @@ set_worker_pid(int pid)
 	SpinLockRelease(&stats->mutex);
 }
 
+/*
+ * Has the time for writing at a shutdown passed?  A large backlog must not
+ * hold the server up.
+ */
+bool
+paq_drain_must_stop(void)
+{
+	if (!ShutdownRequestPending)
+		return false;
+	if (shutdown_since == 0)
+		shutdown_since = GetCurrentTimestamp();
+	return TimestampDifferenceExceeds(shutdown_since, GetCurrentTimestamp(),
+									  SHUTDOWN_LIMIT);
+}
+
 /* At exit: keep what is in the trail, and note how far that is. */
 static void
 worker_exit(int code, Datum arg)
 {
-	if (drain.reader != NULL)
-		paq_reader_sync(drain.reader);
 	paq_event_give_up();
+	if (drain.reader != NULL)
+		paq_drain_close(&drain);
 	set_worker_pid(0);
 }
 
@@ -259,7 +274,7 @@ may_exit(TimestampTz now)
 		return false;
 	if (drain.retry_at != 0)
 		return true;
-	if (TimestampDifferenceExceeds(shutdown_since, now, SHUTDOWN_LIMIT))
+	if (paq_drain_must_stop())
 		return true;
 	return paq_worker_attached_backends() == 0 && paq_queue_used() == 0;
 }

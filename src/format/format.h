@@ -40,6 +40,19 @@ typedef struct PaqFormat
 
 	/* Append one record, ending in a newline. */
 	void		(*write) (PaqBuffer *buf, const PaqRecord *record);
+
+	/*
+	 * Length of the written record at the start of data, newline included; 0
+	 * if it does not end within len bytes.
+	 */
+	Size		(*record_length) (const char *data, Size len);
+
+	/*
+	 * Where in a written record its sequence number is: the digits from
+	 * *start on.  False if the format shows none.
+	 */
+	bool		(*find_sequence) (const char *line, Size len,
+						  Size *start, Size *digits);
 } PaqFormat;
 
 /*

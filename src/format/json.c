@@ -17,7 +17,8 @@
  *	formatVersion			number		1
  *	sequence				number		gap-free number in the trail
  *	logTime					time		end, or start if that is unknown
- *	startTime				time		when the statement began
+ *	startTime				time		when the statement began; of the last record
+ *										before a gap
  *	endTime					time		when its outcome was known
  *	durationUs				number		between the two, microseconds
  *	auditType				string		"SESSION", "OBJECT"; null in a gap
@@ -34,7 +35,7 @@
  *	oldValue				string		of a setting, class CONFIG
  *	newValue				string		of a setting
  *	valueSource				string		where newValue comes from
- *	rowCount				number		rows processed
+ *	rowCount				number		rows processed; records missing in a gap
  *	exitCode				string		SQLSTATE, "00000" for success; null if
  *										the outcome is unknown
  *	errorMessage			string		null if it worked; what is missing in a gap
@@ -75,6 +76,7 @@
  */
 #include "postgres.h"
 
+#include <ctype.h>
 #include <unistd.h>
 
 #include "format/format_internal.h"
@@ -294,7 +296,7 @@ put_outcome(PaqJsonText *text, const PaqRecord *record)
 
 	PUT_NAME(buf, "rowCount");
 	put_number(buf, header->rows,
-			   header->kind != PAQ_KIND_GAP && header->rows >= 0);
+			   header->rows >= 0);
 	PUT_NAME(buf, "exitCode");
 	if (!paq_record_has_outcome(header))
 		put_null(buf);
@@ -457,13 +459,45 @@ write_object(PaqBuffer *buf, const PaqRecord *record)
 	put_tail(&text, &record->header);
 }
 
+/* A line, because newlines in texts are escaped */
+static Size
+line_length(const char *data, Size len)
+{
+	const char *newline = memchr(data, '\n', len);
+
+	return newline ? newline + 1 - data : 0;
+}
+
+/* It comes before all text that could look like it. */
+static bool
+find_sequence(const char *line, Size len, Size *start, Size *digits)
+{
+	static const char name[] = "\"sequence\":";
+	const Size	name_len = sizeof(name) - 1;
+
+	for (Size i = 0; i + name_len < Min(len, 128); i++)
+	{
+		if (memcmp(line + i, name, name_len) != 0)
+			continue;
+		*start = i + name_len;
+		*digits = 0;
+		while (*start + *digits < len &&
+			   isdigit((unsigned char) line[*start + *digits]))
+			(*digits)++;
+		return *digits > 0;
+	}
+	return false;
+}
+
 const PaqFormat *
 paq_format_json(void)
 {
 	static const PaqFormat format = {
 		.name = "json",
 		.extension = ".json",
-		.write = write_object
+		.write = write_object,
+		.record_length = line_length,
+		.find_sequence = find_sequence
 	};
 
 	return &format;

@@ -275,13 +275,36 @@ write_line(PaqBuffer *buf, const PaqRecord *record)
 	paq_buffer_putc(buf, '\n');
 }
 
+/* Up to the newline that no tab follows */
+static Size
+record_length(const char *data, Size len)
+{
+	const char *end = data + len;
+	const char *newline;
+
+	for (const char *p = data;
+		 p < end && (newline = memchr(p, '\n', end - p)) != NULL;
+		 p = newline + 1)
+		if (newline + 1 == end || newline[1] != '\t')
+			return newline + 1 - data;
+	return 0;
+}
+
+static bool
+find_sequence(const char *line, Size len, Size *start, Size *digits)
+{
+	return false;
+}
+
 const PaqFormat *
 paq_format_pgaudit(char **prefix)
 {
 	static const PaqFormat format = {
 		.name = "pgaudit",
 		.extension = ".log",
-		.write = write_line
+		.write = write_line,
+		.record_length = record_length,
+		.find_sequence = find_sequence
 	};
 
 	line_prefix = prefix;

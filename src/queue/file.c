@@ -1,12 +1,14 @@
 /*-------------------------------------------------------------------------
  *
  * file.c
- *		The queue file: making, mapping and judging one.
+ *		The queue file: making one, mapping one.
  *
  * Guarantees: a file appears under its name complete, with all its blocks
  * allocated, or not at all; a file is mapped only after everything that later
  * code relies on (geometry, checksum, size) has been checked, so that no
- * content of it can make the server read outside of the mapping.
+ * content of it can make the server read outside of the mapping.  What can be
+ * read of a damaged file is made readable: it has two headers of which one is
+ * enough, and a part that was cut off is replaced by zeros.
  *
  * Locking: none.  Files are made and judged by the postmaster before there
  * are backends; the worker maps backlog files that nobody else uses.
@@ -49,47 +51,6 @@ paq_file_path(char *path, const char *name)
 	snprintf(path, MAXPGPATH, "%s/%s", paq_queue_directory, name);
 }
 
-/*
- * Identification of the operating system's run, PAQ_BOOT_ID_LEN bytes; ""
- * where the system does not tell.  Linux: random(4), boot_id.
- */
-static void
-read_boot_id(char *id)
-{
-	int			fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-	ssize_t		n = -1;
-
-	memset(id, 0, PAQ_BOOT_ID_LEN);
-	if (fd >= 0)
-	{
-		n = read(fd, id, PAQ_BOOT_ID_LEN - 1);
-		close(fd);
-	}
-	if (n < 0)
-		memset(id, 0, PAQ_BOOT_ID_LEN);
-}
-
-/* Note that the file is in use in this run of the operating system. */
-void
-paq_file_set_boot_id(PaqQueueFile *qf)
-{
-	read_boot_id(qf->live->boot_id);
-}
-
-/*
- * Has the operating system been up ever since the file was last in use?  If
- * not, or if that is not known, pages of this file and of the trail may be
- * older than they were when the server stopped.
- */
-bool
-paq_file_same_boot(PaqQueueFile *qf)
-{
-	char		id[PAQ_BOOT_ID_LEN];
-
-	read_boot_id(id);
-	return id[0] != '\0' && memcmp(id, qf->live->boot_id, sizeof(id)) == 0;
-}
-
 static pg_crc32c
 header_crc(const PaqFileHeader *header)
 {
@@ -107,15 +68,22 @@ compute_layout(PaqFileHeader *header)
 {
 	uint64		page = page_size();
 
-	header->slots_offset = 4 * page;
+	header->slots_offset = 5 * page;
 	header->ring_offset = TYPEALIGN64(page, header->slots_offset +
 									  (uint64) header->nslots * PAQ_SLOT_SIZE);
 	return header->ring_offset + header->ring_size;
 }
 
-/* Is the header one that this build can use, for a file of that size? */
+/* Where the second header is, bytes from file start. */
+static uint64
+second_header_offset(void)
+{
+	return 4 * page_size();
+}
+
+/* Is the header one that this build can use?  NULL if so, else why not. */
 static const char *
-check_header(const PaqFileHeader *header, uint64 file_size)
+check_header(const PaqFileHeader *header)
 {
 	PaqFileHeader expect = *header;
 
@@ -130,8 +98,7 @@ check_header(const PaqFileHeader *header, uint64 file_size)
 		header->ring_size > PG_INT64_MAX / 4 ||
 		header->ring_size % page_size() != 0)
 		return "its header has impossible sizes";
-	if (compute_layout(&expect) != file_size)
-		return "its size is wrong";
+	compute_layout(&expect);
 	if (expect.slots_offset != header->slots_offset ||
 		expect.ring_offset != header->ring_offset)
 		return "it was made with another page size";
@@ -178,6 +145,114 @@ map_file(int fd, const PaqFileHeader *header, PaqQueueFile *qf)
 }
 
 /*
+ * When the file was made, in nanoseconds; 0 where the system does not tell.
+ * Unlike its name, that cannot be copied.
+ */
+static int64
+file_birth(int fd)
+{
+#ifdef STATX_BTIME
+	struct statx stx;
+
+	if (statx(fd, "", AT_EMPTY_PATH, STATX_BTIME, &stx) == 0 &&
+		(stx.stx_mask & STATX_BTIME) != 0)
+		return (int64) stx.stx_btime.tv_sec * INT64CONST(1000000000) +
+			stx.stx_btime.tv_nsec;
+#endif
+	return 0;
+}
+
+/*
+ * Was the file made by another cluster, or is it a copy of ours (a base
+ * backup, say)?  Its records then belong to a trail elsewhere.
+ */
+static bool
+is_foreign(int fd, const struct stat *st, const PaqFileHeader *header)
+{
+	int64		birth = file_birth(fd);
+
+	return header->system_identifier != GetSystemIdentifier() ||
+		header->inode != (uint64) st->st_ino ||
+		(header->birth != 0 && birth != 0 && header->birth != birth);
+}
+
+/*
+ * Read the header, or the second one if the first cannot be used.  Returns
+ * NULL, or why neither can.
+ */
+static const char *
+read_header(int fd, const char *path, PaqFileHeader *header)
+{
+	const char *problem = "it is too short";
+	const char *second;
+
+	if (pread(fd, header, sizeof(*header), 0) == (ssize_t) sizeof(*header) &&
+		(problem = check_header(header)) == NULL)
+		return NULL;
+	if (pread(fd, header, sizeof(*header),
+			  second_header_offset()) != (ssize_t) sizeof(*header))
+		return problem;
+	second = check_header(header);
+	if (second != NULL)
+		return problem;
+	ereport(LOG,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("the first header of audit queue file \"%s\" is damaged, using the second",
+					path)));
+	return NULL;
+}
+
+/*
+ * A file that was truncated is made as long as it was, so that what is left
+ * of it can be read; records that are missing will be noticed.  Returns false
+ * with errno set if there is no room.
+ */
+static bool
+restore_size(int fd, const char *path, uint64 size, uint64 expected)
+{
+	int			rc;
+
+	if (size >= expected)
+		return true;
+	ereport(LOG,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("audit queue file \"%s\" was truncated", path),
+			 errdetail("It has %llu bytes instead of %llu.",
+					   (unsigned long long) size,
+					   (unsigned long long) expected)));
+	do
+	{
+		rc = posix_fallocate(fd, size, expected - size);
+	} while (rc == EINTR);
+	errno = rc;
+	return rc == 0;
+}
+
+/*
+ * Open for reading and writing.  Somebody may have taken our permissions
+ * away, which does not make the contents worthless.
+ */
+static int
+open_file(const char *path)
+{
+	const int	flags = O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | PG_BINARY;
+	int			fd = BasicOpenFile(path, flags);
+	struct stat st;
+
+	if (fd >= 0 || errno != EACCES)
+		return fd;
+	if (lstat(path, &st) == 0 && S_ISREG(st.st_mode) &&
+		chmod(path, S_IRUSR | S_IWUSR) == 0)
+	{
+		ereport(LOG,
+				(errmsg("restored permissions of audit queue file \"%s\"", path)));
+		return BasicOpenFile(path, flags);
+	}
+	errno = EACCES;
+	return -1;
+}
+
+/*
  * Open and map the queue file at path.  Returns true with *qf set; or false
  * with *reason a translated text of why it cannot be used, NULL if there is
  * no such file.  Never raises for anything found on disk.
@@ -193,7 +268,7 @@ paq_file_open(const char *path, PaqQueueFile *qf, char **reason)
 	memset(qf, 0, sizeof(*qf));
 	*reason = NULL;
 
-	fd = BasicOpenFile(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | PG_BINARY);
+	fd = open_file(path);
 	if (fd < 0)
 	{
 		if (errno != ENOENT)
@@ -205,12 +280,19 @@ paq_file_open(const char *path, PaqQueueFile *qf, char **reason)
 		*reason = psprintf("could not stat file \"%s\": %m", path);
 	else if (!S_ISREG(st.st_mode))
 		*reason = psprintf("\"%s\" is not a regular file", path);
-	else if (pread(fd, &header, sizeof(header), 0) != (ssize_t) sizeof(header))
-		*reason = psprintf("queue file \"%s\" cannot be used: it is too short", path);
-	else if ((problem = check_header(&header, st.st_size)) != NULL)
+	else if ((problem = read_header(fd, path, &header)) != NULL)
 		*reason = psprintf("queue file \"%s\" cannot be used: %s", path, problem);
+	else if (!restore_size(fd, path, st.st_size,
+						   header.ring_offset + header.ring_size))
+		*reason = psprintf("could not extend queue file \"%s\": %m", path);
 	else if (!map_file(fd, &header, qf))
 		*reason = psprintf("could not map queue file \"%s\": %m", path);
+	else
+	{
+		if (memcmp(qf->header, &header, sizeof(header)) != 0)
+			memcpy(qf->header, &header, sizeof(header));
+		qf->foreign = is_foreign(fd, &st, &header);
+	}
 	close(fd);
 	return qf->base != NULL;
 }
@@ -222,38 +304,6 @@ paq_file_close(PaqQueueFile *qf)
 	if (qf->base != NULL)
 		munmap(qf->base, qf->map_size);
 	memset(qf, 0, sizeof(*qf));
-}
-
-/*
- * Was the file at path, which qf maps, made by another cluster, or is it a
- * copy of ours (a base backup, say)?  Its records then belong to a trail
- * elsewhere.
- */
-bool
-paq_file_is_foreign(PaqQueueFile *qf, const char *path)
-{
-	struct stat st;
-
-	if (qf->header->system_identifier != GetSystemIdentifier())
-		return true;
-	if (stat(path, &st) != 0)
-		return true;
-	return qf->header->inode != (uint64) st.st_ino;
-}
-
-/* Does the file hold nothing that the trail does not have? */
-bool
-paq_file_is_empty(PaqQueueFile *qf)
-{
-	PaqCheckpoint checkpoint;
-
-	if (!paq_checkpoint_read(qf, &checkpoint) ||
-		checkpoint.drained != pg_atomic_read_u64(&qf->live->reserved))
-		return false;
-	for (uint32 i = 0; i < qf->header->nslots; i++)
-		if (((PaqSlot *) (qf->slots + (Size) i * PAQ_SLOT_SIZE))->used != 0)
-			return false;
-	return true;
 }
 
 /* A number that tells this file from those before it; names spill files. */
@@ -282,6 +332,7 @@ init_header(PaqFileHeader *header, int fd, const char *path,
 	header->ring_size = paq_file_ring_size(ring_size);
 	header->system_identifier = GetSystemIdentifier();
 	header->inode = st.st_ino;
+	header->birth = file_birth(fd);
 	header->created = GetCurrentTimestamp();
 	if (!pg_strong_random(&header->salt, sizeof(header->salt)))
 		ereport(FATAL,
@@ -315,7 +366,7 @@ init_contents(PaqQueueFile *qf, const PaqCheckpoint *inherit)
 		checkpoint.sequence = inherit->sequence;
 		memcpy(checkpoint.trail, inherit->trail, sizeof(checkpoint.trail));
 	}
-	checkpoint.drained = start;
+	checkpoint.drained = checkpoint.flushed = start;
 	paq_checkpoint_write(qf, &checkpoint);
 }
 
@@ -376,6 +427,7 @@ paq_file_create(const char *path, Size ring_size, int nslots,
 				 errmsg("could not map queue file \"%s\": %m", tmp)));
 
 	memcpy(qf.header, &header, sizeof(header));
+	memcpy(qf.base + second_header_offset(), &header, sizeof(header));
 	init_contents(&qf, inherit);
 	if (msync(qf.base, size, MS_SYNC) != 0 || pg_fsync(fd) != 0)
 		ereport(FATAL,

@@ -9,6 +9,7 @@
  *	PaqCheckpoint x 2	how far the trail has got, written in turn by the
  *						worker, checksummed
  *	PaqLive				positions that change with every record
+ *	PaqFileHeader		once more: without it nothing could be read
  *	pending slots		one a backend
  *	the ring
  *
@@ -42,7 +43,7 @@
 #endif
 
 #define PAQ_FILE_MAGIC		UINT64CONST(0x5155455541555044)
-#define PAQ_FILE_VERSION	1
+#define PAQ_FILE_VERSION	2
 
 #define PAQ_QUEUE_FILE		"queue"
 #define PAQ_SLOT_SIZE		8192	/* bytes of a pending slot */
@@ -59,7 +60,8 @@ typedef struct PaqFileHeader
 	uint64		ring_size;		/* bytes, a multiple of the page size */
 	uint64		salt;			/* random; makes frames unforgeable */
 	uint64		system_identifier;	/* of the cluster */
-	uint64		inode;			/* st_ino of this very file: a copy has another */
+	uint64		inode;			/* st_ino of this very file, and when it was */
+	int64		birth;			/* made, ns, 0 if unknown: a copy has others */
 	int64		created;		/* TimestampTz */
 	pg_crc32c	crc;			/* of all above */
 } PaqFileHeader;
@@ -147,6 +149,7 @@ typedef struct PaqQueueFile
 	uint64		ring_size;		/* copy of the header's, which a scribble
 								 * cannot change */
 	uint64		salt;			/* the same */
+	bool		foreign;		/* made by another cluster, or a copy */
 } PaqQueueFile;
 
 /* What the processes share apart from the file; reset by a crash. */
@@ -196,15 +199,23 @@ paq_frame_stamp(PaqQueueFile *qf, uint64 pos, int state)
 	return (pos | state) ^ qf->salt;
 }
 
-/* file.c and directory.c */
+static inline PaqSlot *
+paq_slot(PaqQueueFile *qf, uint32 number)
+{
+	return (PaqSlot *) (qf->slots + (Size) number * PAQ_SLOT_SIZE);
+}
+
+/* file.c, judge.c and directory.c */
 extern uint64 paq_file_ring_size(uint64 wanted);
 extern bool paq_file_open(const char *path, PaqQueueFile *qf, char **reason);
 extern void paq_file_close(PaqQueueFile *qf);
 extern void paq_file_create(const char *path, Size ring_size, int nslots,
 							const PaqCheckpoint *inherit);
-extern bool paq_file_is_foreign(PaqQueueFile *qf, const char *path);
 extern bool paq_file_is_empty(PaqQueueFile *qf);
-extern bool paq_file_same_boot(PaqQueueFile *qf);
+extern bool paq_file_is_trusted(PaqQueueFile *qf,
+								const PaqCheckpoint *checkpoint);
+extern bool paq_file_is_intact(PaqQueueFile *qf,
+							   const PaqCheckpoint *checkpoint);
 extern void paq_file_set_boot_id(PaqQueueFile *qf);
 extern void paq_file_path(char *path, const char *name);
 extern uint64 paq_file_generation(PaqQueueFile *qf);

@@ -4,10 +4,8 @@
  *		The consumer's side: records out of a queue file, in order.
  *
  * The live file is read while backends write to it: the cursor stops at the
- * first frame that is not committed.  Backlog - a file that an earlier run of
- * the server left, see shmem.c - has no writers any more: what is not
- * committed there was cut short by a crash and is stepped over, and after the
- * ring come the pending slots, whose records the crash interrupted.
+ * first frame that is not committed.  How backlog is read - a file that an
+ * earlier run of the server left - is in backlog.c.
  *
  * Guarantees: nothing is handed out twice between two calls of
  * paq_reader_rewind(), and nothing that is not a whole record with a good
@@ -27,187 +25,51 @@
 #include <unistd.h>
 
 #include "guc.h"
-#include "nodes/pg_list.h"
-#include "queue/queue_internal.h"
+#include "queue/reader_internal.h"
 #include "storage/fd.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 
-struct PaqReader
-{
-	PaqQueueFile *qf;			/* &backlog or &paq_live */
-	PaqQueueFile backlog;
-	uint32		number;			/* of backlog, see paq_backlog_path() */
-	bool		same_boot;		/* see paq_file_same_boot() */
-
-	uint64		cursor;			/* next frame */
-	uint64		end;			/* end of the ring's contents (backlog) */
-	uint64		slot_cursor;	/* next entry: byte offset in the slots' area */
-	uint64		drained;		/* as of the last checkpoint */
-	uint64		drained_slots;
-	uint64		flushed;		/* as of the last paq_reader_flushed() */
-	uint64		flushed_slots;
-	uint64		lost;			/* bytes of files that could not be used, to be
-								 * reported as damage */
-	bool		lost_read;		/* reported since the last checkpoint */
-
-	void	   *spill;			/* spill file of the current record, mapped */
-	Size		spill_size;
-	List	   *spills_read;	/* names of spill files read since the last
-								 * checkpoint */
-	List	   *spills_drained; /* names of those before, not yet removed */
-};
+/*
+ * How many bytes of records may become durable in the trail before the
+ * checkpoint must, too: after a crash of the operating system, that much of
+ * the trail has to be compared with the queue.
+ */
+#define SYNC_BYTES			(4 * 1024 * 1024)
 
 /* There is one at a time. */
 static PaqReader the_reader;
 
-typedef enum FrameState
-{
-	FRAME_NONE,
-	FRAME_BUSY,
-	FRAME_COMMITTED
-} FrameState;
-
-static FrameState
-frame_state(PaqQueueFile *qf, uint64 pos)
-{
-	uint64		stamp = pg_atomic_read_u64(&paq_frame_at(qf, pos)->stamp);
-
-	if (stamp == paq_frame_stamp(qf, pos, PAQ_FRAME_COMMITTED))
-	{
-		/* Pairs with the write barrier in paq_ring_commit(). */
-		pg_read_barrier();
-		return FRAME_COMMITTED;
-	}
-	if (stamp == paq_frame_stamp(qf, pos, PAQ_FRAME_BUSY))
-		return FRAME_BUSY;
-	return FRAME_NONE;
-}
-
-/* Is there a committed and undamaged frame at pos, ending before limit? */
-static bool
-frame_is_good(PaqQueueFile *qf, uint64 pos, uint64 limit)
-{
-	PaqFrame   *frame = paq_frame_at(qf, pos);
-
-	if (pos >= limit || limit - pos < sizeof(PaqFrame) ||
-		frame_state(qf, pos) != FRAME_COMMITTED)
-		return false;
-	if (frame->length > limit - pos ||
-		frame->size != PAQ_FRAME_SIZE(frame->length) ||
-		frame->size > limit - pos)
-		return false;
-	return frame->crc == paq_frame_crc(qf, pos, (char *) (frame + 1), frame->length);
-}
-
-/* Position of the next good frame behind pos, or limit. */
-static uint64
-find_good_frame(PaqQueueFile *qf, uint64 pos, uint64 limit)
-{
-	for (pos += PAQ_FRAME_ALIGN; pos < limit; pos += PAQ_FRAME_ALIGN)
-		if (frame_is_good(qf, pos, limit))
-			return pos;
-	return limit;
-}
+static void collect_unflushed_spills(PaqReader *reader);
 
 /*
- * Number of the oldest backlog file that is newer than the one called after;
- * 0 if there is none.
+ * Stand at the checkpoint of reader->qf, which goes to *checkpoint; without
+ * one it is zero, that is, everything in the file counts.
  */
-static uint32
-find_backlog(uint32 after)
-{
-	DIR		   *dir = AllocateDir(paq_queue_directory);
-	struct dirent *de;
-	uint32		oldest = 0;
-
-	while ((de = ReadDirExtended(dir, paq_queue_directory, LOG)) != NULL)
-	{
-		uint32		number = paq_backlog_number(de->d_name);
-
-		if (number > after && (oldest == 0 || number < oldest))
-			oldest = number;
-	}
-	if (dir != NULL)
-		FreeDir(dir);
-	return oldest;
-}
-
-/*
- * Where does the content of a file begin and end?  The checkpoint says where
- * the trail is; without one, or if positions contradict each other, every
- * frame that can be found counts.
- */
-static void
-find_bounds(PaqReader *reader, PaqCheckpoint *checkpoint)
-{
-	PaqQueueFile *qf = reader->qf;
-	uint64		released = pg_atomic_read_u64(&qf->live->released);
-	uint64		reserved = pg_atomic_read_u64(&qf->live->reserved);
-
-	if (!paq_checkpoint_read(qf, checkpoint))
-	{
-		memset(checkpoint, 0, sizeof(*checkpoint));
-		checkpoint->drained = pg_atomic_read_u64(&qf->live->drained);
-		reader->same_boot = false;
-	}
-	reader->cursor = TYPEALIGN64(PAQ_FRAME_ALIGN, checkpoint->drained);
-	reader->end = reserved;
-	if (!reader->same_boot ||
-		released > reader->cursor || reader->cursor > reserved ||
-		reserved - released > qf->ring_size)
-		reader->end = reader->cursor + qf->ring_size;
-}
-
-/* Stand at the checkpoint of reader->qf, which goes to *checkpoint. */
 static void
 start_reading(PaqReader *reader, PaqCheckpoint *checkpoint)
 {
-	reader->same_boot = paq_file_same_boot(reader->qf);
-	find_bounds(reader, checkpoint);
-	reader->drained = reader->cursor;
+	PaqQueueFile *qf = reader->qf;
 
-	/* A worker before us may have written without getting to the flush. */
-	reader->flushed = Min(pg_atomic_read_u64(&reader->qf->live->released),
-						  reader->drained);
-	reader->slot_cursor = reader->drained_slots = checkpoint->drained_slots;
-	reader->flushed_slots = 0;
-}
+	memset(checkpoint, 0, sizeof(*checkpoint));
+	reader->trusted = paq_checkpoint_read(qf, checkpoint) &&
+		paq_file_is_trusted(qf, checkpoint);
+	reader->intact = paq_file_is_intact(qf, checkpoint);
 
-/*
- * Map the backlog file that reader->number says.  One that cannot be used is
- * set aside; the reader remembers to report that records are missing.
- */
-static bool
-open_backlog(PaqReader *reader)
-{
-	char		path[MAXPGPATH];
-	struct stat st;
-	char	   *reason;
-
-	paq_backlog_path(path, reader->number);
-	if (paq_file_open(path, &reader->backlog, &reason))
+	reader->flushed = Min(checkpoint->flushed, checkpoint->drained);
+	reader->flushed_slots = Min(checkpoint->flushed_slots, checkpoint->drained_slots);
+	if (reader->trusted)
 	{
-		if (!paq_file_is_foreign(&reader->backlog, path))
-			return true;
-		paq_file_close(&reader->backlog);
-		paq_file_set_aside(path, "It belongs to another server, or was copied.", LOG);
-		return false;
+		reader->cursor = reader->drained = checkpoint->drained;
+		reader->slot_cursor = reader->drained_slots = checkpoint->drained_slots;
 	}
-	if (reason == NULL)
-		return false;			/* it is gone */
-	if (stat(path, &st) == 0)
-		reader->lost += Max(st.st_size, 1);
-	paq_file_set_aside(path, reason, LOG);
-	return false;
-}
-
-static void
-remove_backlog(uint32 number)
-{
-	char		path[MAXPGPATH];
-
-	paq_backlog_path(path, number);
-	(void) durable_unlink(path, LOG);
+	else
+	{
+		/* Whatever was written since is compared with the trail. */
+		reader->flushed = TYPEALIGN64(PAQ_FRAME_ALIGN, reader->flushed);
+		reader->cursor = reader->drained = reader->flushed;
+		reader->slot_cursor = reader->drained_slots = reader->flushed_slots;
+	}
 }
 
 /*
@@ -219,38 +81,44 @@ open_after(uint32 after, PaqCheckpoint *checkpoint)
 {
 	PaqReader  *reader = &the_reader;
 
+	if (reader->frames != NULL)
+		pfree(reader->frames);
 	memset(reader, 0, sizeof(*reader));
-	for (; (reader->number = find_backlog(after)) != 0; after = reader->number)
+	for (; (reader->number = paq_backlog_find(after)) != 0; after = reader->number)
 	{
-		if (!open_backlog(reader))
+		if (!paq_backlog_open(reader))
 			continue;
 		reader->qf = &reader->backlog;
 		start_reading(reader, checkpoint);
 		if (checkpoint->drained != PAQ_DRAINED_ALL)
+		{
+			paq_backlog_start(reader);
 			return reader;
+		}
 
 		/* Done, but it could not be removed at the time. */
 		paq_file_close(&reader->backlog);
-		remove_backlog(reader->number);
+		paq_backlog_remove(reader->number);
 	}
 
 	reader->qf = &paq_live;
 	start_reading(reader, checkpoint);
+	collect_unflushed_spills(reader);
 	paq_spill_remove_older(paq_file_generation(&paq_live));
 	return reader;
 }
 
 /*
  * Open the oldest queue file.  *checkpoint says how far the trail has got;
- * *same_boot whether the operating system has been up since, see sink.h.  A
- * backlog file that cannot be used is reported and set aside.
+ * *trusted whether that is exact, see sink.h.  A backlog file that cannot be
+ * used is reported and set aside.
  */
 PaqReader *
-paq_reader_open(PaqCheckpoint *checkpoint, bool *same_boot)
+paq_reader_open(PaqCheckpoint *checkpoint, bool *trusted)
 {
 	PaqReader  *reader = open_after(0, checkpoint);
 
-	*same_boot = reader->same_boot;
+	*trusted = reader->trusted;
 	return reader;
 }
 
@@ -311,8 +179,9 @@ open_spill(PaqReader *reader, PaqText name)
 }
 
 /* Decode a record, with its spill file if it has one. */
-static bool
-decode(PaqReader *reader, const char *data, uint32 len, PaqRecord *record)
+bool
+paq_reader_decode(PaqReader *reader, const char *data, uint32 len,
+				  PaqRecord *record)
 {
 	PaqText		name;
 
@@ -325,148 +194,79 @@ decode(PaqReader *reader, const char *data, uint32 len, PaqRecord *record)
 		MemoryContextSwitchTo(oldcontext);
 		open_spill(reader, name);
 	}
-	return paq_record_decode(data, len, reader->spill, reader->spill_size, record);
+	if (!paq_record_decode(data, len, reader->spill, reader->spill_size, record))
+		return false;
+	reader->last_time = record->header.end_time != 0 ?
+		record->header.end_time : record->header.start_time;
+	return true;
+}
+
+/* Bytes of files that could not be used, as a gap */
+static void
+lost_files(PaqReader *reader, PaqGap *gap)
+{
+	gap->from = 0;
+	gap->to = PgStartTime;
+	gap->count = -1;
+	snprintf(gap->message, sizeof(gap->message),
+			 "queue files of %llu bytes could not be used; the records in them are lost",
+			 (unsigned long long) reader->lost);
+	reader->lost_read = true;
 }
 
 /*
- * Step over what is no record, to the next one.  Unfinished records at the
- * end of backlog are no damage: a crash left them, and the pending slots have
- * them.
+ * Next record of the live file.  Nothing but this process or a fault of the
+ * machine's memory can have damaged a frame that was committed; step over it.
  */
 static PaqReadResult
-skip_damage(PaqReader *reader, uint64 limit, uint64 *damaged)
-{
-	uint64		next = find_good_frame(reader->qf, reader->cursor, limit);
-	bool		expected = !paq_reader_is_live(reader) &&
-		frame_state(reader->qf, reader->cursor) != FRAME_COMMITTED &&
-		(reader->same_boot || next == limit);
-
-	*damaged = next - reader->cursor;
-	reader->cursor = next;
-	return expected ? PAQ_READ_END : PAQ_READ_DAMAGED;
-}
-
-/* Next record of the ring; PAQ_READ_END if there is none before the end. */
-static PaqReadResult
-next_in_ring(PaqReader *reader, PaqRecord *record, uint64 *damaged)
+next_live(PaqReader *reader, PaqRecord *record, PaqGap *gap)
 {
 	PaqQueueFile *qf = reader->qf;
-	bool		live = paq_reader_is_live(reader);
-	uint64		limit;
+	uint64		limit = pg_atomic_read_u64(&qf->live->reserved);
+	PaqFrame   *frame = paq_frame_at(qf, reader->cursor);
+	uint64		start = reader->cursor;
 
-	limit = live ? pg_atomic_read_u64(&qf->live->reserved) : reader->end;
-	while (reader->cursor < limit)
+	if (reader->cursor >= limit)
+		return PAQ_READ_END;
+	if (paq_frame_state(qf, reader->cursor) != PAQ_FRAME_IS_COMMITTED)
+		return PAQ_READ_BUSY;
+	if (paq_frame_is_good(qf, reader->cursor, limit))
 	{
-		PaqFrame   *frame = paq_frame_at(qf, reader->cursor);
-		PaqReadResult result;
-
-		if (live && frame_state(qf, reader->cursor) != FRAME_COMMITTED)
-			return PAQ_READ_BUSY;
-		if (!frame_is_good(qf, reader->cursor, limit))
-		{
-			result = skip_damage(reader, limit, damaged);
-			if (result == PAQ_READ_DAMAGED)
-				return result;
-			continue;
-		}
 		reader->cursor += frame->size;
-		if (decode(reader, (char *) (frame + 1), frame->length, record))
+		if (paq_reader_decode(reader, (char *) (frame + 1), frame->length, record))
 			return PAQ_READ_RECORD;
-		*damaged = frame->size;
-		return PAQ_READ_DAMAGED;
 	}
-	return PAQ_READ_END;
-}
-
-/* Did the record of this entry get into the ring before the crash? */
-static bool
-entry_was_published(PaqReader *reader, const PaqSlotEntry *entry)
-{
-	uint64		pos = entry->published_at;
-
-	if (pos == 0 || pos % PAQ_FRAME_ALIGN != 0)
-		return false;
-	return pos < pg_atomic_read_u64(&reader->qf->live->released) ||
-		frame_is_good(reader->qf, pos, reader->end);
-}
-
-/*
- * Entry at the slot cursor, NULL if there is none left in its slot.  Moves
- * the cursor behind it, or to the next slot.
- */
-static PaqSlotEntry *
-next_entry(PaqReader *reader)
-{
-	uint64		slot_start = reader->slot_cursor - reader->slot_cursor % PAQ_SLOT_SIZE;
-	uint64		offset = reader->slot_cursor - slot_start;
-	PaqSlot    *slot = (PaqSlot *) (reader->qf->slots + slot_start);
-	PaqSlotEntry *entry = (PaqSlotEntry *) (slot->entries + offset);
-	uint64		used = Min(slot->used, sizeof(slot->entries));
-
-	if (offset + sizeof(PaqSlotEntry) > used ||
-		entry->size < sizeof(PaqSlotEntry) || entry->size % 8 != 0 ||
-		entry->size > used - offset)
+	else
 	{
-		reader->slot_cursor = slot_start + PAQ_SLOT_SIZE;
-		return NULL;
-	}
-	reader->slot_cursor += entry->size;
-	return entry;
-}
-
-/* Next record of the pending slots of a backlog file. */
-static PaqReadResult
-next_in_slots(PaqReader *reader, PaqRecord *record)
-{
-	uint64		end = (uint64) reader->qf->header->nslots * PAQ_SLOT_SIZE;
-
-	while (reader->slot_cursor < end)
-	{
-		PaqSlotEntry *entry = next_entry(reader);
-		PaqRecordHeader *header = (PaqRecordHeader *) (entry + 1);
-
-		if (entry == NULL || entry->valid != 1 ||
-			entry->size < sizeof(PaqSlotEntry) + sizeof(PaqRecordHeader) ||
-			header->length > entry->size - sizeof(PaqSlotEntry) ||
-			entry_was_published(reader, entry) ||
-			!decode(reader, (char *) header, header->length, record))
-			continue;
-
-		/*
-		 * Some only waited for space.  If one had failed, that is its outcome;
-		 * a success that nobody was told of is none.
-		 */
-		if (record->header.sqlstate == 0)
+		do
 		{
-			record->header.flags |= PAQ_RECORD_INTERRUPTED;
-			record->header.sqlstate = ERRCODE_CRASH_SHUTDOWN;
-		}
-		return PAQ_READ_RECORD;
+			reader->cursor += PAQ_FRAME_ALIGN;
+		} while (reader->cursor < limit &&
+				 !paq_frame_is_good(qf, reader->cursor, limit));
 	}
-	return PAQ_READ_END;
+	gap->from = gap->to = reader->last_time;
+	gap->count = -1;
+	snprintf(gap->message, sizeof(gap->message),
+			 "%llu bytes of the audit queue are damaged; the records in them are lost",
+			 (unsigned long long) (reader->cursor - start));
+	return PAQ_READ_GAP;
 }
 
 /*
  * Read the next record.  *record is valid until the next call of any function
- * here.  For PAQ_READ_DAMAGED, *damaged is the number of bytes that were
- * stepped over.
+ * here.  For PAQ_READ_GAP, *gap says what is missing.
  */
 PaqReadResult
-paq_reader_next(PaqReader *reader, PaqRecord *record, uint64 *damaged)
+paq_reader_next(PaqReader *reader, PaqRecord *record, PaqGap *gap)
 {
-	PaqReadResult result;
-
 	close_spill(reader);
 	if (unlikely(reader->lost != 0 && !reader->lost_read))
 	{
-		*damaged = reader->lost;
-		reader->lost_read = true;
-		return PAQ_READ_DAMAGED;
+		lost_files(reader, gap);
+		return PAQ_READ_GAP;
 	}
-	result = next_in_ring(reader, record, damaged);
-	if (result == PAQ_READ_END && !paq_reader_is_live(reader))
-		result = next_in_slots(reader, record);
-	return result;
+	return paq_reader_is_live(reader) ?
+		next_live(reader, record, gap) : paq_backlog_next(reader, record, gap);
 }
 
 /* Position of the next record. */
@@ -493,16 +293,50 @@ paq_reader_rewind(PaqReader *reader)
 	reader->spills_read = NIL;
 	reader->cursor = reader->drained;
 	reader->slot_cursor = reader->drained_slots;
-	reader->lost_read = false;
+	reader->lost_read = reader->lost_drained;
+	if (!paq_reader_is_live(reader))
+		paq_backlog_seek(reader);
+}
+
+/*
+ * Go back to the last flush: what was written since is not durable and will
+ * not become so.  paq_reader_checkpoint() has to follow.
+ */
+void
+paq_reader_retreat(PaqReader *reader)
+{
+	list_free_deep(reader->spills_drained);
+	reader->spills_drained = NIL;
+	reader->drained = reader->flushed;
+	reader->drained_slots = reader->flushed_slots;
+	reader->lost_drained = false;
+	paq_reader_rewind(reader);
 }
 
 /* Has anything been read, or stepped over, since the last checkpoint? */
 bool
 paq_reader_unsaved(PaqReader *reader)
 {
-	return reader->lost_read ||
+	return reader->lost_read != reader->lost_drained ||
 		reader->cursor != reader->drained ||
 		reader->slot_cursor != reader->drained_slots;
+}
+
+/* For synced_end see PaqCheckpoint. */
+static void
+write_checkpoint(PaqReader *reader, uint64 sequence, const void *trail,
+				 uint64 synced_end)
+{
+	PaqCheckpoint checkpoint = {0};
+
+	checkpoint.drained = reader->cursor;
+	checkpoint.drained_slots = reader->slot_cursor;
+	checkpoint.flushed = reader->flushed;
+	checkpoint.flushed_slots = reader->flushed_slots;
+	checkpoint.sequence = sequence;
+	checkpoint.synced_end = synced_end;
+	memcpy(checkpoint.trail, trail, sizeof(checkpoint.trail));
+	paq_checkpoint_write(reader->qf, &checkpoint);
 }
 
 /*
@@ -512,18 +346,10 @@ paq_reader_unsaved(PaqReader *reader)
 void
 paq_reader_checkpoint(PaqReader *reader, uint64 sequence, const void *trail)
 {
-	PaqCheckpoint checkpoint = {0};
-
 	close_spill(reader);
-	checkpoint.drained = reader->cursor;
-	checkpoint.drained_slots = reader->slot_cursor;
-	checkpoint.sequence = sequence;
-	memcpy(checkpoint.trail, trail, sizeof(checkpoint.trail));
-	paq_checkpoint_write(reader->qf, &checkpoint);
+	write_checkpoint(reader, sequence, trail, 0);
 
-	if (reader->lost_read)
-		reader->lost = 0;
-	reader->lost_read = false;
+	reader->lost_drained = reader->lost_read;
 	reader->drained = reader->cursor;
 	reader->drained_slots = reader->slot_cursor;
 	reader->spills_drained = list_concat(reader->spills_drained,
@@ -549,6 +375,30 @@ paq_reader_unflushed_bytes(PaqReader *reader)
 	return reader->drained - reader->flushed;
 }
 
+/*
+ * A worker before us may have written records to the trail and gone before it
+ * could remove their spill files.  The records are still in the ring.
+ */
+static void
+collect_unflushed_spills(PaqReader *reader)
+{
+	uint64		pos = reader->flushed;
+	MemoryContext oldcontext = MemoryContextSwitchTo(TopMemoryContext);
+
+	while (pos < reader->drained &&
+		   paq_frame_is_good(reader->qf, pos, reader->drained))
+	{
+		PaqFrame   *frame = paq_frame_at(reader->qf, pos);
+		PaqText		name;
+
+		if (paq_record_spill_name((char *) (frame + 1), frame->length, &name))
+			reader->spills_drained = lappend(reader->spills_drained,
+											 pnstrdup(name.data, name.len));
+		pos += frame->size;
+	}
+	MemoryContextSwitchTo(oldcontext);
+}
+
 static void
 remove_drained_spills(PaqReader *reader)
 {
@@ -565,15 +415,27 @@ remove_drained_spills(PaqReader *reader)
 }
 
 /*
- * The trail is durable up to the last checkpoint, whose last record has the
- * given sequence: give the space back and wake those who wait for it.
+ * The trail is durable up to the last checkpoint, with sequence and state as
+ * for that: give the space back and wake those who wait for it.  The checkpoint
+ * says so first, so that whoever has to go back to the last flush finds
+ * everything from there on in the ring.
  */
 void
-paq_reader_flushed(PaqReader *reader, uint64 sequence)
+paq_reader_flushed(PaqReader *reader, uint64 sequence, const void *trail)
 {
 	Assert(reader->flushed <= reader->drained);
-	reader->flushed = reader->drained;
-	reader->flushed_slots = reader->drained_slots;
+	Assert(!paq_reader_unsaved(reader));
+	if (paq_reader_unflushed(reader))
+	{
+		reader->flushed = reader->drained;
+		reader->flushed_slots = reader->drained_slots;
+		write_checkpoint(reader, sequence, trail, 0);
+	}
+	if (reader->lost_drained)
+	{
+		reader->lost = 0;
+		reader->lost_read = reader->lost_drained = false;
+	}
 	remove_drained_spills(reader);
 	pg_atomic_write_u64(&paq_shared->flushed_sequence, sequence);
 	if (!paq_reader_is_live(reader))
@@ -622,18 +484,51 @@ paq_reader_advance(PaqReader *reader, uint64 sequence, const void *trail)
 	checkpoint.drained = PAQ_DRAINED_ALL;
 	paq_checkpoint_write(&done, &checkpoint);
 	paq_file_close(&done);
-	remove_backlog(number);
+	paq_backlog_remove(number);
 	return reader;
 }
 
-/* Write the queue file's checkpoint to disk; failure is only logged. */
-void
-paq_reader_sync(PaqReader *reader)
+/* Write the first size bytes of the queue file to disk; failure is only logged. */
+static void
+sync_file(PaqReader *reader, Size size)
 {
-	PaqQueueFile *qf = reader->qf;
-
-	if (msync(qf->base, qf->header->ring_offset, MS_SYNC) != 0)
+	if (msync(reader->qf->base, size, MS_SYNC) != 0)
 		ereport(LOG,
 				(errcode_for_file_access(),
 				 errmsg("could not sync the audit queue file: %m")));
+}
+
+/* Has enough become durable since the last time to call paq_reader_sync()? */
+bool
+paq_reader_sync_due(PaqReader *reader)
+{
+	return reader->flushed - reader->synced >= SYNC_BYTES;
+}
+
+/* Write the last checkpoint to disk. */
+void
+paq_reader_sync(PaqReader *reader)
+{
+	reader->synced = reader->flushed;
+	sync_file(reader, (char *) reader->qf->live - reader->qf->base);
+}
+
+/*
+ * The worker leaves at a shutdown; the trail has the given sequence and state.
+ * See to it that the next one can rely on this file even if the operating
+ * system is restarted in between.
+ */
+void
+paq_reader_close(PaqReader *reader, uint64 sequence, const void *trail)
+{
+	PaqQueueFile *qf = reader->qf;
+	Size		size = qf->header->ring_offset + qf->header->ring_size;
+
+	paq_reader_rewind(reader);
+	sync_file(reader, size);
+	if (!reader->intact)
+		return;
+	write_checkpoint(reader, sequence, trail,
+					 pg_atomic_read_u64(&qf->live->reserved));
+	paq_reader_sync(reader);
 }

@@ -25,7 +25,7 @@
 #include "record/record.h"
 
 /* Bytes of trail state that a checkpoint keeps for the sink. */
-#define PAQ_TRAIL_STATE_SIZE	(sizeof(uint64) + MAXPGPATH)
+#define PAQ_TRAIL_STATE_SIZE	(3 * sizeof(uint64) + MAXPGPATH)
 
 /* How far the trail has got, stored in the queue file; see checkpoint.c. */
 typedef struct PaqCheckpoint
@@ -35,8 +35,12 @@ typedef struct PaqCheckpoint
 								 * PAQ_DRAINED_ALL for a file that is done */
 	uint64		drained_slots;	/* pending slots the trail has; only used when
 								 * the file is backlog */
+	uint64		flushed;		/* position up to which the trail was durable */
+	uint64		flushed_slots;	/* by then, and slots */
 	uint64		sequence;		/* of the last record in the trail; 0: what
 								 * the file before this one says */
+	uint64		synced_end;		/* "reserved" when all of this file and of the
+								 * trail was on disk; 0: it was not */
 	char		trail[PAQ_TRAIL_STATE_SIZE];	/* sink's state */
 	pg_crc32c	crc;			/* of all above */
 } PaqCheckpoint;
@@ -46,17 +50,27 @@ typedef struct PaqCheckpoint
 typedef enum PaqReadResult
 {
 	PAQ_READ_RECORD,			/* a record */
-	PAQ_READ_DAMAGED,			/* bytes that are no record were stepped over */
+	PAQ_READ_GAP,				/* records are, or may be, missing here */
 	PAQ_READ_BUSY,				/* the next record is being written */
 	PAQ_READ_END				/* no more records now (live) or ever */
 } PaqReadResult;
 
+/* What is known about missing records */
+typedef struct PaqGap
+{
+	int64		from;			/* TimestampTz: of the last record before, 0 if
+								 * unknown */
+	int64		to;				/* TimestampTz: of the first one after */
+	int64		count;			/* of records, -1 if unknown */
+	char		message[256];	/* what happened to them */
+} PaqGap;
+
 typedef struct PaqReader PaqReader;
 
-extern PaqReader *paq_reader_open(PaqCheckpoint *checkpoint, bool *same_boot);
+extern PaqReader *paq_reader_open(PaqCheckpoint *checkpoint, bool *trusted);
 extern bool paq_reader_is_live(PaqReader *reader);
 extern PaqReadResult paq_reader_next(PaqReader *reader, PaqRecord *record,
-									 uint64 *damaged);
+									 PaqGap *gap);
 extern uint64 paq_reader_position(PaqReader *reader);
 extern uint64 paq_reader_limit(PaqReader *reader);
 extern void paq_reader_rewind(PaqReader *reader);
@@ -65,10 +79,15 @@ extern void paq_reader_checkpoint(PaqReader *reader, uint64 sequence,
 								  const void *trail);
 extern bool paq_reader_unflushed(PaqReader *reader);
 extern uint64 paq_reader_unflushed_bytes(PaqReader *reader);
-extern void paq_reader_flushed(PaqReader *reader, uint64 sequence);
+extern void paq_reader_flushed(PaqReader *reader, uint64 sequence,
+							   const void *trail);
+extern void paq_reader_retreat(PaqReader *reader);
 extern PaqReader *paq_reader_advance(PaqReader *reader, uint64 sequence,
 									 const void *trail);
+extern bool paq_reader_sync_due(PaqReader *reader);
 extern void paq_reader_sync(PaqReader *reader);
+extern void paq_reader_close(PaqReader *reader, uint64 sequence,
+							 const void *trail);
 
 /* worker_link.c: the worker's side of waking, waiting and asking */
 extern void paq_worker_attach(void);

@@ -64,7 +64,7 @@ publish_gap(const char *text)
 	session.data = "";
 	message->data = text;
 	message->len = Min(strlen(text), paq_ring_max_record() / 2);
-	paq_record_init_gap(&header, GetCurrentTimestamp(), MyProcPid);
+	paq_record_init_gap(&header, 0, GetCurrentTimestamp(), -1);
 
 	size = paq_record_size(0, &session, statement);
 	record = palloc(size);
@@ -99,7 +99,7 @@ take_over(const char *path, uint64 ring_size, int nslots,
 		return false;
 	}
 
-	if (paq_file_is_foreign(&qf, path))
+	if (qf.foreign)
 	{
 		reason = psprintf("queue file \"%s\" belongs to another server, or was copied", path);
 
@@ -112,7 +112,7 @@ take_over(const char *path, uint64 ring_size, int nslots,
 		return false;
 	}
 
-	if (paq_file_same_boot(&qf) && paq_file_is_empty(&qf))
+	if (paq_file_is_empty(&qf))
 	{
 		if (qf.ring_size == paq_file_ring_size(ring_size) &&
 			qf.header->nslots == nslots)

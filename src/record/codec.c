@@ -107,19 +107,21 @@ paq_record_add_message(char *record, const char *message, uint32 len)
 }
 
 /*
- * Header of a record that marks a gap, as of now, made by process pid.  What
- * is missing goes into PAQ_FIELD_MESSAGE, in ASCII.
+ * Header of a record that marks a gap: count records (-1 if that is not known)
+ * are missing that were made between from and to (0 if unknown).  What
+ * happened to them goes into PAQ_FIELD_MESSAGE, in ASCII.
  */
 void
-paq_record_init_gap(PaqRecordHeader *header, TimestampTz now, int pid)
+paq_record_init_gap(PaqRecordHeader *header, TimestampTz from, TimestampTz to,
+					int64 count)
 {
 	memset(header, 0, sizeof(*header));
 	header->version = PAQ_RECORD_VERSION;
 	header->kind = PAQ_KIND_GAP;
 	header->audit_class = PAQ_CLASS_MISC;
-	header->start_time = header->end_time = now;
-	header->rows = -1;
-	header->pid = pid;
+	header->start_time = from;
+	header->end_time = to;
+	header->rows = count;
 	header->encoding = PG_SQL_ASCII;
 	header->stmt_location = -1;
 }

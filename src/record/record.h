@@ -211,8 +211,8 @@ extern bool paq_record_decode(const char *data, uint32 len,
 							  PaqRecord *record);
 extern void paq_record_add_message(char *record, const char *message,
 								   uint32 len);
-extern void paq_record_init_gap(PaqRecordHeader *header, TimestampTz now,
-								int pid);
+extern void paq_record_init_gap(PaqRecordHeader *header, TimestampTz from,
+								TimestampTz to, int64 count);
 extern bool paq_record_spill_name(const char *data, uint32 len, PaqText *name);
 extern void paq_param_begin(PaqParamIter *iter, PaqText params);
 extern bool paq_param_next(PaqParamIter *iter, int32 *len, const char **value);

@@ -63,15 +63,6 @@ need_buffer(void)
 	batch.size = BATCH_BUFFER_SIZE;
 }
 
-/* The batch's buffer as working memory, while no batch is open. */
-char *
-paq_sink_scratch(Size *size)
-{
-	need_buffer();
-	*size = batch.size;
-	return batch.data;
-}
-
 /* Write out what the buffer holds. */
 static bool
 drain_batch(PaqBuffer *buf)
@@ -133,28 +124,17 @@ file_abort_batch(void)
 		(void) paq_trail_cut_to_offset();
 }
 
-/*
- * With pg_audit_queue.fsync off nothing is noted as flushed, so that all of
- * it is when the setting is turned on again.
- */
-static bool
-file_flush(void)
-{
-	if (paq_trail.fd < 0 || !paq_fsync)
-		return true;
-	if (paq_trail.flushed == paq_trail.offset && !paq_trail.sync_failed)
-		return true;
-	return paq_trail_sync();
-}
-
 static void
 file_get_state(PaqSinkState *state)
 {
 	memset(state, 0, sizeof(*state));
+	state->flushed_sequence = paq_trail.flushed_sequence;
 	if (paq_trail.fd < 0)
 		return;
 	state->offset = paq_trail.offset;
+	state->flushed = paq_trail.flushed;
 	strlcpy(state->file, paq_trail.path, sizeof(state->file));
+	(void) paq_salvage_state(state);
 }
 
 const PaqSink *
@@ -163,13 +143,16 @@ paq_file_sink(void)
 	static const PaqSink sink = {
 		.name = "file",
 		.resume = paq_trail_resume,
+		.is_known = paq_salvage_is_known,
+		.forget_known = paq_salvage_forget,
 		.rotate_if_due = paq_file_rotate_if_due,
 		.next_rotation = paq_file_next_rotation,
 		.begin_batch = file_begin_batch,
 		.append = file_append,
 		.end_batch = file_end_batch,
 		.abort_batch = file_abort_batch,
-		.flush = file_flush,
+		.flush = paq_trail_flush,
+		.retreat = paq_trail_retreat,
 		.get_state = file_get_state,
 		.close = paq_trail_close
 	};

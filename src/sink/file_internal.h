@@ -4,7 +4,9 @@
  *		The file sink among its own files.
  *
  *	file.c			the sink: batches, flush, state
- *	trail_file.c	the file on disk: create, resume, write, truncate
+ *	trail_file.c	the file on disk: create, write, truncate, sync
+ *	resume.c		going on with a file that is there
+ *	salvage.c		what an operating system's crash has left of it
  *	rotate.c		names of files, and when to start a new one
  *	check.c			check at server start
  *
@@ -32,10 +34,12 @@ typedef struct PaqTrailFile
 {
 	int			fd;				/* -1: none */
 	bool		gone;			/* see paq_trail_is_gone() */
-	bool		sync_failed;	/* see paq_trail_sync() */
+	bool		unsynced;		/* written with pg_audit_queue.fsync off */
+	bool		retreat;		/* see paq_trail_retreat() */
 	uint64		offset;			/* bytes of whole batches */
 	uint64		written;		/* bytes written */
 	uint64		flushed;		/* bytes known to be durable */
+	uint64		flushed_sequence;	/* of the last record in these */
 	dev_t		dev;
 	ino_t		ino;
 	TimestampTz checked;		/* when we last looked whether it is gone */
@@ -55,25 +59,44 @@ extern PaqTrailFile paq_trail;
 
 /* file.c */
 extern void paq_sink_set_error(const char *fmt,...) pg_attribute_printf(1, 2);
-extern char *paq_sink_scratch(Size *size);
 
 /* trail_file.c */
 extern bool paq_trail_create(pg_time_t name_time);
-extern bool paq_trail_resume(const PaqSinkState *state, bool cut);
+extern void paq_trail_adopt(int fd, const struct stat *st, const char *path,
+							uint64 offset);
 extern void paq_trail_close(void);
 extern bool paq_trail_write(const char *data, Size len);
 extern bool paq_trail_cut_to_offset(void);
-extern bool paq_trail_sync(void);
+extern bool paq_trail_flush(uint64 sequence);
+extern bool paq_trail_retreat(uint64 *sequence);
 extern bool paq_trail_is_gone(void);
+extern bool paq_trail_truncate(int fd, const char *path, uint64 size);
+extern bool paq_trail_read(int fd, char *data, Size len, uint64 offset);
+
+/* resume.c */
+extern bool paq_trail_resume(const PaqSinkState *state, bool exact,
+							 uint64 *sequence);
+
+/* salvage.c */
+extern bool paq_salvage(int fd, const char *path, const PaqFormat *format,
+						uint64 from, uint64 *offset, uint64 *sequence);
+extern uint64 paq_salvage_last_sequence(int fd, const PaqFormat *format,
+										uint64 size);
+extern bool paq_salvage_is_known(const PaqRecord *record);
+extern void paq_salvage_forget(void);
+extern void paq_salvage_keep_state(const PaqSinkState *state);
+extern bool paq_salvage_state(PaqSinkState *state);
 
 /* rotate.c */
 extern const PaqFormat *paq_trail_format(void);
+extern const PaqFormat *paq_trail_format_of(const char *path);
 extern int	paq_trail_mode(void);
 extern bool paq_trail_name(char *dst, Size size, pg_time_t name_time,
 						   int suffix);
 extern void paq_trail_plan_rotation(pg_time_t from);
 extern bool paq_trail_is_full(uint64 size);
-extern bool paq_file_rotate_if_due(bool force, bool *rotated);
+extern bool paq_file_rotate_if_due(bool force, uint64 sequence,
+								   bool *rotated);
 extern TimestampTz paq_file_next_rotation(void);
 
 /* check.c */

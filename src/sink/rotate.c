@@ -22,6 +22,7 @@
 #include "format/format.h"
 #include "guc.h"
 #include "sink/file_internal.h"
+#include "stats.h"
 #include "utils/timestamp.h"
 
 /*
@@ -30,12 +31,38 @@
  */
 #define MAX_NAME_DELAY	60		/* seconds */
 
+/* How long to leave it at that if a new file cannot be made, in s */
+#define PUT_OFF_TIME	5
+
+/* When to try again; 0: nothing was put off */
+static pg_time_t put_off_until = 0;
+
 /* Format that the settings ask for now. */
 const PaqFormat *
 paq_trail_format(void)
 {
 	return paq_format == PAQ_FORMAT_JSON ?
 		paq_format_json() : paq_format_pgaudit(&paq_log_line_prefix);
+}
+
+/* Format of the file called path, going by its name; NULL if it is none of ours. */
+const PaqFormat *
+paq_trail_format_of(const char *path)
+{
+	const PaqFormat *const formats[] = {
+		paq_format_json(), paq_format_pgaudit(&paq_log_line_prefix)
+	};
+	Size		len = strlen(path);
+
+	for (int i = 0; i < lengthof(formats); i++)
+	{
+		Size		ext_len = strlen(formats[i]->extension);
+
+		if (len > ext_len &&
+			strcmp(path + len - ext_len, formats[i]->extension) == 0)
+			return formats[i];
+	}
+	return NULL;
 }
 
 /* Permissions that the settings ask for; we ourselves have to read and write. */
@@ -122,12 +149,7 @@ rotation_is_due(bool force, pg_time_t now, pg_time_t *name_time)
 	if (paq_trail.fd < 0 || settings_changed())
 		return true;
 	if (paq_trail_is_gone())
-	{
-		ereport(LOG,
-				(errmsg("audit trail file \"%s\" was removed, replaced or truncated, starting a new one",
-						paq_trail.path)));
 		return true;
-	}
 
 	if (paq_trail.rotation_age != paq_log_rotation_age)
 		paq_trail_plan_rotation(now);
@@ -146,17 +168,58 @@ rotation_is_due(bool force, pg_time_t now, pg_time_t *name_time)
 	return aged;
 }
 
+/* May the current file be written to if no new one can be made? */
+static bool
+may_go_on(void)
+{
+	return paq_trail.fd >= 0 && !paq_trail.gone && !settings_changed();
+}
+
+/*
+ * A new file cannot be made, but the one that there is can still be written
+ * to: better that than nothing.
+ */
+static void
+put_off(pg_time_t now)
+{
+	if (put_off_until == 0)
+		ereport(WARNING,
+				(errmsg("could not start a new audit trail file: %s",
+						paq_sink_error()),
+				 errdetail("The current file is written to until one can be made.")));
+	paq_stats_worker_error(paq_sink_error());
+	put_off_until = now + PUT_OFF_TIME;
+}
+
+/* See sink.h. */
 bool
-paq_file_rotate_if_due(bool force, bool *rotated)
+paq_file_rotate_if_due(bool force, uint64 sequence, bool *rotated)
 {
 	pg_time_t	now = (pg_time_t) time(NULL);
 	pg_time_t	name_time;
 
 	*rotated = false;
-	if (!rotation_is_due(force, now, &name_time))
+	if (!rotation_is_due(force, now, &name_time) ||
+		(now < put_off_until && may_go_on()))
 		return true;
-	if (!paq_trail_create(name_time))
+	if (paq_trail.retreat)
+	{
+		paq_sink_set_error("file \"%s\" was removed or truncated before it was durable",
+						   paq_trail.path);
 		return false;
+	}
+
+	/* Later flushes are of the new file only. */
+	if (!paq_trail_flush(sequence))
+		return false;
+	if (!paq_trail_create(name_time))
+	{
+		if (!may_go_on())
+			return false;
+		put_off(now);
+		return true;
+	}
+	put_off_until = 0;
 	paq_trail_plan_rotation(now);
 	*rotated = true;
 	return true;
@@ -168,5 +231,5 @@ paq_file_next_rotation(void)
 	if (paq_trail.fd < 0 || paq_trail.offset == 0 ||
 		paq_log_rotation_age == 0)
 		return DT_NOEND;
-	return time_t_to_timestamptz(paq_trail.next_rotation);
+	return time_t_to_timestamptz(Max(paq_trail.next_rotation, put_off_until));
 }

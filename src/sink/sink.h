@@ -16,6 +16,11 @@
  * it has reached.  resume() with a state cuts off whatever was written beyond
  * it.
  *
+ * After a crash of the operating system, or if the queue file was damaged, the
+ * trail may be behind the state or ahead of it.  Then resume() keeps what is
+ * there beyond what was durable, mends it, and is_known() tells which records
+ * it has already.
+ *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
  *-------------------------------------------------------------------------
@@ -35,6 +40,8 @@
 typedef struct PaqSinkState
 {
 	uint64		offset;			/* bytes of the file that belong to the trail */
+	uint64		flushed;		/* of them, those that are durable */
+	uint64		flushed_sequence;	/* of the last record in these */
 	char		file[MAXPGPATH];	/* path, relative to the data directory or
 									 * absolute; "" for none */
 } PaqSinkState;
@@ -51,19 +58,30 @@ typedef struct PaqSink
 	const char *name;			/* as the statistics view shows it */
 
 	/*
-	 * Continue where state ends.  If cut is false (the operating system may
-	 * have crashed since, so that the trail may be ahead of the state), only
-	 * an incomplete last line is removed.
+	 * Continue where the trail ends, which is where state says if that is
+	 * exact; then *sequence is that of the last record in the trail.  If it
+	 * is not exact, or nothing is known, *sequence is set to that of the last
+	 * record found.
 	 */
-	bool		(*resume) (const PaqSinkState *state, bool cut);
+	bool		(*resume) (const PaqSinkState *state, bool exact,
+				   uint64 *sequence);
+
+	/*
+	 * Does the part of the trail that resume() found have this record, with
+	 * whatever sequence?  forget_known() says that no more questions will come.
+	 */
+	bool		(*is_known) (const PaqRecord *record);
+	void		(*forget_known) (void);
 
 	/*
 	 * Called with no batch open, after the settings were read again and
 	 * before every batch: start a new file where age, size, a changed setting
 	 * or force say so, or where there is none (or it is gone).  *rotated tells
-	 * whether the state changed and must be stored before the next batch.
+	 * whether the state changed and must be stored before the next batch; what
+	 * was written before, up to sequence, is durable then.  It is not, in
+	 * spite of force, if only the old file can be written to.
 	 */
-	bool		(*rotate_if_due) (bool force, bool *rotated);
+	bool		(*rotate_if_due) (bool force, uint64 sequence, bool *rotated);
 
 	/* When rotate_if_due() will next have to act; DT_NOEND for never. */
 	TimestampTz (*next_rotation) (void);
@@ -73,8 +91,18 @@ typedef struct PaqSink
 	bool		(*end_batch) (void);
 	void		(*abort_batch) (void);
 
-	/* With no batch open: make everything up to get_state() durable. */
-	bool		(*flush) (void);
+	/*
+	 * With no batch open: make everything up to get_state(), where the last
+	 * record has the given sequence, durable.
+	 */
+	bool		(*flush) (uint64 sequence);
+
+	/*
+	 * After a failure: if what was written since the last flush cannot be
+	 * relied on, go back to there, set *sequence to that of the last record
+	 * then, and return true; all of it has to be written again.
+	 */
+	bool		(*retreat) (uint64 *sequence);
 
 	void		(*get_state) (PaqSinkState *state);
 	void		(*close) (void);

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * trail_file.c
- *		A trail file on disk: create, resume, write, truncate, sync.
+ *		A trail file on disk: create, write, truncate, sync.
  *
  * Guarantees: a file is created exclusively, never opened through a symbolic
  * link, and written only where this sink has put the end of the trail; the
@@ -66,14 +66,17 @@ paq_trail_close(void)
 	drop_cached_pages(paq_trail.fd);
 	close(paq_trail.fd);
 	ReleaseExternalFD();
-	memset(&paq_trail, 0, sizeof(paq_trail));
 	paq_trail.fd = -1;
+	paq_trail.gone = false;
+	paq_trail.offset = paq_trail.written = paq_trail.flushed = 0;
+	paq_trail.format = NULL;
+	paq_trail.path[0] = '\0';
 	publish_path();
 }
 
 /* Make fd the current file, of offset bytes, in place of the one before. */
-static void
-adopt(int fd, const struct stat *st, const char *path, uint64 offset)
+void
+paq_trail_adopt(int fd, const struct stat *st, const char *path, uint64 offset)
 {
 	paq_trail_close();
 	ReserveExternalFD();
@@ -174,8 +177,8 @@ prepare_file(int fd, const char *path, struct stat *st)
 }
 
 /*
- * Start a new file, named after name_time.  On failure the current file stays
- * what it is.
+ * Start a new file, named after name_time; all of the current one must be
+ * durable.  On failure that stays what it is.
  */
 bool
 paq_trail_create(pg_time_t name_time)
@@ -184,9 +187,6 @@ paq_trail_create(pg_time_t name_time)
 	struct stat st;
 	int			fd;
 
-	/* Later flushes are of the new file only. */
-	if (paq_trail.fd >= 0 && !paq_trail.gone && !paq_file_sink()->flush())
-		return false;
 	if (!need_directory())
 		return false;
 	fd = create_file(path, sizeof(path), name_time);
@@ -199,7 +199,7 @@ paq_trail_create(pg_time_t name_time)
 		return false;
 	}
 
-	adopt(fd, &st, path, 0);
+	paq_trail_adopt(fd, &st, path, 0);
 	paq_trail.format = paq_trail_format();
 	paq_trail.mode = paq_trail_mode();
 	strlcpy(paq_trail.directory, paq_log_directory,
@@ -239,8 +239,9 @@ paq_trail_write(const char *data, Size len)
 	return true;
 }
 
-static bool
-truncate_file(int fd, const char *path, uint64 size)
+/* Cut the file to size bytes. */
+bool
+paq_trail_truncate(int fd, const char *path, uint64 size)
 {
 	int			rc;
 
@@ -259,15 +260,15 @@ paq_trail_cut_to_offset(void)
 {
 	if (paq_trail.written == paq_trail.offset)
 		return true;
-	if (!truncate_file(paq_trail.fd, paq_trail.path, paq_trail.offset))
+	if (!paq_trail_truncate(paq_trail.fd, paq_trail.path, paq_trail.offset))
 		return false;
 	paq_trail.written = paq_trail.offset;
 	return true;
 }
 
-/* Read exactly len bytes; false, with errno, if that cannot be done. */
-static bool
-read_fully(int fd, char *data, Size len, uint64 offset)
+/* Read exactly len bytes at offset; false, with errno, if that cannot be done. */
+bool
+paq_trail_read(int fd, char *data, Size len, uint64 offset)
 {
 	while (len > 0)
 	{
@@ -286,41 +287,6 @@ read_fully(int fd, char *data, Size len, uint64 offset)
 	return true;
 }
 
-/*
- * Write what is not known to be durable once more.  After a failed fsync the
- * kernel may hold the pages as clean, so that the next fsync would succeed
- * without writing them.
- */
-static bool
-rewrite_unflushed(void)
-{
-	Size		size;
-	char	   *scratch = paq_sink_scratch(&size);
-	uint64		pos = paq_trail.flushed;
-
-	if (!paq_trail_cut_to_offset())
-		return false;
-	while (pos < paq_trail.offset)
-	{
-		Size		len = Min(size, paq_trail.offset - pos);
-		bool		ok;
-
-		if (!read_fully(paq_trail.fd, scratch, len, pos))
-		{
-			paq_sink_set_error("could not read file \"%s\": %m",
-							   paq_trail.path);
-			return false;
-		}
-		paq_trail.written = pos;
-		ok = paq_trail_write(scratch, len);
-		paq_trail.written = paq_trail.offset;
-		if (!ok)
-			return false;
-		pos += len;
-	}
-	return true;
-}
-
 static int
 sync_file(void)
 {
@@ -334,21 +300,46 @@ sync_file(void)
 	return pg_fdatasync(paq_trail.fd);
 }
 
-/* Make all whole batches durable.  Not to be called within a batch. */
+/*
+ * Make all whole batches durable; the last record has the given sequence.
+ * With pg_audit_queue.fsync off it counts as done, but once that is turned on
+ * again, it is.
+ */
 bool
-paq_trail_sync(void)
+paq_trail_flush(uint64 sequence)
 {
-	if (paq_trail.sync_failed && !rewrite_unflushed())
-		return false;
-	paq_stats_add(&paq_stats->worker.fsyncs, 1);
-	if (sync_file() != 0)
+	if (paq_trail.fd >= 0 && paq_fsync &&
+		(paq_trail.flushed != paq_trail.offset || paq_trail.unsynced))
 	{
-		paq_trail.sync_failed = true;
-		paq_sink_set_error("could not fsync file \"%s\": %m", paq_trail.path);
-		return false;
+		paq_stats_add(&paq_stats->worker.fsyncs, 1);
+		if (sync_file() != 0)
+		{
+			paq_sink_set_error("could not fsync file \"%s\": %m", paq_trail.path);
+			paq_trail.retreat = true;
+			return false;
+		}
 	}
-	paq_trail.sync_failed = false;
+	paq_trail.unsynced = !paq_fsync;
 	paq_trail.flushed = paq_trail.offset;
+	paq_trail.flushed_sequence = sequence;
+	return true;
+}
+
+/*
+ * After a failed fsync the operating system may have dropped what could not
+ * be written, and the next fsync would succeed without it; and what was in a
+ * file that somebody removed is nowhere.  The records are still in the queue,
+ * so they are written again, from the last flush on.  See sink.h.  What is
+ * behind it is cut off when the next batch begins.
+ */
+bool
+paq_trail_retreat(uint64 *sequence)
+{
+	if (!paq_trail.retreat)
+		return false;
+	paq_trail.retreat = false;
+	paq_trail.offset = paq_trail.flushed;
+	*sequence = paq_trail.flushed_sequence;
 	return true;
 }
 
@@ -364,10 +355,25 @@ path_is_ours(void)
 }
 
 /*
- * Did somebody remove, replace or truncate the file?  Then nothing more must
- * be written to it: nobody would find it, or it would come after a hole.  The
- * file itself is looked at each time, which is cheap, its path once in a while.
- * Once it is gone, it stays so.
+ * Nothing more must be written to the file.  retreat tells whether what was
+ * written to it and not flushed is gone, too.
+ */
+static void
+file_is_gone(bool retreat)
+{
+	paq_trail.gone = true;
+	if (retreat && paq_trail.offset > paq_trail.flushed)
+		paq_trail.retreat = true;
+	ereport(LOG,
+			(errmsg("audit trail file \"%s\" was removed, replaced or truncated, starting a new one",
+					paq_trail.path)));
+}
+
+/*
+ * Did somebody remove, replace or truncate the file?  Then nobody would find
+ * what is written to it, or it would come after a hole.  The file itself is
+ * looked at each time, which is cheap, its path once in a while.  Once it is
+ * gone, it stays so.
  */
 bool
 paq_trail_is_gone(void)
@@ -380,7 +386,7 @@ paq_trail_is_gone(void)
 	if (fstat(paq_trail.fd, &st) == 0 &&
 		(st.st_nlink == 0 || (uint64) st.st_size < paq_trail.offset))
 	{
-		paq_trail.gone = true;
+		file_is_gone(true);
 		return true;
 	}
 	now = GetCurrentTimestamp();
@@ -388,172 +394,7 @@ paq_trail_is_gone(void)
 		!TimestampDifferenceExceeds(paq_trail.checked, now, CHECK_INTERVAL_MS))
 		return false;
 	paq_trail.checked = now;
-	paq_trail.gone = !path_is_ours();
+	if (!path_is_ours())
+		file_is_gone(false);
 	return paq_trail.gone;
-}
-
-/*
- * Where the last record ends in a file of size bytes that may end in the
- * middle of one: behind the last newline that no tab follows, because lines
- * within a record start with a tab.  *end is size if the file ends in a
- * newline.
- */
-static bool
-find_last_record_end(int fd, uint64 size, uint64 *end)
-{
-	Size		room;
-	char	   *scratch = paq_sink_scratch(&room);
-	char		next = '\0';	/* byte behind the block */
-	uint64		pos = size;
-
-	while (pos > 0)
-	{
-		Size		len = Min(room, pos);
-
-		pos -= len;
-		if (!read_fully(fd, scratch, len, pos))
-			return false;
-		for (Size i = len; i > 0; i--)
-		{
-			if (scratch[i - 1] == '\n' && next != '\t')
-			{
-				*end = pos + i;
-				return true;
-			}
-			next = scratch[i - 1];
-		}
-	}
-	*end = 0;
-	return true;
-}
-
-/* Does the file end in the middle of a line? */
-static bool
-ends_in_line(int fd, uint64 size)
-{
-	char		last;
-
-	return size > 0 && read_fully(fd, &last, 1, size - 1) && last != '\n';
-}
-
-/*
- * The file has size bytes: bring its end in line with the state, and set
- * *offset to it.
- */
-static bool
-mend_end(int fd, const PaqSinkState *state, bool cut, uint64 size,
-		 uint64 *offset)
-{
-	*offset = size;
-	if (cut && size >= state->offset)
-		*offset = state->offset;
-	else if (!cut)
-	{
-		if (!find_last_record_end(fd, size, offset))
-		{
-			paq_sink_set_error("could not read file \"%s\": %m", state->file);
-			return false;
-		}
-	}
-	if (size < state->offset)
-		ereport(LOG,
-				(errmsg("audit trail file \"%s\" is shorter than it was", state->file),
-				 errdetail("It has %llu bytes, but %llu were written.",
-						   (unsigned long long) size,
-						   (unsigned long long) state->offset)));
-	return *offset == size || truncate_file(fd, state->file, *offset);
-}
-
-/* What was the file opened with?  Its name and permissions tell most. */
-static void
-guess_settings(const struct stat *st)
-{
-	const PaqFormat *format = paq_trail_format();
-	Size		len = strlen(paq_trail.path);
-	Size		ext_len = strlen(format->extension);
-	char	   *separator;
-
-	paq_trail.format = NULL;	/* another one than the settings ask for */
-	if (len > ext_len &&
-		strcmp(paq_trail.path + len - ext_len, format->extension) == 0)
-		paq_trail.format = format;
-	paq_trail.mode = st->st_mode & (S_IRWXU | S_IRWXG | S_IRWXO);
-	strlcpy(paq_trail.filename, paq_log_filename, sizeof(paq_trail.filename));
-	strlcpy(paq_trail.directory, paq_trail.path, sizeof(paq_trail.directory));
-	separator = last_dir_separator(paq_trail.directory);
-	if (separator != NULL)
-		*separator = '\0';
-	paq_trail_plan_rotation(Min(st->st_mtime, time(NULL)));
-}
-
-/*
- * Open the state's file.  *fd is -1 if it is no longer there, or no longer a
- * file: then a new one will be started.
- */
-static bool
-open_existing(const PaqSinkState *state, int *fd, struct stat *st)
-{
-	*fd = BasicOpenFile(state->file, OPEN_FLAGS | O_NONBLOCK);
-	if (*fd < 0)
-	{
-		if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP ||
-			errno == EISDIR || errno == ENXIO)
-			return true;		/* not there, or no regular file */
-		paq_sink_set_error("could not open file \"%s\": %m", state->file);
-		return false;
-	}
-	if (fstat(*fd, st) != 0)
-	{
-		paq_sink_set_error("could not stat file \"%s\": %m", state->file);
-		close(*fd);
-		return false;
-	}
-	if (!S_ISREG(st->st_mode))
-	{
-		close(*fd);
-		*fd = -1;
-	}
-	return true;
-}
-
-/* See sink.h. */
-bool
-paq_trail_resume(const PaqSinkState *state, bool cut)
-{
-	struct stat st;
-	uint64		offset;
-	int			fd;
-
-	paq_trail_close();
-	if (state->file[0] == '\0')
-		return true;
-	if (!open_existing(state, &fd, &st))
-		return false;
-	if (fd < 0)
-	{
-		if (state->offset > 0)
-			ereport(LOG,
-					(errmsg("audit trail file \"%s\" is missing, starting a new one",
-							state->file)));
-		return true;
-	}
-	if (!mend_end(fd, state, cut, st.st_size, &offset))
-	{
-		close(fd);
-		return false;
-	}
-	adopt(fd, &st, state->file, offset);
-	guess_settings(&st);
-
-	/* Somebody cut a line in two: what follows must not become part of it. */
-	if (ends_in_line(fd, offset))
-	{
-		if (!paq_trail_write("\n", 1))
-		{
-			paq_trail_close();
-			return false;
-		}
-		paq_trail.offset = paq_trail.written;
-	}
-	return true;
 }

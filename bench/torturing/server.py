@@ -1,0 +1,253 @@
+# server.py
+#   A cluster of the torture test, and ways to make its server end.
+#
+# All processes of the server become children of this process when the
+# postmaster is gone, so that none is lost sight of; and when this process
+# dies, however, the postmaster is told to end.  Both are Linux's.
+#
+# Copyright (c) 2026, pg_audit_queue contributors
+
+import ctypes
+import os
+import signal
+import subprocess
+import time
+
+from check import LINE_PREFIX
+from proto import Connection, ConnectionLost
+
+# Longest time that anything may take, in seconds
+LIMIT = 30
+
+# From linux/prctl.h
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+
+# What a server says that is started while processes of the one before are there
+TOO_EARLY = ("pre-existing shared memory block", "could not lock", "is in use by another server",
+             'lock file "postmaster.pid" already exists')
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def adopt_orphans():
+    """Become the parent of processes whose own parents die."""
+    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+
+
+def die_with_parent(signum):
+    """To be called in a child."""
+    libc.prctl(PR_SET_PDEATHSIG, signum, 0, 0, 0)
+
+
+class Failure(Exception):
+    """The server does not do what it has to do."""
+
+
+def kill(pid, signum):
+    try:
+        os.kill(pid, signum)
+    except ProcessLookupError:
+        pass
+
+
+def children_of(parent):
+    """Process ids and titles of a process's children, those that have ended left out."""
+    children = {}
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", encoding="ascii", errors="replace") as file:
+                state, ppid = file.read().rpartition(")")[2].split()[:2]
+            if int(ppid) == parent and state != "Z":
+                with open(f"/proc/{name}/cmdline", encoding="utf-8", errors="replace") as file:
+                    children[int(name)] = file.read().rstrip("\0")
+        except OSError:
+            pass
+    return children
+
+
+class Server:
+    """The cluster and the postmaster that runs in it."""
+
+    def __init__(self, bindir, folder, socket_folder):
+        self.bindir = bindir
+        self.folder = folder
+        self.data = os.path.join(folder, "data")
+        self.trail = os.path.join(folder, "audit")
+        self.log = os.path.join(folder, "server.log")
+        self.socket_folder = socket_folder
+        self.socket = os.path.join(socket_folder, ".s.PGSQL.5432")
+        self.pid = None
+        self.settings = {}
+        self.log_read = 0
+
+    def make(self, settings, extra):
+        """initdb; settings are pg_audit_queue's, extra is text for postgresql.conf."""
+        done = subprocess.run(
+            [os.path.join(self.bindir, "initdb"), "-D", self.data, "--auth=trust",
+             "--username=postgres", "--no-sync", "--encoding=UTF8", "--locale=C"],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        if done.returncode != 0:
+            raise Failure("initdb failed: " + done.stdout.decode())
+        lines = [
+            "listen_addresses = ''",
+            f"unix_socket_directories = '{self.socket_folder}'",
+            "shared_preload_libraries = 'pg_audit_queue'",
+            "restart_after_crash = on",
+            "max_connections = 20",
+            "max_wal_senders = 0",
+            "max_worker_processes = 2",
+            "shared_buffers = 16MB",
+            "autovacuum = off",
+            "fsync = off",
+            "log_line_prefix = '%m [%p] '",
+            "log_error_verbosity = terse",
+            "log_min_error_statement = panic",
+        ]
+        settings = {
+            "log": "all", "log_parameter": "on", "log_directory": self.trail,
+            "log_line_prefix": LINE_PREFIX, **settings}
+        lines += [f"pg_audit_queue.{name} = '{value}'" for name, value in settings.items()]
+        with open(os.path.join(self.data, "postgresql.conf"), "a", encoding="utf-8") as file:
+            file.write("\n".join(lines + extra) + "\n")
+
+    # -- starting -----------------------------------------------------------
+
+    def start(self, settings):
+        """Start a postmaster, without waiting for anything."""
+        self.settings = settings
+        words = [os.path.join(self.bindir, "postgres"), "-D", self.data]
+        for name, value in settings.items():
+            words += ["-c", f"pg_audit_queue.{name}={value}"]
+        self.log_start = os.path.getsize(self.log) if os.path.exists(self.log) else 0
+        with open(self.log, "ab") as log, open(os.devnull, "rb") as null:
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    # not in the terminal's process group, which ^C is sent to
+                    os.setsid()
+                    die_with_parent(signal.SIGQUIT)
+                    os.dup2(null.fileno(), 0)
+                    os.dup2(log.fileno(), 1)
+                    os.dup2(log.fileno(), 2)
+                    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+                    os.execv(words[0], words)
+                finally:
+                    os._exit(127)
+        self.pid = pid
+
+    def connect(self, user="quiet"):
+        """A session as soon as there can be one, that of "quiet" leaves no records."""
+        end = time.monotonic() + LIMIT
+        while time.monotonic() < end:
+            if self.has_ended():
+                # The last processes of the one before may still be there.
+                log = self.log_since_start()
+                if not any(text in log for text in TOO_EARLY):
+                    raise Failure("the server has ended by itself:\n" + log)
+                self.start(self.settings)
+            try:
+                return Connection(self.socket, user)
+            except ConnectionLost as error:
+                last = error
+                time.sleep(0.005)
+        raise Failure(f"nobody can log in: {last}")
+
+    def log_since_start(self):
+        with open(self.log, encoding="utf-8", errors="replace") as file:
+            file.seek(self.log_start)
+            return "".join(file.readlines()[-20:])
+
+    def new_log(self):
+        """What has come into the log since the last call."""
+        if not os.path.exists(self.log):
+            return ""
+        with open(self.log, "rb") as file:
+            file.seek(self.log_read)
+            text = file.read()
+        text = text[:text.rfind(b"\n") + 1]
+        self.log_read += len(text)
+        return text.decode(errors="replace")
+
+    # -- ending -------------------------------------------------------------
+
+    def has_ended(self):
+        if self.pid is None:
+            return True
+        if os.waitpid(self.pid, os.WNOHANG)[0] == 0:
+            return False
+        self.pid = None
+        return True
+
+    def children(self):
+        return children_of(self.pid)
+
+    def named(self, *beginnings):
+        """Process ids of children, given how their titles begin."""
+        return [pid for pid, title in self.children().items() if title.startswith(beginnings)]
+
+    def wait_for_end(self):
+        """Returns the time it took."""
+        begin = time.monotonic()
+        while not self.has_ended():
+            if time.monotonic() > begin + LIMIT:
+                raise Failure("the server does not stop")
+            time.sleep(0.002)
+        return time.monotonic() - begin
+
+    def stop(self, signum, stopped=()):
+        """SIGINT is a fast stop, SIGQUIT an immediate one.  Stopped children
+        go on behind it.  Returns the time it took."""
+        kill(self.pid, signum)
+        for pid in stopped:
+            kill(pid, signal.SIGCONT)
+        return self.wait_for_end()
+
+    def kill_postmaster(self):
+        """The others notice and end by themselves."""
+        kill(self.pid, signal.SIGKILL)
+        self.wait_for_end()
+
+    def kill_all(self):
+        children = self.children()
+        kill(self.pid, signal.SIGKILL)
+        for pid in children:
+            kill(pid, signal.SIGKILL)
+        self.wait_for_end()
+
+    def destroy(self):
+        """End all that is left, as this process ends."""
+        if not self.has_ended():
+            kill(self.pid, signal.SIGQUIT)
+        end = time.monotonic() + 10
+        while True:
+            self.has_ended()
+            reap(self.pid)
+            left = [pid for pid, title in children_of(os.getpid()).items()
+                    if title.startswith("postgres") or self.data in title]
+            if not left:
+                return
+            if time.monotonic() > end:
+                for pid in left:
+                    kill(pid, signal.SIGKILL)
+            time.sleep(0.01)
+
+
+def reap(postmaster):
+    """Let go of orphans that have ended: all of the servers' processes but the
+    postmaster, who is waited for elsewhere."""
+    for name in os.listdir("/proc"):
+        if not name.isdigit():
+            continue
+        try:
+            with open(f"/proc/{name}/stat", encoding="ascii", errors="replace") as file:
+                text = file.read()
+            state, ppid = text.rpartition(")")[2].split()[:2]
+            if (state == "Z" and int(ppid) == os.getpid() and "(postgres)" in text
+                    and int(name) != postmaster):
+                os.waitpid(int(name), os.WNOHANG)
+        except (OSError, ChildProcessError):
+            pass

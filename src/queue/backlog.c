@@ -1,0 +1,247 @@
+/*-------------------------------------------------------------------------
+ *
+ * backlog.c
+ *		Reading a queue file that an earlier run of the server left.
+ *
+ * Nobody writes to it any more.  All good frames from the place on up to which
+ * the trail is known to be complete are handed out in their order; then, from
+ * the pending slots, what the crash interrupted.  Room between frames that no
+ * dying process explains held records that are lost, and makes a gap, as does
+ * a crash of the operating system, after which nobody knows what there was.
+ *
+ * Guarantees: whatever the content of the file, every good frame is found,
+ * and nothing else is taken for one.
+ *
+ * Locking: none; the worker is the only reader.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <sys/stat.h>
+
+#include "guc.h"
+#include "queue/reader_internal.h"
+#include "storage/fd.h"
+#include "utils/timestamp.h"
+
+/*
+ * Number of the oldest backlog file that is newer than the one called after;
+ * 0 if there is none.
+ */
+uint32
+paq_backlog_find(uint32 after)
+{
+	DIR		   *dir = AllocateDir(paq_queue_directory);
+	struct dirent *de;
+	uint32		oldest = 0;
+
+	while ((de = ReadDirExtended(dir, paq_queue_directory, LOG)) != NULL)
+	{
+		uint32		number = paq_backlog_number(de->d_name);
+
+		if (number > after && (oldest == 0 || number < oldest))
+			oldest = number;
+	}
+	if (dir != NULL)
+		FreeDir(dir);
+	return oldest;
+}
+
+/*
+ * Map the backlog file that reader->number says.  One that cannot be used is
+ * set aside; the reader remembers to report that records are missing.
+ */
+bool
+paq_backlog_open(PaqReader *reader)
+{
+	char		path[MAXPGPATH];
+	struct stat st;
+	char	   *reason;
+
+	paq_backlog_path(path, reader->number);
+	if (paq_file_open(path, &reader->backlog, &reason))
+	{
+		if (!reader->backlog.foreign)
+			return true;
+		paq_file_close(&reader->backlog);
+		paq_file_set_aside(path, "It belongs to another server, or was copied.", LOG);
+		return false;
+	}
+	if (reason == NULL)
+		return false;			/* it is gone */
+	if (stat(path, &st) == 0)
+		reader->lost += Max(st.st_size, 1);
+	paq_file_set_aside(path, reason, LOG);
+	return false;
+}
+
+void
+paq_backlog_remove(uint32 number)
+{
+	char		path[MAXPGPATH];
+
+	paq_backlog_path(path, number);
+	(void) durable_unlink(path, LOG);
+}
+
+/* Find what there is, and stand at the cursor. */
+void
+paq_backlog_start(PaqReader *reader)
+{
+	reader->frames = paq_frames_find(reader->qf, reader->cursor,
+									 &reader->nframes);
+	paq_backlog_seek(reader);
+}
+
+/* The cursor was moved back. */
+void
+paq_backlog_seek(PaqReader *reader)
+{
+	reader->next_frame = 0;
+	while (reader->next_frame < reader->nframes &&
+		   reader->frames[reader->next_frame] < reader->cursor)
+		reader->next_frame++;
+}
+
+/* When did what the good frame at pos says happen? */
+static TimestampTz
+frame_time(PaqQueueFile *qf, uint64 pos)
+{
+	PaqFrame   *frame = paq_frame_at(qf, pos);
+	const PaqRecordHeader *header = (PaqRecordHeader *) (frame + 1);
+
+	if (frame->length < sizeof(PaqRecordHeader))
+		return 0;
+	return header->end_time != 0 ? header->end_time : header->start_time;
+}
+
+/*
+ * Is the room from the cursor to the given position that of records which
+ * processes were putting there when they were killed?
+ */
+static bool
+is_unfinished(PaqReader *reader, uint64 to)
+{
+	PaqQueueFile *qf = reader->qf;
+	uint64		pos = reader->cursor;
+
+	while (pos < to)
+	{
+		uint32		size = 0;
+
+		if (paq_frame_state(qf, pos) == PAQ_FRAME_IS_BUSY)
+		{
+			size = paq_frame_at(qf, pos)->size;
+			if (size % PAQ_FRAME_ALIGN != 0 || size > to - pos)
+				size = 0;
+		}
+		if (size == 0)
+			size = paq_slots_unfinished_frame(reader, pos, to - pos);
+		if (size == 0)
+			return false;
+		pos += size;
+	}
+	return true;
+}
+
+/*
+ * Step over room that holds no good frame.  Returns whether that has to be
+ * reported, with *gap filled in.
+ */
+static bool
+skip_room(PaqReader *reader, uint64 to, PaqGap *gap)
+{
+	uint64		bytes = to - reader->cursor;
+	bool		unfinished = reader->trusted && is_unfinished(reader, to);
+
+	reader->cursor = to;
+	if (unfinished)
+		return false;
+	gap->from = reader->last_time;
+	gap->to = reader->next_frame < reader->nframes ?
+		frame_time(reader->qf, to) : PgStartTime;
+	gap->count = -1;
+	if (reader->trusted)
+		snprintf(gap->message, sizeof(gap->message),
+				 "%llu bytes of the audit queue are damaged; the records in them are lost",
+				 (unsigned long long) bytes);
+	else
+		snprintf(gap->message, sizeof(gap->message),
+				 "%llu bytes of the audit queue are missing; the records in them are lost unless they are in the trail already",
+				 (unsigned long long) bytes);
+	return true;
+}
+
+/* Next record of the ring, or a gap. */
+static PaqReadResult
+next_in_ring(PaqReader *reader, PaqRecord *record, PaqGap *gap)
+{
+	PaqQueueFile *qf = reader->qf;
+
+	while (reader->next_frame < reader->nframes)
+	{
+		uint64		pos = reader->frames[reader->next_frame];
+		PaqFrame   *frame = paq_frame_at(qf, pos);
+
+		if (pos > reader->cursor && skip_room(reader, pos, gap))
+			return PAQ_READ_GAP;
+		reader->cursor = pos + frame->size;
+		reader->next_frame++;
+		if (paq_reader_decode(reader, (char *) (frame + 1), frame->length, record))
+			return PAQ_READ_RECORD;
+		gap->from = reader->last_time;
+		gap->to = frame_time(qf, pos);
+		gap->count = 1;
+		strlcpy(gap->message, "a record of another version is lost",
+				sizeof(gap->message));
+		return PAQ_READ_GAP;
+	}
+
+	/* Of a file that is not trusted, the end of the records is not known. */
+	if (reader->trusted)
+	{
+		uint64		end = pg_atomic_read_u64(&qf->live->reserved);
+
+		if (end > reader->cursor && skip_room(reader, end, gap))
+			return PAQ_READ_GAP;
+	}
+	return PAQ_READ_END;
+}
+
+/*
+ * At the end of a file that is not trusted: what came after the last thing
+ * that is left, nobody knows of.
+ */
+static PaqReadResult
+last_gap(PaqReader *reader, PaqGap *gap)
+{
+	uint64		end = (uint64) reader->qf->header->nslots * PAQ_SLOT_SIZE;
+
+	if (reader->trusted || reader->slot_cursor > end)
+		return PAQ_READ_END;
+	reader->slot_cursor = end + 1;
+	gap->from = reader->last_time;
+	gap->to = PgStartTime;
+	gap->count = -1;
+	strlcpy(gap->message, reader->intact ?
+			"the positions in the queue file are damaged; records may be lost" :
+			"the operating system was restarted while the server was running; records that were not yet durable may be lost",
+			sizeof(gap->message));
+	return PAQ_READ_GAP;
+}
+
+/* Next record of the file, or a gap. */
+PaqReadResult
+paq_backlog_next(PaqReader *reader, PaqRecord *record, PaqGap *gap)
+{
+	PaqReadResult result = next_in_ring(reader, record, gap);
+
+	if (result == PAQ_READ_END)
+		result = paq_slots_next(reader, record);
+	if (result == PAQ_READ_END)
+		result = last_gap(reader, gap);
+	return result;
+}

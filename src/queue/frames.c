@@ -1,0 +1,114 @@
+/*-------------------------------------------------------------------------
+ *
+ * frames.c
+ *		Telling frames from other bytes of the ring, and finding them.
+ *
+ * A frame is good if its stamp is that of its very position and its checksum
+ * matches.  Both depend on the file's salt, so neither what earlier laps left
+ * nor what somebody wrote into a statement can pass for one.
+ *
+ * Locking: none; the worker is the only reader.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "queue/reader_internal.h"
+#include "utils/memutils.h"
+
+PaqFrameState
+paq_frame_state(PaqQueueFile *qf, uint64 pos)
+{
+	uint64		stamp = pg_atomic_read_u64(&paq_frame_at(qf, pos)->stamp);
+
+	if (stamp == paq_frame_stamp(qf, pos, PAQ_FRAME_COMMITTED))
+	{
+		/* Pairs with the write barrier in paq_ring_commit(). */
+		pg_read_barrier();
+		return PAQ_FRAME_IS_COMMITTED;
+	}
+	if (stamp == paq_frame_stamp(qf, pos, PAQ_FRAME_BUSY))
+		return PAQ_FRAME_IS_BUSY;
+	return PAQ_FRAME_IS_NONE;
+}
+
+/* Is there a committed and undamaged frame at pos, ending before limit? */
+bool
+paq_frame_is_good(PaqQueueFile *qf, uint64 pos, uint64 limit)
+{
+	PaqFrame   *frame = paq_frame_at(qf, pos);
+
+	if (pos >= limit || limit - pos < sizeof(PaqFrame) ||
+		paq_frame_state(qf, pos) != PAQ_FRAME_IS_COMMITTED)
+		return false;
+	if (frame->length > limit - pos ||
+		frame->size != PAQ_FRAME_SIZE(frame->length) ||
+		frame->size > limit - pos)
+		return false;
+	return frame->crc == paq_frame_crc(qf, pos, (char *) (frame + 1), frame->length);
+}
+
+static int
+compare_positions(const void *a, const void *b)
+{
+	uint64		x = *(const uint64 *) a;
+	uint64		y = *(const uint64 *) b;
+
+	return (x > y) - (x < y);
+}
+
+/*
+ * Position of the good frame at this offset of the ring, of whatever lap; 0
+ * if there is none.  A stamp tells its position.
+ */
+static uint64
+frame_at_offset(PaqQueueFile *qf, uint64 offset)
+{
+	PaqFrame   *frame = (PaqFrame *) (qf->ring + offset);
+	uint64		stamp = pg_atomic_read_u64(&frame->stamp) ^ qf->salt;
+	uint64		pos = stamp & ~UINT64CONST(7);
+
+	if ((stamp & 7) != PAQ_FRAME_COMMITTED || pos % qf->ring_size != offset ||
+		pos > PG_INT64_MAX ||
+		!paq_frame_is_good(qf, pos, pos + qf->ring_size))
+		return 0;
+	return pos;
+}
+
+/*
+ * Positions of all good frames from lower on, in order, in TopMemoryContext;
+ * the caller frees them.  Looks at every place of the ring, so that nothing
+ * depends on the positions in the file.
+ */
+uint64 *
+paq_frames_find(PaqQueueFile *qf, uint64 lower, uint32 *count)
+{
+	Size		room = 1024;
+	uint64	   *frames = MemoryContextAlloc(TopMemoryContext, room * sizeof(uint64));
+	uint64		offset = 0;
+
+	*count = 0;
+	while (offset < qf->ring_size)
+	{
+		uint64		pos = frame_at_offset(qf, offset);
+
+		if (pos == 0)
+		{
+			offset += PAQ_FRAME_ALIGN;
+			continue;
+		}
+		offset += paq_frame_at(qf, pos)->size;
+		if (pos < lower)
+			continue;
+		if (*count == room)
+		{
+			room *= 2;
+			frames = repalloc_huge(frames, room * sizeof(uint64));
+		}
+		frames[(*count)++] = pos;
+	}
+	qsort(frames, *count, sizeof(uint64), compare_positions);
+	return frames;
+}

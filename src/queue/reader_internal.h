@@ -1,0 +1,89 @@
+/*-------------------------------------------------------------------------
+ *
+ * reader_internal.h
+ *		What the files of the consumer's side share.
+ *
+ *	reader.c	the cursor, checkpoints, going from file to file
+ *	backlog.c	reading a file that nobody writes to any more
+ *	slots.c		its pending slots
+ *	frames.c	is this a frame, and where are frames?
+ *
+ * Private to the worker, so nothing here is shared or locked.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PAQ_READER_INTERNAL_H
+#define PAQ_READER_INTERNAL_H
+
+#include "postgres.h"
+
+#include "nodes/pg_list.h"
+#include "queue/queue_internal.h"
+
+struct PaqReader
+{
+	PaqQueueFile *qf;			/* &backlog or &paq_live */
+	PaqQueueFile backlog;
+	uint32		number;			/* of backlog, see paq_backlog_path() */
+	bool		trusted;		/* see judge.c */
+	bool		intact;			/* see paq_file_is_intact() */
+
+	uint64		cursor;			/* next frame */
+	uint64		slot_cursor;	/* next entry: byte offset in the slots' area;
+								 * one more than its size when everything has
+								 * been handed out */
+	uint64		drained;		/* as of the last checkpoint */
+	uint64		drained_slots;
+	uint64		flushed;		/* as of the last paq_reader_flushed() */
+	uint64		flushed_slots;
+	uint64		synced;			/* "flushed" when the checkpoint was last synced */
+	uint64		lost;			/* bytes of files that could not be used, to be
+								 * reported; 0 once that is durable */
+	bool		lost_read;		/* reported */
+	bool		lost_drained;	/* as of the last checkpoint */
+	TimestampTz last_time;		/* of the last record read, 0 if none */
+
+	uint64	   *frames;			/* positions of backlog's frames, in order */
+	uint32		nframes;
+	uint32		next_frame;		/* index of the one at the cursor or behind */
+
+	void	   *spill;			/* spill file of the current record, mapped */
+	Size		spill_size;
+	List	   *spills_read;	/* names of spill files read since the last
+								 * checkpoint */
+	List	   *spills_drained; /* names of those before, not yet removed */
+};
+
+/* frames.c */
+typedef enum PaqFrameState
+{
+	PAQ_FRAME_IS_NONE,
+	PAQ_FRAME_IS_BUSY,
+	PAQ_FRAME_IS_COMMITTED
+} PaqFrameState;
+
+extern PaqFrameState paq_frame_state(PaqQueueFile *qf, uint64 pos);
+extern bool paq_frame_is_good(PaqQueueFile *qf, uint64 pos, uint64 limit);
+extern uint64 *paq_frames_find(PaqQueueFile *qf, uint64 lower, uint32 *count);
+
+/* slots.c */
+extern PaqReadResult paq_slots_next(PaqReader *reader, PaqRecord *record);
+extern uint32 paq_slots_unfinished_frame(PaqReader *reader, uint64 pos,
+										 uint64 room);
+
+/* backlog.c */
+extern uint32 paq_backlog_find(uint32 after);
+extern bool paq_backlog_open(PaqReader *reader);
+extern void paq_backlog_remove(uint32 number);
+extern void paq_backlog_start(PaqReader *reader);
+extern void paq_backlog_seek(PaqReader *reader);
+extern PaqReadResult paq_backlog_next(PaqReader *reader, PaqRecord *record,
+									  PaqGap *gap);
+
+/* reader.c */
+extern bool paq_reader_decode(PaqReader *reader, const char *data, uint32 len,
+							  PaqRecord *record);
+
+#endif							/* PAQ_READER_INTERNAL_H */

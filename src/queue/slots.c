@@ -1,0 +1,160 @@
+/*-------------------------------------------------------------------------
+ *
+ * slots.c
+ *		Reading the pending slots of a queue file that a crash left.
+ *
+ * What is in a slot and has no good frame in the ring was interrupted by the
+ * crash.  If the operating system went down with it, a slot's pages may be
+ * from any time: then nobody knows whether the statement ended after all, and
+ * the record says so.
+ *
+ * Locking: none; the worker is the only reader, and all writers are gone.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "queue/reader_internal.h"
+
+#define UNCERTAIN_MESSAGE \
+	"the operating system was restarted; the statement may have ended, and have a record of its own"
+
+/* Did the record of this entry get into the ring before the crash? */
+static bool
+was_published(PaqReader *reader, const PaqSlotEntry *entry)
+{
+	PaqQueueFile *qf = reader->qf;
+	uint64		pos = entry->published_at;
+
+	if (pos == 0 || pos % PAQ_FRAME_ALIGN != 0)
+		return false;
+	return pos < pg_atomic_read_u64(&qf->live->released) ||
+		pos < reader->flushed ||
+		(pos <= PG_INT64_MAX && paq_frame_is_good(qf, pos, pos + qf->ring_size));
+}
+
+/*
+ * Entry at offset in the slot, NULL if there is none; *offset moves behind it.
+ */
+static PaqSlotEntry *
+entry_at(PaqSlot *slot, uint64 *offset)
+{
+	PaqSlotEntry *entry = (PaqSlotEntry *) (slot->entries + *offset);
+	uint64		used = Min(slot->used, sizeof(slot->entries));
+
+	if (*offset + sizeof(PaqSlotEntry) > used ||
+		entry->size < sizeof(PaqSlotEntry) || entry->size % 8 != 0 ||
+		entry->size > used - *offset)
+		return NULL;
+	*offset += entry->size;
+	return entry;
+}
+
+/* The record of an entry, NULL if it is none, or none any more. */
+static PaqRecordHeader *
+entry_record(PaqSlotEntry *entry)
+{
+	PaqRecordHeader *header = (PaqRecordHeader *) (entry + 1);
+
+	if (entry->valid != 1 ||
+		entry->size < sizeof(PaqSlotEntry) + sizeof(PaqRecordHeader) ||
+		header->length > entry->size - sizeof(PaqSlotEntry))
+		return NULL;
+	return header;
+}
+
+/*
+ * Entry at the slot cursor, NULL if there is none left in its slot.  Moves
+ * the cursor behind it, or to the next slot.
+ */
+static PaqSlotEntry *
+next_entry(PaqReader *reader)
+{
+	uint32		number = reader->slot_cursor / PAQ_SLOT_SIZE;
+	uint64		offset = reader->slot_cursor % PAQ_SLOT_SIZE;
+	PaqSlotEntry *entry = entry_at(paq_slot(reader->qf, number), &offset);
+
+	reader->slot_cursor = entry != NULL ?
+		(uint64) number * PAQ_SLOT_SIZE + offset :
+		(uint64) (number + 1) * PAQ_SLOT_SIZE;
+	return entry;
+}
+
+/*
+ * Some records only waited for space.  If one had failed, that is its outcome;
+ * a success that nobody was told of is none.
+ */
+static void
+mark_interrupted(PaqReader *reader, PaqRecord *record)
+{
+	PaqText    *message = &record->field[PAQ_FIELD_MESSAGE];
+
+	if (record->header.sqlstate == 0)
+	{
+		record->header.flags |= PAQ_RECORD_INTERRUPTED;
+		record->header.sqlstate = ERRCODE_CRASH_SHUTDOWN;
+	}
+	if (!reader->intact && message->data == NULL)
+	{
+		message->data = UNCERTAIN_MESSAGE;
+		message->len = strlen(UNCERTAIN_MESSAGE);
+		record->header.field_len[PAQ_FIELD_MESSAGE] = message->len;
+	}
+}
+
+/* Next record of the pending slots. */
+PaqReadResult
+paq_slots_next(PaqReader *reader, PaqRecord *record)
+{
+	uint64		end = (uint64) reader->qf->header->nslots * PAQ_SLOT_SIZE;
+
+	while (reader->slot_cursor < end)
+	{
+		PaqSlotEntry *entry = next_entry(reader);
+		PaqRecordHeader *header = entry ? entry_record(entry) : NULL;
+
+		if (header == NULL || was_published(reader, entry) ||
+			!paq_reader_decode(reader, (char *) header, header->length, record))
+			continue;
+		mark_interrupted(reader, record);
+		return PAQ_READ_RECORD;
+	}
+	return PAQ_READ_END;
+}
+
+/*
+ * Did a process that was about to put its record at pos die on the way?
+ * Returns the size of the frame, in bytes, that was to fill the room there,
+ * or part of it; 0 if no slot knows of one.
+ *
+ * The process may have died after reserving the space and before it noted
+ * where; then its frame's size must be just the room that is there.  A
+ * shortened copy does not tell the size of what it stands for: that may be
+ * all of the room.
+ */
+uint32
+paq_slots_unfinished_frame(PaqReader *reader, uint64 pos, uint64 room)
+{
+	for (uint32 i = 0; i < reader->qf->header->nslots; i++)
+	{
+		PaqSlot    *slot = paq_slot(reader->qf, i);
+		uint64		offset = 0;
+		PaqSlotEntry *entry;
+
+		while ((entry = entry_at(slot, &offset)) != NULL)
+		{
+			PaqRecordHeader *header = entry_record(entry);
+			uint64		size = header ? PAQ_FRAME_SIZE(header->length) : 0;
+
+			if (header == NULL)
+				continue;
+			if (entry->published_at == pos)
+				return (header->flags & PAQ_RECORD_CUT) ? room : Min(size, room);
+			if (entry->published_at == 0 && size == room)
+				return size;
+		}
+	}
+	return 0;
+}

@@ -1,0 +1,263 @@
+/*-------------------------------------------------------------------------
+ *
+ * resume.c
+ *		Going on with the trail that an earlier worker has left.
+ *
+ * Normally the checkpoint in the queue file says exactly where the trail ends,
+ * and what is behind that is a batch that was being written: it is cut off.
+ * If the checkpoint may be wrong, nothing is cut off but a torn last record;
+ * see salvage.c.  If there is none at all, because the queue file was lost,
+ * the newest trail file in the directory tells where to go on counting, and
+ * which records need not be written again; it is not written to.
+ *
+ * Functions that return false have noted the reason for paq_sink_error().
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <fcntl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "guc.h"
+#include "sink/file_internal.h"
+#include "storage/fd.h"
+
+#define OPEN_FLAGS	(O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | PG_BINARY)
+
+/*
+ * Open the file at path.  *fd is -1 if it is no longer there, or no longer a
+ * file: then a new one will be started.
+ */
+static bool
+open_existing(const char *path, int *fd, struct stat *st)
+{
+	*fd = BasicOpenFile(path, OPEN_FLAGS);
+	if (*fd < 0)
+	{
+		if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP ||
+			errno == EISDIR || errno == ENXIO)
+			return true;		/* not there, or no regular file */
+		paq_sink_set_error("could not open file \"%s\": %m", path);
+		return false;
+	}
+	if (fstat(*fd, st) != 0)
+	{
+		paq_sink_set_error("could not stat file \"%s\": %m", path);
+		close(*fd);
+		return false;
+	}
+	if (!S_ISREG(st->st_mode))
+	{
+		close(*fd);
+		*fd = -1;
+	}
+	return true;
+}
+
+/* Does the file end in the middle of a line? */
+static bool
+ends_in_line(int fd, uint64 size)
+{
+	char		last;
+
+	return size > 0 && paq_trail_read(fd, &last, 1, size - 1) && last != '\n';
+}
+
+/*
+ * The file is to be as long as the state says.  If it is shorter, what was
+ * written since the last flush is written again.
+ */
+static void
+compare_with_state(const PaqSinkState *state, uint64 size, uint64 *offset)
+{
+	*offset = state->offset;
+	if (size >= state->offset)
+		return;
+	ereport(LOG,
+			(errmsg("audit trail file \"%s\" is shorter than it was", state->file),
+			 errdetail("It has %llu bytes, but %llu were written.",
+					   (unsigned long long) size,
+					   (unsigned long long) state->offset)));
+	*offset = Min(size, state->flushed);
+	paq_trail.retreat = state->offset > state->flushed;
+}
+
+/* What was the file opened with?  Its name and permissions tell most. */
+static void
+guess_settings(const struct stat *st)
+{
+	const PaqFormat *format = paq_trail_format_of(paq_trail.path);
+	char	   *separator;
+
+	paq_trail.format = format;
+	paq_trail.mode = st->st_mode & (S_IRWXU | S_IRWXG | S_IRWXO);
+	strlcpy(paq_trail.filename, paq_log_filename, sizeof(paq_trail.filename));
+	strlcpy(paq_trail.directory, paq_trail.path, sizeof(paq_trail.directory));
+	separator = last_dir_separator(paq_trail.directory);
+	if (separator != NULL)
+		*separator = '\0';
+	paq_trail_plan_rotation(Min(st->st_mtime, time(NULL)));
+}
+
+/*
+ * Make the open file the current one, offset bytes of which are to stay.
+ * Closes it on failure.
+ */
+static bool
+continue_file(int fd, const struct stat *st, const char *path, uint64 offset)
+{
+	paq_trail_adopt(fd, st, path, offset);
+	guess_settings(st);
+	paq_trail.written = st->st_size;
+	if (!paq_trail_cut_to_offset())
+	{
+		paq_trail_close();
+		return false;
+	}
+
+	/* Somebody cut a line in two: what follows must not become part of it. */
+	if (ends_in_line(fd, offset))
+	{
+		if (!paq_trail_write("\n", 1))
+		{
+			paq_trail_close();
+			return false;
+		}
+		paq_trail.offset = paq_trail.written;
+	}
+	return true;
+}
+
+/*
+ * Path of the newest trail file in the directory; false if there is none.
+ */
+static bool
+find_newest(char *path)
+{
+	DIR		   *dir = AllocateDir(paq_log_directory);
+	struct dirent *de;
+	struct timespec newest = {0, 0};
+	bool		found = false;
+
+	while ((de = ReadDirExtended(dir, paq_log_directory, LOG)) != NULL)
+	{
+		char		name[MAXPGPATH];
+		struct stat st;
+
+		if (paq_trail_format_of(de->d_name) == NULL)
+			continue;
+		snprintf(name, sizeof(name), "%s/%s", paq_log_directory, de->d_name);
+		if (lstat(name, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size == 0)
+			continue;
+		if (found && (st.st_mtim.tv_sec < newest.tv_sec ||
+					  (st.st_mtim.tv_sec == newest.tv_sec &&
+					   st.st_mtim.tv_nsec <= newest.tv_nsec)))
+			continue;
+		newest = st.st_mtim;
+		strlcpy(path, name, MAXPGPATH);
+		found = true;
+	}
+	if (dir != NULL)
+		FreeDir(dir);
+	return found;
+}
+
+/* Nothing says where the trail ends. */
+static bool
+resume_without_state(bool exact, uint64 *sequence)
+{
+	char		path[MAXPGPATH];
+	struct stat st;
+	uint64		offset;
+	bool		ok = true;
+	int			fd;
+
+	/* If we know how far it has got, somebody has decided to start anew. */
+	if (*sequence != 0 || !find_newest(path))
+		return true;
+	if (!open_existing(path, &fd, &st) || fd < 0)
+		return true;
+	if (exact)
+		*sequence = paq_salvage_last_sequence(fd, paq_trail_format_of(path),
+											  st.st_size);
+	else
+		ok = paq_salvage(fd, path, paq_trail_format_of(path), 0, &offset,
+						 sequence);
+	close(fd);
+	return ok;
+}
+
+/*
+ * Mend the end of the file, and rely on what is there then.  The caller has
+ * opened fd, which is closed on failure.
+ */
+static bool
+salvage(int fd, const PaqSinkState *state, uint64 *sequence)
+{
+	struct stat st;
+	uint64		offset;
+
+	*sequence = state->flushed_sequence;
+	if (!paq_salvage(fd, state->file, paq_trail_format_of(state->file),
+					 state->flushed, &offset, sequence))
+	{
+		close(fd);
+		return false;
+	}
+	if (fstat(fd, &st) != 0)
+	{
+		paq_sink_set_error("could not stat file \"%s\": %m", state->file);
+		close(fd);
+		return false;
+	}
+	if (!continue_file(fd, &st, state->file, offset))
+		return false;
+
+	/* Or else a failed fsync might take back more than is in the queue. */
+	if (!paq_trail_flush(*sequence))
+	{
+		paq_trail.retreat = false;
+		paq_trail_close();
+		return false;
+	}
+	paq_salvage_keep_state(state);
+	return true;
+}
+
+/* See sink.h. */
+bool
+paq_trail_resume(const PaqSinkState *state, bool exact, uint64 *sequence)
+{
+	struct stat st;
+	uint64		offset;
+	int			fd;
+
+	paq_trail_close();
+	paq_salvage_forget();
+	paq_trail.retreat = false;
+	paq_trail.flushed_sequence = state->flushed_sequence;
+	if (state->file[0] == '\0')
+		return resume_without_state(exact, sequence);
+	if (!open_existing(state->file, &fd, &st))
+		return false;
+	if (fd < 0)
+	{
+		if (state->offset > 0)
+			ereport(LOG,
+					(errmsg("audit trail file \"%s\" is missing, starting a new one",
+							state->file)));
+		paq_trail.retreat = state->offset > state->flushed;
+		return true;
+	}
+	if (!exact && paq_trail_format_of(state->file) != NULL)
+		return salvage(fd, state, sequence);
+	compare_with_state(state, st.st_size, &offset);
+	if (!continue_file(fd, &st, state->file, offset))
+		return false;
+	paq_trail.flushed = Min(state->flushed, offset);
+	return true;
+}

@@ -1,0 +1,444 @@
+/*-------------------------------------------------------------------------
+ *
+ * salvage.c
+ *		What a crash of the operating system has left of a trail file.
+ *
+ * Up to a known place the file was durable.  Beyond it, any page may be
+ * missing: file systems show those as zeros, or end the file before them; no
+ * format writes a zero byte.  Whole records are kept wherever they are.  A
+ * record that is torn by missing pages is overwritten, together with these, by
+ * one GAP record that is just as long, its message filled up with spaces, so
+ * that the file has only valid records and nothing moves.  At the end, it is
+ * cut off.
+ *
+ * The queue may have records that were kept.  They are recognized by the
+ * digest of their text, without the sequence, which depends on when they are
+ * written: text is the same whenever it is made, if the settings of the format
+ * are the same.
+ *
+ * Guarantees: no record that is whole is lost; a crash in here changes
+ * nothing, the same happens once more.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/cryptohash.h"
+#include "common/sha2.h"
+#include "sink/file_internal.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+/* Texts are formatted in pieces of this size, in bytes. */
+#define PIECE_SIZE		8192
+
+/*
+ * Set of the beginnings of SHA-256 digests.  No two records of a trail have
+ * the same text: each has its session and its number in it.
+ */
+
+static HTAB *known = NULL;
+static const PaqFormat *known_format;
+
+/* Where the part of the trail begins whose records are known */
+static PaqSinkState known_from;
+static bool have_known_from = false;
+
+/* The digest that digest_piece() adds to */
+static pg_cryptohash_ctx *digest_context = NULL;
+
+static bool
+digest_begin(void)
+{
+	if (digest_context == NULL)
+	{
+		MemoryContext oldcontext = MemoryContextSwitchTo(TopMemoryContext);
+
+		digest_context = pg_cryptohash_create(PG_SHA256);
+		MemoryContextSwitchTo(oldcontext);
+	}
+	return digest_context != NULL && pg_cryptohash_init(digest_context) >= 0;
+}
+
+static bool
+digest_add(const char *data, Size len)
+{
+	return pg_cryptohash_update(digest_context, (const uint8 *) data, len) >= 0;
+}
+
+static bool
+digest_end(uint64 *digest)
+{
+	uint8		result[PG_SHA256_DIGEST_LENGTH];
+
+	if (pg_cryptohash_final(digest_context, result, sizeof(result)) < 0)
+		return false;
+	memcpy(digest, result, sizeof(*digest));
+	return true;
+}
+
+/* Of a record as it is in the file; sequences count as 0. */
+static bool
+digest_text(const PaqFormat *format, const char *line, Size len, uint64 *digest)
+{
+	Size		start;
+	Size		digits;
+
+	if (!digest_begin())
+		return false;
+	if (!format->find_sequence(line, len, &start, &digits))
+		return digest_add(line, len) && digest_end(digest);
+	return digest_add(line, start) && digest_add("0", 1) &&
+		digest_add(line + start + digits, len - start - digits) &&
+		digest_end(digest);
+}
+
+static bool
+drain_into_digest(PaqBuffer *buf)
+{
+	if (!digest_add(buf->data, buf->used))
+		return false;
+	buf->used = 0;
+	return true;
+}
+
+/* Of a record as it would be in the file. */
+static bool
+digest_record(const PaqRecord *record, uint64 *digest)
+{
+	static char piece[PIECE_SIZE];
+	PaqBuffer	buf = {.data = piece, .size = sizeof(piece), .drain = drain_into_digest};
+	PaqRecord	copy = *record;
+
+	copy.sequence = 0;
+	if (!digest_begin())
+		return false;
+	known_format->write(&buf, &copy);
+	return !buf.failed && drain_into_digest(&buf) && digest_end(digest);
+}
+
+static void
+begin_known(const PaqFormat *format)
+{
+	HASHCTL		ctl = {0};
+
+	paq_salvage_forget();
+	ctl.keysize = sizeof(uint64);
+	ctl.entrysize = sizeof(uint64);
+	ctl.hcxt = TopMemoryContext;
+	known = hash_create("audit records in the trail", 1024, &ctl,
+						HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	known_format = format;
+}
+
+/* The file has this record. */
+static bool
+add_known(const char *line, Size len)
+{
+	uint64		digest;
+
+	if (!digest_text(known_format, line, len, &digest))
+		return false;
+	(void) hash_search(known, &digest, HASH_ENTER, NULL);
+	return true;
+}
+
+/* See sink.h. */
+bool
+paq_salvage_is_known(const PaqRecord *record)
+{
+	uint64		digest;
+
+	return unlikely(known != NULL) && digest_record(record, &digest) &&
+		hash_search(known, &digest, HASH_FIND, NULL) != NULL;
+}
+
+/*
+ * The known records begin where state says that the trail was durable.  Until
+ * they are forgotten, that is what the next worker has to begin with, too.
+ */
+void
+paq_salvage_keep_state(const PaqSinkState *state)
+{
+	known_from = *state;
+	have_known_from = true;
+}
+
+/*
+ * Put that into a state that is to be stored.  Returns false, with nothing
+ * changed, if there are no known records, or they are in another file.
+ */
+bool
+paq_salvage_state(PaqSinkState *state)
+{
+	if (!have_known_from || strcmp(known_from.file, state->file) != 0)
+		return false;
+	state->flushed = known_from.flushed;
+	state->flushed_sequence = known_from.flushed_sequence;
+	return true;
+}
+
+void
+paq_salvage_forget(void)
+{
+	if (known != NULL)
+		hash_destroy(known);
+	known = NULL;
+	have_known_from = false;
+}
+
+/* Sequence of a record, 0 if it does not tell. */
+static uint64
+text_sequence(const PaqFormat *format, const char *line, Size len)
+{
+	Size		start;
+	Size		digits;
+	uint64		sequence = 0;
+
+	if (!format->find_sequence(line, len, &start, &digits))
+		return 0;
+	for (Size i = start; i < start + digits; i++)
+		sequence = sequence * 10 + (line[i] - '0');
+	return sequence;
+}
+
+/*
+ * Length of the whole record at data; 0 if it is torn or does not end within
+ * len bytes.
+ */
+static Size
+whole_record(const PaqFormat *format, const char *data, Size len)
+{
+	Size		length = format->record_length(data, len);
+
+	if (length == 0 || memchr(data, '\0', length) != NULL)
+		return 0;
+	return length;
+}
+
+/*
+ * There is no whole record at the start of data.  Length up to the next one
+ * behind the missing pages; 0 if there is none within len bytes.
+ */
+static Size
+length_of_damage(const PaqFormat *format, const char *data, Size len)
+{
+	const char *end = data + len;
+	const char *p = data;
+
+	while ((p = memchr(p, '\0', end - p)) != NULL)
+	{
+		Size		rest;
+
+		while (p < end && *p == '\0')
+			p++;
+		if (p == end)
+			return 0;
+		rest = format->record_length(p, end - p);
+		if (rest == 0)
+			return 0;
+
+		/* The rest of a record, and perhaps the next missing page. */
+		if (memchr(p, '\0', rest) == NULL)
+			return p + rest - data;
+	}
+	return 0;
+}
+
+/*
+ * A GAP record for sequences from first to last, if these are known, of
+ * exactly len bytes.  Returns NULL if that is too short for one.
+ */
+static char *
+make_filler(const PaqFormat *format, Size len, uint64 first, uint64 last)
+{
+	PaqRecord	record;
+	PaqText    *message = &record.field[PAQ_FIELD_MESSAGE];
+	PaqBuffer	buf = {.data = palloc_extended(len, MCXT_ALLOC_HUGE), .size = len};
+	char	   *text = palloc_extended(len + 256, MCXT_ALLOC_HUGE);
+	bool		known_range = first != 0 && last >= first;
+
+	memset(&record, 0, sizeof(record));
+	paq_record_init_gap(&record.header, 0, GetCurrentTimestamp(),
+						known_range ? (int64) (last - first + 1) : -1);
+	for (int i = 0; i < PAQ_NFIELDS; i++)
+		record.header.field_len[i] = PAQ_NULL_LEN;
+	record.sequence = first;
+	if (known_range)
+		message->len = snprintf(text, 256, "the operating system was restarted before the records with sequence " UINT64_FORMAT " to " UINT64_FORMAT " were durable; those that the queue has follow",
+								first, last);
+	else
+		message->len = snprintf(text, 256, "the operating system was restarted before the records here were durable; those that the queue has follow");
+	message->data = text;
+	record.header.field_len[PAQ_FIELD_MESSAGE] = message->len;
+
+	format->write(&buf, &record);
+	if (!buf.failed && buf.used < len)
+	{
+		Size		padding = len - buf.used;
+
+		memset(text + message->len, ' ', padding);
+		message->len += padding;
+		record.header.field_len[PAQ_FIELD_MESSAGE] = message->len;
+		buf.used = 0;
+		format->write(&buf, &record);
+	}
+	pfree(text);
+	if (buf.failed || buf.used != len)
+	{
+		pfree(buf.data);
+		return NULL;
+	}
+	return buf.data;
+}
+
+/* Overwrite damage at offset with a GAP record.  *fits tells whether one does. */
+static bool
+fill_damage(int fd, const char *path, const PaqFormat *format, uint64 offset,
+			Size len, uint64 before, uint64 after, bool *fits)
+{
+	uint64		first = before ? before + 1 : 0;
+	uint64		last = after ? after - 1 : 0;
+	char	   *filler = make_filler(format, len, first, last);
+	Size		done = 0;
+
+	*fits = filler != NULL;
+	if (filler == NULL)
+		return true;
+	while (done < len)
+	{
+		ssize_t		n = pwrite(fd, filler + done, len - done, offset + done);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+		{
+			paq_sink_set_error("could not write to file \"%s\": %m", path);
+			pfree(filler);
+			return false;
+		}
+		done += n;
+	}
+	pfree(filler);
+	ereport(WARNING,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("%zu bytes of audit trail file \"%s\" were lost in a crash of the operating system",
+					len, path),
+			 errdetail("A GAP record is in their place.")));
+	return true;
+}
+
+/*
+ * Go through the size bytes of the file at data, from from on.  Sets *offset
+ * to where its last record ends.
+ */
+static bool
+scan(int fd, const char *path, const PaqFormat *format, const char *data,
+	 uint64 from, uint64 size, uint64 *offset, uint64 *sequence)
+{
+	uint64		pos = from;
+
+	while (pos < size)
+	{
+		Size		len = whole_record(format, data + pos, size - pos);
+
+		if (len > 0)
+		{
+			uint64		number = text_sequence(format, data + pos, len);
+
+			if (!add_known(data + pos, len))
+			{
+				paq_sink_set_error("could not compute a digest of file \"%s\"", path);
+				return false;
+			}
+			*sequence = number ? number : *sequence + 1;
+		}
+		else
+		{
+			uint64		after = 0;
+			Size		next = 0;
+			bool		fits;
+
+			len = length_of_damage(format, data + pos, size - pos);
+			if (len == 0)
+				break;
+			next = whole_record(format, data + pos + len, size - pos - len);
+			if (next > 0)
+				after = text_sequence(format, data + pos + len, next);
+			if (!fill_damage(fd, path, format, pos, len, *sequence, after, &fits))
+				return false;
+			if (!fits)
+				break;
+		}
+		pos += len;
+	}
+	*offset = pos;
+	return true;
+}
+
+/*
+ * Mend the file from offset from on, where a record begins.  Sets *offset to
+ * its end, and *sequence, which is that of the record before from, to that of
+ * the last one.  is_known() knows the records that are there.
+ */
+bool
+paq_salvage(int fd, const char *path, const PaqFormat *format, uint64 from,
+			uint64 *offset, uint64 *sequence)
+{
+	struct stat st;
+	char	   *data;
+	bool		ok;
+
+	begin_known(format);
+	if (fstat(fd, &st) != 0)
+	{
+		paq_sink_set_error("could not stat file \"%s\": %m", path);
+		return false;
+	}
+	*offset = st.st_size;
+	if ((uint64) st.st_size <= from)
+		return true;
+	data = mmap(NULL, st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+	if (data == MAP_FAILED)
+	{
+		paq_sink_set_error("could not map file \"%s\": %m", path);
+		return false;
+	}
+	ok = scan(fd, path, format, data, from, st.st_size, offset, sequence);
+	munmap(data, st.st_size);
+	return ok && (*offset == (uint64) st.st_size ||
+				  paq_trail_truncate(fd, path, *offset));
+}
+
+/* Sequence of the last record of a file of size bytes, 0 if it does not tell. */
+uint64
+paq_salvage_last_sequence(int fd, const PaqFormat *format, uint64 size)
+{
+	char	   *data;
+	uint64		pos = 0;
+	uint64		sequence = 0;
+	Size		len;
+
+	if (size == 0)
+		return 0;
+	data = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+	if (data == MAP_FAILED)
+		return 0;
+	while (pos < size &&
+		   (len = whole_record(format, data + pos, size - pos)) > 0)
+	{
+		uint64		number = text_sequence(format, data + pos, len);
+
+		sequence = number ? number : sequence + 1;
+		pos += len;
+	}
+	munmap(data, size);
+	return sequence;
+}

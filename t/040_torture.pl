@@ -1,0 +1,221 @@
+#
+# bench/torture: whatever dies at whatever moment, each statement that a client
+# was told about is in the trail exactly once.
+#
+# What the program finds is also tested: it has to notice each kind of damage
+# done to a trail that was whole.
+#
+# Copyright (c) 2026, pg_audit_queue contributors
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::RealBin;
+use PaqTest;
+
+use File::Copy qw(copy);
+use File::Path qw(make_path);
+use IPC::Run;
+use Test::More;
+
+use PostgreSQL::Test::Utils;
+
+my $program = "$FindBin::RealBin/../bench/torture";
+my $folder  = "$PostgreSQL::Test::Utils::tmp_check/torture";
+
+# Exit status and output of the program
+sub torture
+{
+	my ($output, $errors);
+
+	IPC::Run::run([ $program, @_ ], '<', \'', '>', \$output, '2>', \$errors);
+	return ($? >> 8, "$output$errors");
+}
+
+# The figure behind a word in the program's last line
+sub figure
+{
+	my ($output, $word) = @_;
+
+	return $output =~ /\b\Q$word\E (\d+)/ ? $1 : 0;
+}
+
+# Run it, and see that it has done something.
+sub test_torture
+{
+	my ($name, $rounds, @options) = @_;
+	my ($status, $output) = torture('--rounds', $rounds, @options);
+	my ($kills) = $output =~ /; kills: ([^;]*);/;
+	my $sum = 0;
+
+	note($output);
+	is($status, 0, "$name: nothing is wrong") or diag($output);
+	like($output, qr/\bwrong: 0$/m, "$name: it says so");
+	$sum += $_ foreach ($kills // '') =~ /\d+/g;
+	cmp_ok($sum, '>=', $rounds, "$name: as many kills as rounds");
+	cmp_ok(figure($output, 'acknowledged'), '>', 20 * $rounds, "$name: many statements");
+	cmp_ok(figure($output, 'checks'), '>=', 2, "$name: the trail has been looked at");
+	return;
+}
+
+my $rounds = full_tests() ? 200 : 20;
+
+make_path($folder);
+test_torture('all modes', $rounds, '--installed', '--folder', "$folder/mixed");
+ok(!-e "$folder/mixed", 'no files are left');
+
+# With a library that has fault points, built by the program itself
+$ENV{PG_CONFIG} = 'pg_config';
+test_torture('at named points', $rounds / 2, '--faults');
+
+# A trail that is whole, in a few thousand lines, with the files of its own.
+
+my ($status, $output) =
+  torture('--installed', '--rounds', 3, '--clients', 3, '--load', 0.3, '--keep', '--folder',
+	"$folder/whole");
+is($status, 0, 'a trail to be damaged') or diag($output);
+my @files = sort { first_sequence($a) <=> first_sequence($b) }
+  grep { -s } glob "$folder/whole/audit/*";
+my @lines = map { split /(?<=\n)/, slurp_file($_) } @files;
+
+sub first_sequence
+{
+	return slurp_file($_[0]) =~ /"sequence":(\d+)/ ? $1 : 0;
+}
+
+# Number of the line that has a record of an acknowledged statement of that
+# kind, somewhere in the middle
+sub line_of
+{
+	my ($kind) = @_;
+
+	foreach my $number (@lines / 3 .. $#lines)
+	{
+		next if $lines[$number] !~ /T(\d)-(\d+)-\Q$kind\E/;
+		return $number if slurp_file("$folder/whole/acknowledged/$1") =~ /^$2 /m;
+	}
+	die "no statement of kind $kind";
+}
+
+# Copy the files, with other lines in the trail, and see what the program
+# finds.  $more is called with the copy's folder.
+sub test_damage
+{
+	my ($name, $expected, $lines, $more) = @_;
+	my $copy = "$folder/damaged";
+
+	make_path("$copy/audit", "$copy/acknowledged", "$copy/data/pg_audit_queue");
+	append_to_file("$copy/audit/all.json", join('', @$lines));
+	foreach my $name ('server.log', map { "acknowledged/$_" } 1 .. 3)
+	{
+		copy("$folder/whole/$name", "$copy/$name") or die "$name: $!";
+	}
+	$more->($copy) if $more;
+	my ($status, $output) = torture('--check', $copy);
+	if (defined $expected)
+	{
+		is($status, 1, "$name is found");
+		like($output, $expected, "$name is reported");
+	}
+	else
+	{
+		is($status, 0, "$name: nothing is found") or diag($output);
+		is(figure($output, 'records'), scalar(@$lines), "$name: all is read");
+	}
+	File::Path::remove_tree($copy);
+	return;
+}
+
+# All lines but one, which code changes
+sub changed
+{
+	my ($number, $code) = @_;
+	my @changed = @lines;
+
+	local $_ = $changed[$number];
+	$code->();
+	die "line $number is unchanged" if $_ eq $changed[$number];
+	$changed[$number] = $_;
+	return \@changed;
+}
+
+# All lines, and others behind one of them
+sub inserted
+{
+	my ($number, @more) = @_;
+
+	return [ @lines[ 0 .. $number ], @more, @lines[ $number + 1 .. $#lines ] ];
+}
+
+my $select = line_of('select');
+my ($next) = grep { $lines[$_] =~ /"dbUserName":"t1"/ } $select + 1 .. $#lines;
+my ($without) = grep { $lines[$_] =~ /"LOGIN"/ } 10 .. $#lines;
+
+test_damage('a copy', undef, \@lines);
+test_damage('an acknowledged statement without record',
+	qr/T\d-\d+-select was acknowledged and has no record/,
+	changed($select, sub { s/T(\d-\d+-select)/$1/ }));
+test_damage(
+	'a doubled line', qr/T\d-\d+-select has another record/,
+	inserted($select, $lines[$select]));
+test_damage(
+	'a doubled line without statement', qr/sequence (\d+) is followed by sequence \1\n/,
+	inserted($without, $lines[$without]));
+test_damage(
+	'a missing line', qr/sequence \d+ is followed by sequence/,
+	[ @lines[ 0 .. $without - 1 ], @lines[ $without + 1 .. $#lines ] ]);
+test_damage('a missing first line', qr/sequence 0 is followed by sequence 2\n/,
+	[ @lines[ 1 .. $#lines ] ]);
+test_damage('a missing end', qr/was acknowledged and has no record/,
+	[ @lines[ 0 .. $select ] ]);
+test_damage('a torn end', qr/the last line is incomplete/,
+	changed($#lines, sub { substr($_, -10) = '' }));
+test_damage('a torn line', qr/not a record/, changed($select, sub { substr($_, 50, 10) = '' }));
+test_damage('a line that is cut', qr/not a record/,
+	changed($select, sub { s/.{20}\n/\n/ }));
+test_damage('a gap', qr/: gap: /,
+	changed($without, sub { s/"type":"record"/"type":"gap"/ }));
+test_damage(
+	'another outcome', qr/T\d-\d+-select was acknowledged with 00000, its record has 57P02/,
+	changed($select, sub { s/"exitCode":"00000"/"exitCode":"57P02"/ }));
+test_damage('a jump in a session', qr/session [0-9a-f.]+: line \d+ follows line \d+/,
+	changed($select, sub { s/("sessionLine":)(\d+)/$1 . ($2 + 1)/e }));
+test_damage('no number in a session', qr/no line of session/,
+	changed($select, sub { s/"sessionLine":\d+/"sessionLine":null/ }));
+test_damage('a changed text', qr/T\d-\d+-long-\d+ has another text/,
+	changed(line_of('long'), sub { s/(-long-\d+.*)-long-/$1-gnol-/ }));
+test_damage('a nested statement without record', qr/has no record of INSERT/,
+	changed(line_of('nest'), sub { s/T(\d-\d+-nest)/$1/ }));
+test_damage(
+	'another order', qr/T\d-\d+-select follows number \d+/,
+	do
+	{
+		my ($token) = $lines[$select] =~ /(T\d-)\d+-/;
+		my ($later) = grep { $lines[$_] =~ /\Q$token\E\d+-select/ } $select + 1 .. $#lines;
+		my @swapped = @lines;
+		my ($one, $two) =
+		  map { $lines[$_] =~ /(T\d-\d+-select)/ } $select, $later;
+
+		$swapped[$select] =~ s/$one/$two/;
+		$swapped[$later] =~ s/$two/$one/;
+		\@swapped;
+	});
+test_damage('an acknowledged statement that was never recorded',
+	qr/T1-999999-insert was acknowledged and has no record/,
+	\@lines, sub { append_to_file("$_[0]/acknowledged/1", "999999 insert 00000\n") });
+test_damage('a failed assertion', qr/server log: .*TRAP/,
+	\@lines, sub { append_to_file("$_[0]/server.log", "TRAP: FailedAssertion\n") });
+test_damage(
+	'a crash', qr/server log: .*signal 11/,
+	\@lines,
+	sub {
+		append_to_file("$_[0]/server.log",
+			"LOG:  server process (PID 1) was terminated by signal 11: Segmentation fault\n");
+	});
+test_damage('a left queue file', qr/left in the queue's directory: queue\.1\n/,
+	\@lines, sub { append_to_file("$_[0]/data/pg_audit_queue/queue.1", 'x') });
+
+File::Path::remove_tree($folder);
+
+done_testing();

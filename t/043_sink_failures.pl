@@ -1,0 +1,562 @@
+# A sink that fails: full disk, I/O errors, directories and files that are
+# meddled with, each with clients at work.  The worker says so once, tries
+# again with growing delays, and goes on by itself when it can; no record is
+# lost or doubled; sessions that have to wait can be ended, and the server can
+# be stopped.
+#
+# Errors that no test can cause come from the points of src/fault.h, in a
+# library built for that.  The full disk is a small tmpfs, mounted in a user
+# namespace of this test's own; where these are not allowed, that part is left
+# out, with a message.
+#
+# 023_rotation.pl has files that are meddled with while nothing else happens.
+#
+# Copyright (c) 2026, pg_audit_queue contributors
+
+use strict;
+use warnings;
+
+# Before anything else: become a process in namespaces of its own, still the
+# same user, with an empty tmpfs that nobody else sees.
+my $tmpfs_size;
+my $tmpfs;
+
+BEGIN
+{
+	$tmpfs_size = 1024 * 1024;
+	$tmpfs = $ENV{PAQ_043_TMPFS};
+	if (!defined $tmpfs)
+	{
+		my $dir = ($ENV{TESTDIR} // '.') . '/tmp_check/t_043_tmpfs';
+		my ($uid, $gid) = ($>, $) + 0);
+		my @outer = ('unshare', '--user', '--map-root-user', '--mount');
+		my $inner = qq{mkdir -p "\$0" && mount -t tmpfs -o size=$tmpfs_size,mode=0700 tmpfs "\$0"}
+		  . qq{ && exec unshare --user --map-user=$uid --map-group=$gid -- "\$@"};
+
+		$ENV{PAQ_043_TMPFS} = '';
+		if (system("@outer true >/dev/null 2>&1") == 0
+			&& system(@outer, 'sh', '-c', $inner, $dir, 'true') == 0)
+		{
+			$ENV{PAQ_043_TMPFS} = $dir;
+			exec(@outer, 'sh', '-c', $inner, $dir, $^X, (map { "-I$_" } @INC), $0)
+			  or die "exec: $!";
+		}
+		$tmpfs = '';
+	}
+}
+
+use FindBin;
+use lib $FindBin::RealBin;
+use PaqTest;
+
+use File::Basename;
+use File::Copy;
+use File::Path qw(rmtree);
+use IPC::Run;
+use Test::More;
+use Time::HiRes qw(time);
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+
+my $bad  = qr/WARNING:  audit trail cannot be written: (.*)/;
+my $good = qr/LOG:  audit trail can be written again/;
+
+my $node = audited_node(
+	'main',
+	install_path => fault_install(),
+	settings => { queue_size => '64kB', flush_interval => '100ms' },
+	conf     => "autovacuum = off\nfsync = on\n");
+my $dir = trail_dir($node);
+
+# Where files go that are moved out of the trail's directory
+my $elsewhere = PostgreSQL::Test::Utils::tempdir();
+
+# The worker, which stays the same
+my $worker = worker_pid($node);
+
+# How often the regular expression matches in the server's log
+sub in_log
+{
+	my ($regexp, $position) = @_;
+
+	return scalar(() = slurp_file($node->logfile, $position) =~ /$regexp/g);
+}
+
+# The last error in the statistics, if it has happened since then.
+sub error_since
+{
+	my ($before) = @_;
+	my $stats = stats($node);
+
+	return ($stats->{last_error_time} // '') ne ($before->{last_error_time} // '')
+	  ? $stats->{last_error}
+	  : '';
+}
+
+# Does a client of a load wait for the worker?
+sub somebody_waits
+{
+	return unaudited_sql(
+		$node, "SELECT count(*) FROM pg_stat_activity
+				 WHERE application_name = 'psql'
+				   AND wait_event_type = 'Extension'") > 0;
+}
+
+# Start a new trail file and put the others away.  Returns the last sequence in
+# them.
+my $put_away = 0;
+
+sub fresh_file
+{
+	my $sequence = flush_trail($node);
+
+	unaudited_sql($node, 'SELECT audit_rotate()');
+	my @files = trail_files($node);
+	pop @files;
+	foreach my $file (@files)
+	{
+		move($file, "$elsewhere/" . $put_away++) or die "move: $!";
+	}
+	return $sequence;
+}
+
+# Break the sink while clients are at work, see what happens, mend it, and see
+# that all is as if nothing had been.
+#
+# Options:
+#	break, mend		subs
+#	error			regexp for the error
+#	during			sub that is called when clients wait
+#	mode			of the clients: queued ones wait for space, others for a
+#					flush
+#	slow			clients need some seconds: it takes a while to be noticed
+sub failure
+{
+	my ($label, %case) = @_;
+	my $sequence = fresh_file();
+	my $position = -s $node->logfile;
+	my $before   = stats($node);
+	my $mode     = $case{mode} // 'queued';
+	my $waits    = $mode eq 'queued' ? 'space_waits' : 'flush_waits';
+	my $load     = start_load(
+		$node, $label,
+		clients    => 3,
+		statements => $case{slow} ? 500 : 200,
+		pause      => $case{slow} ? 0.005 : 0.001,
+		settings   => { mode => $mode });
+
+	ok(poll_until(sub { texts_in_trail($node, "'$label-1-5'") }),
+		"$label: clients are at work");
+	$case{break}->();
+	ok(poll_until(sub { error_since($before) =~ $case{error} }),
+		"$label: the last error is in the statistics")
+	  or diag(stats($node)->{last_error});
+	ok(poll_until(\&somebody_waits), "$label: clients wait");
+	$case{during}->($before, $position) if $case{during};
+	is(in_log($bad, $position), 1, "$label: one line in the server's log");
+	is(in_log($good, $position), 0, "$label: none yet that it works again");
+	cmp_ok(scalar(@{ $load->{sessions} }), '==',
+		scalar(grep { $_->{run}->pumpable } @{ $load->{sessions} }),
+		"$label: clients are still at work");
+
+	$case{mend}->();
+	is(finish_load($load), $load->{number},
+		"$label: mended, all clients come through");
+	flush_trail($node);
+	is(in_log($bad, $position), 1, "$label: still one line that it failed");
+	is(in_log($good, $position), 1, "$label: one line that it works");
+	my $after = stats($node);
+	is($after->{worker_pid}, $worker, "$label: it is the same worker");
+	is($after->{dropped}, 0, "$label: nothing is dropped");
+	cmp_ok($after->{$waits}, '>', $before->{$waits}, "$label: waits are counted");
+	my @records = check_trail($node, "$label: the trail is whole",
+		first => $sequence + 1);
+	check_load($load, \@records, "$label: each statement is there once");
+	return;
+}
+
+# Delays between attempts, in seconds, the first ones if called at once: times
+# of the last error, until there is one more than wanted.
+sub delays
+{
+	my ($number, $before) = @_;
+	my @times = ($before->{last_error_time} // '');
+
+	poll_until(
+		sub {
+			my $stats = stats($node);
+
+			push @times, $stats->{last_error_time}
+			  if ($stats->{last_error_time} // '') ne $times[-1];
+			return @times > $number + 1;
+		});
+	shift @times;
+	my @seconds = split /\n/, unaudited_sql($node,
+		join '', map { "SELECT extract(epoch FROM timestamptz '$_');" } @times);
+	return map { $seconds[$_] - $seconds[ $_ - 1 ] } 1 .. $#seconds;
+}
+
+# Is the session gone, within the time that a user would wait?
+sub has_ended
+{
+	my ($name) = @_;
+
+	return poll_until(
+		sub {
+			unaudited_sql(
+				$node, "SELECT count(*) FROM pg_stat_activity
+						 WHERE application_name = '$name'") eq '0';
+		},
+		5);
+}
+
+# Writing fails: the delays between attempts grow
+
+my @delays;
+failure(
+	'enospc',
+	break => sub {
+		my $before = stats($node);
+
+		set_faults($node, 'trail-write' => 28);
+		@delays = delays(full_tests() ? 8 : 4, $before);
+	},
+	mend  => sub { set_faults($node) },
+	error => qr{^could not write to file "audit/.*": No space left on device$});
+note("delays: @delays");
+cmp_ok(scalar @delays, '>=', 4, 'it is tried again and again');
+is_deeply(
+	[ grep { $delays[$_] < $delays[ $_ - 1 ] * 1.7 && $delays[$_] < 4.9 } 1 .. $#delays ],
+	[], 'each time after about twice as long, up to 5 s');
+cmp_ok($delays[3], '>', 0.75, 'and not more often');
+
+# Whoever waits can be ended
+
+unaudited_sql($node, q{
+	CREATE ROLE hasty SUPERUSER LOGIN;
+	ALTER ROLE hasty SET statement_timeout = '500ms'});
+failure(
+	'eio',
+	break  => sub { set_faults($node, 'trail-write' => 5) },
+	mend   => sub { set_faults($node) },
+	error  => qr{^could not write to file "audit/.*": Input/output error$},
+	during => sub {
+		my %session = (
+			map({ $_ => start_psql($node, "SELECT '$_'", name => $_) }
+				qw(cancelled terminated)),
+			hasty => start_psql($node, q{SELECT 'hasty'},
+				name => 'hasty', user => 'hasty'),
+			map({ $_ => start_psql($node, "SELECT audit_$_()",
+						name => $_, settings => { log => 'none' }) }
+				qw(flush rotate)));
+		my %pid =
+		  map { $_ => wait_until_waiting($node, $_) } qw(cancelled terminated flush rotate);
+
+		ok($pid{$_}, "eio: a session waits, to be ended: $_") foreach sort keys %pid;
+		unaudited_sql($node, 'SELECT pg_terminate_backend(' . delete($pid{terminated}) . ')');
+		unaudited_sql($node, "SELECT pg_cancel_backend($pid{$_})") foreach sort keys %pid;
+		foreach my $name (sort keys %session)
+		{
+			ok(has_ended($name), "eio: $name has ended");
+			my ($status, $stdout, $stderr) = finish_psql($session{$name});
+			my $state = $name eq 'terminated' ? '57P01' : '57014';
+
+			like($stderr, qr/^(?:ERROR|FATAL):  $state:/m, 'with its SQLSTATE');
+		}
+	});
+is_deeply(
+	[
+		sort { $a cmp $b }
+		map { $_->{commandText} =~ /^SELECT '(cancelled|terminated|hasty)'/
+			? "$1 $_->{exitCode}" : () }
+		grep { defined $_->{commandText} } trail_records($node)
+	],
+	[ 'cancelled 57014', 'hasty 57014', 'terminated 57P01' ],
+	'eio: each of them is recorded once, with its outcome');
+
+# fsync fails: what it was for is written again before another fsync, because
+# after an error the kernel may have forgotten that it is not on disk.
+
+sub start_trace
+{
+	my $trace = { file => "$elsewhere/strace", stderr => '' };
+
+	$trace->{run} = IPC::Run::start(
+		[ 'strace', '-y', '-e', 'trace=pwrite64,fdatasync,fsync', '-s', '0',
+			'-o', $trace->{file}, '-p', $worker ],
+		'2>', \$trace->{stderr},
+		IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
+	$trace->{run}->pump until $trace->{stderr} =~ /attached|ptrace/;
+	like($trace->{stderr}, qr/attached/, 'strace works here');
+	return $trace;
+}
+
+my $trace;
+my @unflushed;
+foreach my $mode (qw(queued immediate))
+{
+	failure(
+		"fsync-$mode",
+		mode  => $mode,
+		break => sub { set_faults($node, 'trail-fsync' => 5) },
+		error => qr{^could not fsync file "audit/.*": Input/output error$},
+		during => sub {
+			my ($before) = @_;
+
+			# nothing is added any more when all wait
+			ok( poll_until(
+					sub {
+						my $stats = stats($node);
+
+						@unflushed = ($stats->{drained} - $stats->{flushed},
+							-s (trail_files($node))[-1]);
+						return $stats->{drained} == $stats->{published};
+					}),
+				"fsync-$mode: all is written, but not flushed");
+			cmp_ok($unflushed[0], '>', 0, "fsync-$mode: $unflushed[0] records are not");
+			$trace = start_trace();
+		},
+		mend => sub {
+			my @lines = split /^/, slurp_file((trail_files($node))[-1]);
+
+			$unflushed[0] = length join '', splice @lines, -$unflushed[0];
+			set_faults($node);
+		});
+	$trace->{run}->signal('INT');
+	$trace->{run}->finish;
+
+	# calls for the trail's files, up to the first that made something durable
+	my ($calls) = slurp_file($trace->{file}) =~ m{\A(.*?)^fdatasync\(\d+<\Q$dir\E/.*= 0}ms;
+	my %rewritten;
+	while (($calls // '') =~ m{^pwrite64\(\d+<\Q$dir\E/[^>]*>, ""\.\.\., (\d+), (\d+)\) = (\d+)$}mg)
+	{
+		$rewritten{$2} = $3;
+	}
+	my $start = $unflushed[1] - $unflushed[0];
+	cmp_ok($rewritten{$start} // 0, '>=', $unflushed[0],
+		"fsync-$mode: what was not durable is written again");
+}
+
+# A short write: the file may not become any longer.  The worker ignores the
+# signal that the kernel sends for that.
+
+my $limit;
+failure(
+	'short',
+	break => sub {
+		# the limit is one for the server's log as well
+		unaudited_sql($node, q{SET pg_audit_queue.log = 'all'; SET log_statement = 'none';
+			SELECT length('} . 'x' x (-s $node->logfile) . q{')});
+		flush_trail($node);
+		$limit = (-s (trail_files($node))[-1]) + 5000;
+		system_or_bail('prlimit', '--pid', $worker, "--fsize=$limit:");
+	},
+	error  => qr{^could not write to file "audit/.*": File too large$},
+	during => sub {
+		my $file = (trail_files($node))[-1];
+
+		ok(poll_until(sub { slurp_file($file) =~ /\n\z/ }),
+			'short: what was written of a batch is cut off');
+		cmp_ok(-s $file, '<=', $limit, 'short: the limit holds');
+	},
+	mend => sub {
+		system_or_bail('prlimit', '--pid', $worker, '--fsize=unlimited:');
+	});
+
+# The trail's directory: renamed, with something else in its place.  The file
+# that is open there goes on being used until that is noticed.
+
+sub move_away
+{
+	rename($dir, "$elsewhere/audit") or die "rename: $!";
+	return;
+}
+
+sub move_back
+{
+	poll_until(sub { -d $dir && trail_files($node) }) or die 'no new directory';
+	foreach my $file (slurp_dir("$elsewhere/audit"))
+	{
+		next if $file =~ /^\.\.?$/;
+		die "$file is there twice" if -e "$dir/$file";
+		rename("$elsewhere/audit/$file", "$dir/$file") or die "rename: $!";
+	}
+	rmdir("$elsewhere/audit") or die "rmdir: $!";
+	return;
+}
+
+sub noticed_once
+{
+	my ($before, $position) = @_;
+	my $time = stats($node)->{last_error_time};
+
+	ok(poll_until(sub { stats($node)->{last_error_time} ne $time }),
+		'it is tried again');
+	is(in_log(qr/was removed, replaced or truncated/, $position), 1,
+		'that the file has gone is said once');
+	return;
+}
+
+failure(
+	'file',
+	slow  => 1,
+	break => sub { move_away(); append_to_file($dir, "not a directory\n") },
+	error => qr{^could not create file "audit/.*": Not a directory$},
+	during => \&noticed_once,
+	mend  => sub { unlink($dir) or die "unlink: $!"; move_back() });
+
+failure(
+	'link',
+	slow  => 1,
+	break => sub {
+		move_away();
+		symlink('no/such/directory', $dir) or die "symlink: $!";
+	},
+	error => qr{^could not create file "audit/.*": No such file or directory$},
+	during => \&noticed_once,
+	mend  => sub { unlink($dir) or die "unlink: $!"; move_back() });
+
+# Permissions taken away: the open file can still be written.  A new one cannot
+# be made, so nothing is written when one is due.
+
+my $rotator;
+failure(
+	'chmod',
+	slow  => 1,
+	break => sub {
+		my $before = stats($node);
+
+		chmod(0000, $dir) or die "chmod: $!";
+		ok( poll_until(
+				sub { stats($node)->{flushed} > $before->{flushed} + 20 }),
+			'chmod: the current file is still written');
+		is(error_since($before), '', 'chmod: without an error');
+		$rotator = start_psql($node, 'SELECT audit_rotate()',
+			name => 'rotator', settings => { log => 'none' });
+	},
+	error => qr{^could not create file "audit/.*": Permission denied$},
+	mend  => sub {
+		chmod(0700, $dir) or die "chmod: $!";
+	});
+is((finish_psql($rotator))[0], 0, 'chmod: who has asked for a new file gets it');
+
+# Files that are meddled with while the sink fails.  What they have had is put
+# aside, what comes afterwards is written once.
+
+foreach my $case (
+	[ 'removed', sub { unlink($_[0]) or die "unlink: $!" } ],
+	[ 'truncated', sub { truncate($_[0], 100) or die "truncate: $!" } ],
+	[
+		'replaced',
+		sub {
+			unlink($_[0]) or die "unlink: $!";
+			mkdir($_[0]) or die "mkdir: $!";
+		}
+	],
+	[ 'directory', sub { rmtree($dir) } ])
+{
+	my ($name, $meddle) = @$case;
+	failure(
+		$name,
+		break => sub { set_faults($node, 'trail-write' => 5) },
+		error => qr{^could not write to file "audit/.*": Input/output error$},
+		mend => sub {
+			my ($file) = trail_files($node);
+			my $position = -s $node->logfile;
+
+			copy($file, "$elsewhere/old") or die "copy: $!";
+			$meddle->($file);
+			set_faults($node);
+
+			ok(wait_for_log($node,
+					qr/was removed, replaced or truncated, starting a new one/, $position),
+				"$name: it is noticed");
+			my $current = stats($node)->{current_file};
+			rmtree($file) if $current ne 'audit/' . basename($file);
+			move("$elsewhere/old", "$dir/audit-1.json") or die "move: $!";
+		});
+}
+
+# Shutdown is not held up; what is in the queue is there at the next start,
+# with the sink still failing, and once more.
+
+my $sequence = fresh_file();
+my @loads;
+set_faults($node, 'trail-write' => 28);
+foreach my $round (1 .. 2)
+{
+	my $position = -s $node->logfile;
+	my $load = start_load(
+		$node, "stop-$round",
+		clients    => 3,
+		statements => 150);
+	my $flusher = start_psql(
+		$node, q{SELECT 'waits'},
+		name     => 'immediate',
+		settings => { mode => 'immediate' });
+	my $end;
+
+	ok(wait_until_waiting($node, 'immediate'), "stop $round: a session waits for a flush");
+	ok(poll_until(\&somebody_waits), "stop $round: others for space");
+	my $start = time;
+	is(system('pg_ctl', '-s', '-w', '-t', '60', '-D', $node->data_dir, '-m', 'fast', 'stop'),
+		0, "stop $round: fast shutdown while the sink fails");
+	$end = time;
+	cmp_ok($end - $start, '<', 10, "stop $round: is not held up");
+	note(sprintf 'it took %.2f s', $end - $start);
+	like((finish_psql($flusher))[2], qr/FATAL:  57P01/, "stop $round: ends who waits");
+	is(in_log(qr/LOG:  \d+ bytes of audit records remain in the queue/, $position),
+		1, "stop $round: the server's log says what remains");
+	cmp_ok(finish_load($load), '<', $load->{number}, "stop $round: ends clients");
+	push @loads, $load;
+	$node->_update_pid(0);
+	$node->start;
+	is(texts_in_trail($node, 'stop-1'), 0, "stop $round: nothing was written");
+	is(in_log($good, $position), 0, "stop $round: or can be");
+}
+set_faults($node);
+flush_trail($node);
+is(stats($node)->{dropped}, 0, 'nothing is dropped');
+my @records = check_trail($node, 'stop: the trail is whole',
+	first => $sequence + 1);
+check_load($_, \@records, "$_->{label}: each statement is there once") foreach @loads;
+is(scalar(grep { $_->{type} eq 'gap' } @records), 0, 'no records are missing anywhere');
+$node->stop;
+
+# A full disk
+
+SKIP:
+{
+	if ($tmpfs eq '')
+	{
+		diag('no tmpfs can be mounted here: NOT TESTED with a disk that is full');
+		skip 'no tmpfs can be mounted here', 1;
+	}
+	$node = audited_node(
+		'full',
+		settings => {
+			queue_size     => '64kB',
+			flush_interval => '100ms',
+			log_directory  => "$tmpfs/audit"
+		},
+		conf => "autovacuum = off\n");
+	$worker = worker_pid($node);
+
+	failure(
+		'full',
+		break => sub {
+			open my $filler, '>', "$tmpfs/filler" or die "open: $!";
+			1 while syswrite($filler, "\0" x 4096);
+			close $filler;
+		},
+		error => qr{^could not write to file "\Q$tmpfs\E/audit/.*": No space left on device$},
+		during => sub {
+			ok(poll_until(sub { slurp_file((trail_files($node))[-1]) =~ /\n\z/ }),
+				'full: what was written of a batch is cut off');
+		},
+		mend => sub { unlink("$tmpfs/filler") or die "unlink: $!" });
+	$node->stop;
+}
+
+done_testing();

@@ -1,0 +1,574 @@
+# The worker's and the server's life: errors in the worker, a worker that is
+# ended or cannot be started, databases that come and go, shutdown in each mode,
+# pg_upgrade, standbys, copies by pg_basebackup and pg_rewind; and a server with
+# nothing to do.
+#
+# 021_worker.pl has workers that are killed under load, 022_queue.pl crashes,
+# 025_startup.pl what may be found at the start.
+#
+# Copyright (c) 2026, pg_audit_queue contributors
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::RealBin;
+use PaqTest;
+
+use File::Copy;
+use IPC::Run;
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+
+# A trail that cannot be written: it needs a new file, whose name is too long.
+my %impossible = (log_directory => 'elsewhere', log_filename => '%A' x 60);
+my %possible =
+  (log_directory => 'audit', log_filename => 'audit-%Y-%m-%d_%H%M%S');
+
+my $bad  = qr/WARNING:  audit trail cannot be written/;
+my $good = qr/LOG:  audit trail can be written again/;
+
+# How often the regular expression matches in the server's log
+sub in_log
+{
+	my ($node, $regexp, $position) = @_;
+
+	return scalar(() = slurp_file($node->logfile, $position) =~ /$regexp/g);
+}
+
+# Numbers in the texts '$label N' of a trail's records, in its order
+sub numbers
+{
+	my ($label, @records) = @_;
+
+	return map { ($_->{commandText} // '') =~ /'\Q$label\E (\d+)'/ ? $1 : () } @records;
+}
+
+# Run statements with texts '$label 1' to '$label N'
+sub run_numbered
+{
+	my ($node, $label, $number) = @_;
+
+	$node->safe_psql('postgres',
+		join '', map { "SELECT '$label $_';\n" } 1 .. $number);
+	return;
+}
+
+# A session that runs numbered statements until the queue is full
+sub fill_queue
+{
+	my ($node, $label) = @_;
+	my $session = start_psql($node,
+		join("\n", map { "SELECT '$label $_';" } 1 .. 2000),
+		name => $label);
+
+	ok(wait_until_waiting($node, $label), "$label: a session waits for space");
+	return $session;
+}
+
+# How many of them have succeeded, when the session has ended
+sub succeeded
+{
+	my ($label, $session) = @_;
+	my ($status, $stdout, $stderr) = finish_psql($session);
+
+	return scalar(() = $stdout =~ /^\Q$label\E \d+$/mg);
+}
+
+# An idle server, left alone until the end of this test
+
+my $idle = audited_node('idle', conf => "autovacuum = off\n");
+my $idle_worker = worker_pid($idle);
+my $idle_wakeups;
+
+# Switches of the process because it went to sleep
+sub sleeps
+{
+	my ($pid) = @_;
+
+	return slurp_file("/proc/$pid/status") =~ /^voluntary_ctxt_switches:\s+(\d+)$/m
+	  ? $1 : die 'no number of context switches';
+}
+
+flush_trail($idle);
+ok( poll_until(
+		sub {
+			my $before = $idle_wakeups // -1;
+
+			sleep 0.5;
+			$idle_wakeups = stats($idle)->{wakeups};
+			return $idle_wakeups == $before;
+		}),
+	'an idle server comes to rest');
+my $idle_sleeps = sleeps($idle_worker);
+my $idle_since  = time;
+
+# A worker that cannot start: by its name it is found in another library than
+# the one that is preloaded.  Sessions say so while they wait for it; look later.
+
+my $without = audited_node(
+	'without',
+	settings => { queue_size => '64kB' },
+	conf     => "autovacuum = off\n",
+	start    => 0);
+my $other_library = PostgreSQL::Test::Utils::tempdir() . '/pg_audit_queue.so';
+copy($without->config_data('--pkglibdir') . '/pg_audit_queue.so', $other_library)
+  or die "copy: $!";
+$without->append_conf('postgresql.conf',
+	"shared_preload_libraries = '$other_library'\n");
+$without->start;
+my $lonely = start_psql(
+	$without, q{SELECT 'immediate'},
+	name     => 'immediate',
+	settings => { mode => 'immediate' });
+my $full = fill_queue($without, 'full');
+
+# An error inside the worker: no memory to read a large configuration with
+
+my $node = audited_node(
+	'main',
+	settings => { queue_size => '64kB', flush_interval => '1h', flush_threshold => 80 },
+	conf     => "autovacuum = off\ninclude_if_exists = 'large.conf'\n");
+my $data     = $node->data_dir;
+my $worker   = worker_pid($node);
+my $position = -s $node->logfile;
+my ($kb) = slurp_file("/proc/$worker/status") =~ /^VmSize:\s+(\d+) kB$/m;
+
+append_to_file("$data/large.conf",
+	join '', map { "large.n$_ = '" . 'x' x 500 . "'\n" } 1 .. 4000);
+system_or_bail('prlimit', '--pid', $worker, '--as=' . $kb * 1024 . ':');
+kill('HUP', $worker);
+ok(wait_for_log($node, qr/$bad: out of memory/, $position),
+	'an error in the worker is reported');
+my $client = start_psql($node, q{SELECT 'after the error'},
+	settings => { mode => 'immediate' });
+is((finish_psql($client))[0], 0, 'it does its work all the same');
+is(worker_pid($node), $worker, 'it is the same process');
+is(stats($node)->{last_error}, 'out of memory', 'the statistics have it');
+is(in_log($node, $bad, $position), 1, 'the log has it once');
+is(in_log($node, $good, $position), 1, 'and that it has passed');
+system_or_bail('prlimit', '--pid', $worker, '--as=unlimited:');
+unlink("$data/large.conf");
+
+# A worker that is asked to end comes back; a session that waits goes on.
+
+my $clock = start_psql(
+	$node,
+	join("\n", map { 'SELECT extract(epoch FROM clock_timestamp()) FROM pg_sleep(0.01);' } 1 .. 600),
+	settings => { mode => 'immediate' });
+ok(poll_until(sub { -s $clock->{stdout} }), 'a session is at work');
+kill('TERM', $worker);
+ok(poll_until(sub { !kill(0, $worker) }), 'the worker ends');
+my $start = time;
+isnt($worker = wait_for_worker($node, $worker), undef, 'another one starts');
+cmp_ok(time - $start, '<', 2, 'within two seconds');
+my ($status, $stdout, $stderr) = finish_psql($clock);
+my @times = split /\n/, $stdout;
+is(scalar @times, 600, 'a session in mode immediate comes through');
+my $longest = 0;
+foreach my $i (1 .. $#times)
+{
+	my $pause = $times[$i] - $times[ $i - 1 ];
+
+	$longest = $pause if $pause > $longest;
+}
+note("longest pause: $longest");
+cmp_ok($longest, '<', 2.5, 'and has never waited for long');
+
+# The sessions of the server without a worker
+
+foreach my $name (qw(immediate full))
+{
+	my $pid = wait_until_waiting($without, $name);
+
+	ok($pid, "without a worker: $name still waits");
+	ok( poll_until(
+			sub {
+				my $session = $name eq 'full' ? $full : $lonely;
+				slurp_file($session->{stderr}) =~
+				  /WARNING:  .*waiting for the audit worker, which is not running/;
+			}),
+		'and is told why');
+	is(unaudited_sql($without, "SELECT pg_cancel_backend($pid)"), 't', 'it can be cancelled');
+}
+like((finish_psql($lonely))[2], qr/^ERROR:  57014/m, 'immediate: it is cancelled');
+my $succeeded = succeeded('full', $full);
+cmp_ok($succeeded, '>', 100, 'full: it is cancelled, after some that succeeded');
+cmp_ok(in_log($without, qr/FATAL:  the library of the background worker is another one/),
+	'>', 5, 'the server log says what is wrong');
+$without->append_conf('postgresql.conf', "shared_preload_libraries = 'pg_audit_queue'\n");
+$without->restart;
+create_extension($without);
+flush_trail($without);
+my @records = check_trail($without, 'with a worker: the trail is whole');
+is_deeply([ numbers('full', @records) ], [ 1 .. $succeeded + 1 ],
+	'it has all records');
+$without->stop;
+
+# Databases, while the worker has a backlog that it cannot write
+
+kill('STOP', $worker);
+run_numbered($node, 'backlog', 50);
+crash_node($node, $worker);
+$node->append_conf('postgresql.conf', settings_text(%impossible));
+start_again($node);
+run_numbered($node, 'behind', 20);
+ok(poll_until(sub { (stats($node)->{last_error} // '') =~ /create file/ }),
+	'the trail cannot be written');
+is_deeply([ grep { /^queue\.\d/ } slurp_dir(queue_dir($node)) ],
+	['queue.1'], 'there is a backlog');
+foreach my $sql (
+	'CREATE DATABASE one',
+	'CREATE DATABASE two TEMPLATE one STRATEGY wal_log',
+	'CREATE DATABASE three TEMPLATE one STRATEGY file_copy',
+	'ALTER DATABASE three RENAME TO four',
+	'DROP DATABASE two',
+	'DROP DATABASE four',
+	'DROP DATABASE one WITH (FORCE)')
+{
+	# unaudited: a full queue is not the subject
+	is((eval { unaudited_sql($node, "SET statement_timeout = '20s'"); unaudited_sql($node, $sql); } // $@),
+		'', $sql);
+}
+$node->append_conf('postgresql.conf', settings_text(%possible));
+$node->reload;
+flush_trail($node);
+is_deeply([ grep { /^queue\.\d/ } slurp_dir(queue_dir($node)) ],
+	[], 'when that is possible the backlog goes away');
+@records = check_trail($node, 'the trail is whole');
+is_deeply([ numbers('backlog', @records) ], [ 1 .. 50 ], 'with the backlog, in order');
+is_deeply([ numbers('behind', @records) ], [ 1 .. 20 ], 'and what came after it');
+
+# Shutdown, each mode with clients at work and with an idle session
+
+my @loads;
+foreach my $mode (qw(smart fast immediate))
+{
+	foreach my $busy (0, 1)
+	{
+		my $label = ($busy ? 'busy' : 'idle') . "-$mode";
+		my $load;
+		my $session;
+
+		run_numbered($node, $label, 30);
+		is(texts_in_trail($node, "'$label "), 0, "$label: there are records in the queue");
+		if ($busy)
+		{
+			$load = start_load($node, $label,
+				clients => 2, statements => 60, pause => 0.01);
+			ok( poll_until(sub { -s $load->{sessions}[0]{stdout} }),
+				"$label: clients are at work");
+		}
+		else
+		{
+			$session = $node->background_psql('postgres', on_error_stop => 0);
+			$session->query_safe("SELECT '$label 31'");
+		}
+		my $stop = IPC::Run::start(
+			[ 'pg_ctl', '-s', '-w', '-D', $data, '-m', $mode, 'stop' ],
+			IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
+		if ($session)
+		{
+			ok(poll_until(sub { slurp_file("$data/postmaster.pid") =~ /stopping/ }),
+				"$label: the server waits for the session") if $mode eq 'smart';
+			$session->quit;
+		}
+		$stop->finish;
+		is($stop->result(0), 0, "$label: the server ends");
+		$node->_update_pid(0);
+		if ($mode ne 'immediate')
+		{
+			is_deeply([ numbers($label, trail_records($node)) ],
+				[ 1 .. ($busy ? 30 : 31) ], "$label: the trail has what was in the queue");
+		}
+		if ($load)
+		{
+			my $number = finish_load($load);
+
+			is($number, $load->{number}, "$label: clients could finish") if $mode eq 'smart';
+			push @loads, $load;
+		}
+		start_again($node);
+		flush_trail($node);
+		is_deeply([ numbers($label, trail_records($node)) ],
+			[ 1 .. ($busy ? 30 : 31) ], "$label: the trail has it once after the start");
+	}
+}
+@records = check_trail($node, 'the trail is whole');
+check_load($_, \@records, "$_->{label}: each statement is there once") foreach @loads;
+is(stats($node)->{dropped}, 0, 'nothing is dropped');
+is(scalar(grep { $_->{type} eq 'gap' } @records), 0, 'there are no gaps');
+$node->stop;
+
+# pg_upgrade.  The old server has a clean shutdown behind it, but records in its
+# queue: its trail gets them, the new server's does not.
+
+sub upgrade
+{
+	my ($mode) = @_;
+	my $old = audited_node(
+		"old_$mode",
+		settings => { queue_size => '64kB', flush_interval => '1h', flush_threshold => 80 },
+		conf     => "autovacuum = off\n");
+	my $new = PostgreSQL::Test::Cluster->new("new_$mode");
+	my $conf = slurp_file($old->data_dir . '/postgresql.conf');
+
+	$old->safe_psql('postgres', 'CREATE TABLE t (a int PRIMARY KEY)');
+	flush_trail($old);
+	kill_worker($old, 'STOP');
+	$old->append_conf('postgresql.conf', settings_text(%impossible));
+	$old->reload;
+	run_numbered($old, 'before', 50);
+	kill_worker($old, 'CONT');
+	$old->stop;
+	is(texts_in_trail($old, "'before "), 0, "$mode: the old server's queue is not empty");
+	is(in_log($old, qr/bytes of audit records remain in the queue/, 0), 1,
+		"$mode: which its log says");
+	$old->append_conf('postgresql.conf', settings_text(%possible));
+
+	$new->init;
+	$new->append_conf('postgresql.conf',
+		"shared_preload_libraries = 'pg_audit_queue'\nautovacuum = off\n"
+		  . settings_text(log => 'all, -connect', format => 'json', queue_size => '64kB'));
+	my $bin    = $old->config_data('--bindir');
+	my $output = '';
+	my $cwd = PostgreSQL::Test::Utils::tempdir();
+	ok( IPC::Run::run(
+			[
+				'env', '-C', $cwd,
+				'pg_upgrade', '--no-sync', '-b', $bin, '-B', $bin,
+				'-d', $old->data_dir, '-D', $new->data_dir,
+				'-p', $old->port, '-P', $new->port, '-s', $new->host,
+				($mode eq 'link' ? '--link' : ())
+			],
+			'>&', \$output,
+			IPC::Run::timeout(120)),
+		"$mode: pg_upgrade")
+	  or diag($output);
+
+	my @old_records = check_trail($old, "$mode: the old server's trail is whole");
+	is_deeply([ numbers('before', @old_records) ], [ 1 .. 50 ],
+		"$mode: it has what was in the queue");
+	$new->start;
+	flush_trail($new);
+	my @new_records = check_trail($new, "$mode: the new server's trail is whole");
+	is_deeply([ numbers('before', @new_records) ], [], "$mode: it has none of them");
+	is(scalar(grep { $_->{type} eq 'gap' } @new_records), 0, "$mode: and no gap");
+	cmp_ok(scalar(grep { ($_->{commandText} // '') =~ /^CREATE TABLE/m } @new_records),
+		'>', 0, "$mode: but what pg_upgrade did there");
+	$new->safe_psql('postgres', q{INSERT INTO t VALUES (1); ALTER TABLE t ADD b int});
+	flush_trail($new);
+	is_deeply(
+		[
+			columns('command objectName',
+				grep { ($_->{commandText} // '') =~ /INSERT INTO t|ALTER TABLE t/ }
+				  without_config(trail_records($new)))
+		],
+		[ 'INSERT|', 'ALTER TABLE|public.t' ],
+		"$mode: it records, with names of objects");
+	is_deeply([ grep { /^queue\../ } slurp_dir(queue_dir($_)) ], [],
+		"$mode: no files are left") foreach $old, $new;
+	$new->stop;
+	if ($mode ne 'link')
+	{
+		$old->start;
+		flush_trail($old);
+		my @again = check_trail($old, "$mode: the old server can still be used");
+		is_deeply([ numbers('before', @again) ], [ 1 .. 50 ], "$mode: with its records once");
+		$old->stop;
+	}
+	return;
+}
+
+upgrade('copy');
+upgrade('link');
+
+# A standby made while the primary's queue is full.  Its trail is its own.
+
+my $primary = audited_node(
+	'primary',
+	init     => [ allows_streaming => 1 ],
+	settings => { queue_size => '64kB', flush_interval => '1h' },
+	conf     => "autovacuum = off\nwal_log_hints = on\nhot_standby_feedback = on\n");
+$primary->safe_psql('postgres', q{CREATE TABLE t (a int)});
+flush_trail($primary);
+my $flushed = (trail_records($primary))[-1]{sequence};
+$worker = worker_pid($primary);
+kill('STOP', $worker);
+my $filler = fill_queue($primary, 'primary');
+$primary->backup('backup');
+kill('CONT', $worker);
+finish_psql($filler);
+
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($primary, 'backup', has_streaming => 1);
+$position = -s $standby->logfile // 0;
+$standby->start;
+$primary->wait_for_catchup($standby);
+flush_trail($standby);
+is(in_log($standby, qr/LOG:  audit queue file "[^"]*" was set aside as .*\n.*DETAIL:  .*was copied/, $position),
+	1, 'standby: the log says that the queue file is a copy');
+@records = check_trail($standby, 'standby: the trail goes on where its copy ends');
+is_deeply([ numbers('primary', @records) ], [],
+	'standby: none of the records in the queue of the primary');
+is($records[$flushed]{type}, 'gap', 'standby: its first record is of a gap');
+like($records[$flushed]{errorMessage}, qr/was copied; whether records are missing/,
+	'standby: which says why');
+
+# Sessions there, in each mode, over stops and the promotion
+
+sub on_standby
+{
+	my ($label) = @_;
+
+	foreach my $mode (qw(queued immediate commit))
+	{
+		my $session = start_psql($standby, "SELECT '$label $mode', count(*) FROM t",
+			settings => { mode => $mode });
+
+		is((finish_psql($session))[0], 0, "$label: a session in mode $mode");
+	}
+	return;
+}
+
+on_standby('read only');
+isnt($standby->psql('postgres', q{INSERT INTO t VALUES (1)}), 0, 'standby: it is read only');
+$standby->stop('immediate');
+start_again($standby);
+on_standby('after a crash');
+my $reader = $standby->background_psql('postgres');
+$reader->query_safe(q{SELECT 'before the promotion'});
+$worker = worker_pid($standby);
+$standby->promote;
+$reader->query_safe(q{INSERT INTO t VALUES (2)});
+$reader->quit;
+on_standby('promoted');
+is(worker_pid($standby), $worker, 'promoted: with the same worker');
+flush_trail($standby);
+@records = check_trail($standby, 'promoted: its trail is whole');
+splice @records, 0, $flushed;
+is_deeply(
+	[ columns('commandText exitCode', without_config(@records)) ],
+	[
+		'|',
+		(map { "SELECT 'read only $_', count(*) FROM t|00000" } qw(queued immediate commit)),
+		'INSERT INTO t VALUES (1)|25006',
+		(map { "SELECT 'after a crash $_', count(*) FROM t|00000" } qw(queued immediate commit)),
+		q{SELECT 'before the promotion'|00000},
+		'INSERT INTO t VALUES (2)|00000',
+		(map { "SELECT 'promoted $_', count(*) FROM t|00000" } qw(queued immediate commit))
+	],
+	'promoted: it has its own sessions, once each');
+flush_trail($primary);
+@records = check_trail($primary, 'the trail of the primary is whole');
+my @numbers = numbers('primary', @records);
+is_deeply(\@numbers, [ 1 .. 2000 ], 'with all that was in its queue');
+
+# pg_rewind: a primary that has crashed with records in its queue comes back as
+# a standby of the one that was promoted meanwhile.  With the queue below the
+# data directory, pg_rewind puts the other server's copy in its place; that
+# records are missing must be known.  With a queue directory elsewhere nothing
+# is lost.
+
+sub rewind
+{
+	my ($label, $queue_directory) = @_;
+	my $old = audited_node(
+		"old_$label",
+		init     => [ allows_streaming => 1 ],
+		settings => {
+			flush_interval => '1h',
+			log_directory  => PostgreSQL::Test::Utils::tempdir(),
+			($queue_directory ? (queue_directory => $queue_directory) : ())
+		},
+		conf => "autovacuum = off\nwal_log_hints = on\n");
+	my $new = PostgreSQL::Test::Cluster->new("new_$label");
+	my $conf;
+
+	$old->safe_psql('postgres', 'CREATE TABLE t (a int)');
+	$old->backup('backup');
+	$new->init_from_backup($old, 'backup', has_streaming => 1);
+	$new->append_conf('postgresql.conf',
+		settings_text(queue_directory => 'pg_audit_queue', log_directory => 'audit'));
+	$new->start;
+	$old->wait_for_catchup($new);
+	$new->promote;
+
+	# what the old primary's own trail has yet to get
+	flush_trail($old);
+	my $worker = worker_pid($old);
+	kill('STOP', $worker);
+	$old->safe_psql('postgres', 'INSERT INTO t VALUES (1)');
+	run_numbered($old, 'undelivered', 50);
+	crash_node($old, $worker);
+	$new->safe_psql('postgres', 'INSERT INTO t VALUES (2); CHECKPOINT');
+	flush_trail($new);
+
+	$conf = slurp_file($old->data_dir . '/postgresql.conf');
+	my $output = '';
+	ok( poll_until(
+			sub {
+				# processes of the crashed server may still be on their way out
+				IPC::Run::run(
+					[
+						'pg_rewind', '--no-sync',
+						'--target-pgdata', $old->data_dir,
+						'--source-server', $new->connstr('postgres')
+					],
+					'>&', \$output);
+			}),
+		"$label: pg_rewind")
+	  or diag($output);
+	unlink($old->data_dir . '/postgresql.conf');
+	append_to_file($old->data_dir . '/postgresql.conf', $conf);
+	$old->enable_streaming($new);
+	$old->set_standby_mode;
+	my $position = -s $old->logfile;
+	start_again($old);
+	$new->wait_for_catchup($old);
+	$old->safe_psql('postgres', q{SELECT 'rewound', count(*) FROM t});
+	flush_trail($old);
+	my @records = check_trail($old, "$label: the trail is whole");
+	my @gaps = grep { $_->{type} eq 'gap' } @records;
+	is($records[-1]{commandText}, q{SELECT 'rewound', count(*) FROM t},
+		"$label: it goes on");
+	if ($queue_directory)
+	{
+		is(scalar @gaps, 0, "$label: no gap");
+		is_deeply([ numbers('undelivered', @records) ], [ 1 .. 50 ],
+			"$label: what was in the queue is in the trail");
+	}
+	else
+	{
+		is(scalar @gaps, 1, "$label: there is a gap");
+		like($gaps[0]{errorMessage}, qr/was copied; whether records are missing/,
+			"$label: which says why");
+		is(in_log($old, qr/was set aside as .*\n.*DETAIL:  .*was copied/, $position), 1,
+			"$label: so does the log");
+		is_deeply([ numbers('undelivered', @records) ], [],
+			"$label: what was in the queue is gone");
+	}
+	$_->stop foreach $old, $new;
+	return;
+}
+
+rewind('inside');
+rewind('outside', PostgreSQL::Test::Utils::tempdir() . '/queue');
+
+# The server with nothing to do
+
+my $seconds = full_tests() ? 60 : 30;
+my $left    = $idle_since + $seconds - time;
+sleep $left if $left > 0;
+is(sleeps($idle_worker), $idle_sleeps, "an idle worker is not woken for $seconds seconds");
+is(stats($idle)->{wakeups}, $idle_wakeups, 'the statistics say the same');
+$idle->safe_psql('postgres', 'SELECT 1');
+flush_trail($idle);
+cmp_ok(sleeps($idle_worker), '>', $idle_sleeps, 'but by the next record it is');
+cmp_ok(stats($idle)->{wakeups}, '>', $idle_wakeups, 'which is counted');
+$_->stop foreach $idle, $primary, $standby;
+
+done_testing();
