@@ -166,28 +166,31 @@ find_newest(char *path)
 	return found;
 }
 
-/* Nothing says where the trail ends. */
+/*
+ * Nothing says where the trail ends.  *sequence is how far it had got at some
+ * time.
+ */
 static bool
 resume_without_state(bool exact, uint64 *sequence)
 {
 	char		path[MAXPGPATH];
 	struct stat st;
+	uint64		found = 0;
 	uint64		offset;
 	bool		ok = true;
 	int			fd;
 
-	/* If we know how far it has got, somebody has decided to start anew. */
-	if (*sequence != 0 || !find_newest(path))
-		return true;
-	if (!open_existing(path, &fd, &st) || fd < 0)
+	if (!find_newest(path) || !open_existing(path, &fd, &st) || fd < 0)
 		return true;
 	if (exact)
-		*sequence = paq_salvage_last_sequence(fd, paq_trail_format_of(path),
-											  st.st_size);
+		found = paq_salvage_last_sequence(fd, paq_trail_format_of(path),
+										  st.st_size);
 	else
 		ok = paq_salvage(fd, path, paq_trail_format_of(path), 0, &offset,
-						 sequence);
+						 &found);
 	close(fd);
+	*sequence = Max(*sequence, found);
+	paq_trail.flushed_sequence = *sequence;
 	return ok;
 }
 
