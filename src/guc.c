@@ -84,6 +84,9 @@ static const struct config_enum_entry mode_options[] = {
 
 static const struct config_enum_entry overflow_options[] = {
 	{"wait", PAQ_OVERFLOW_WAIT, false},
+	{"drop", PAQ_OVERFLOW_DROP, false},
+	{"error", PAQ_OVERFLOW_ERROR, false},
+	{"shutdown", PAQ_OVERFLOW_SHUTDOWN, false},
 	{NULL, 0, false}
 };
 
@@ -359,7 +362,7 @@ define_queue_settings(void)
 							check_int, assign_flush_threshold, NULL);
 	DefineCustomEnumVariable("pg_audit_queue.overflow",
 							 "What happens to a record when the queue is full.",
-							 "\"wait\" lets the session wait for space.",
+							 "\"wait\" lets the session wait for space, \"drop\" drops the record, \"error\" makes the statement fail, \"shutdown\" stops the server.",
 							 &paq_overflow, PAQ_OVERFLOW_WAIT, overflow_options,
 							 PGC_SIGHUP, GUC_NOT_IN_SAMPLE,
 							 check_int, assign_overflow, NULL);

@@ -28,7 +28,11 @@ typedef enum PaqMode
 /* Values of pg_audit_queue.overflow */
 typedef enum PaqOverflow
 {
-	PAQ_OVERFLOW_WAIT			/* wait for space, interruptibly */
+	PAQ_OVERFLOW_WAIT,			/* wait for space, interruptibly */
+	PAQ_OVERFLOW_DROP,			/* do without the record, and count it */
+	PAQ_OVERFLOW_ERROR,			/* let the statement fail; from here on: if
+								 * the queue stays full */
+	PAQ_OVERFLOW_SHUTDOWN		/* stop the server */
 } PaqOverflow;
 
 /* Values of pg_audit_queue.format */

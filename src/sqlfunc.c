@@ -124,6 +124,19 @@ add_unflushed_age(Row *row)
 	add_datum(row, IntervalPGetDatum(age), since == 0);
 }
 
+/* Records that could not be kept: all, and by reason. */
+static void
+add_drops(Row *row, const PaqStatsBase *now, const PaqStatsBase *base)
+{
+	uint64		total = 0;
+
+	for (int i = 0; i < PAQ_NDROPS; i++)
+		total += now->dropped[i] - base->dropped[i];
+	add_count(row, total);
+	for (int i = 0; i < PAQ_NDROPS; i++)
+		add_count(row, now->dropped[i] - base->dropped[i]);
+}
+
 static void
 add_queue_columns(Row *row)
 {
@@ -145,7 +158,7 @@ add_queue_columns(Row *row)
 	add_count(row, now.space_waits - base.space_waits);
 	add_count(row, now.flush_waits - base.flush_waits);
 	add_datum(row, Float8GetDatum((now.waited_us - base.waited_us) / 1000.0), false);
-	add_count(row, now.dropped - base.dropped);
+	add_drops(row, &now, &base);
 	add_count(row, now.incomplete - base.incomplete);
 	add_count(row, now.batches - base.batches);
 	add_count(row, now.fsyncs - base.fsyncs);

@@ -52,7 +52,6 @@ init_backend_stats(PaqBackendStats *backend)
 	pg_atomic_init_u64(&backend->space_waits, 0);
 	pg_atomic_init_u64(&backend->flush_waits, 0);
 	pg_atomic_init_u64(&backend->waited_us, 0);
-	pg_atomic_init_u64(&backend->dropped, 0);
 	pg_atomic_init_u64(&backend->incomplete, 0);
 }
 
@@ -74,6 +73,8 @@ paq_stats_shmem_init(int nbackends)
 	paq_stats->reset_time = GetCurrentTimestamp();
 	init_worker_stats(&paq_stats->worker);
 	pg_atomic_init_u64(&paq_stats->slotless, 0);
+	for (int i = 0; i < PAQ_NDROPS; i++)
+		pg_atomic_init_u64(&paq_stats->dropped[i], 0);
 	paq_stats->nbackends = nbackends;
 	for (int i = 0; i < nbackends; i++)
 		init_backend_stats(&paq_stats->backend[i]);
@@ -132,9 +133,10 @@ paq_stats_collect(PaqStatsBase *sum)
 		sum->space_waits += pg_atomic_read_u64(&backend->space_waits);
 		sum->flush_waits += pg_atomic_read_u64(&backend->flush_waits);
 		sum->waited_us += pg_atomic_read_u64(&backend->waited_us);
-		sum->dropped += pg_atomic_read_u64(&backend->dropped);
 		sum->incomplete += pg_atomic_read_u64(&backend->incomplete);
 	}
+	for (int i = 0; i < PAQ_NDROPS; i++)
+		sum->dropped[i] = pg_atomic_read_u64(&paq_stats->dropped[i]);
 }
 
 /* Start counting from zero, as far as readers can see. */

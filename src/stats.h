@@ -25,6 +25,15 @@
 
 #define PAQ_ERROR_LEN	512
 
+/* Why a record is not in the trail; PAQ_NDROPS is part of the queue file's layout */
+typedef enum PaqDropReason
+{
+	PAQ_DROP_FULL,				/* the queue was full */
+	PAQ_DROP_EXIT,				/* the session ended while it was */
+	PAQ_DROP_MEMORY,			/* out of memory */
+	PAQ_NDROPS
+} PaqDropReason;
+
 /* Counters of one backend slot; they outlive the backend and go on. */
 typedef struct PaqBackendStats
 {
@@ -32,9 +41,8 @@ typedef struct PaqBackendStats
 	pg_atomic_uint64 space_waits;	/* times a record waited for space */
 	pg_atomic_uint64 flush_waits;	/* times a session waited for a flush */
 	pg_atomic_uint64 waited_us; /* microseconds spent in both */
-	pg_atomic_uint64 dropped;	/* records that could not be kept */
 	pg_atomic_uint64 incomplete;	/* records built from what was at hand */
-	char		pad[128 - 6 * sizeof(pg_atomic_uint64)];
+	char		pad[128 - 5 * sizeof(pg_atomic_uint64)];
 } PaqBackendStats;
 
 typedef struct PaqWorkerStats
@@ -64,7 +72,7 @@ typedef struct PaqStatsBase
 	uint64		space_waits;
 	uint64		flush_waits;
 	uint64		waited_us;
-	uint64		dropped;
+	uint64		dropped[PAQ_NDROPS];
 	uint64		incomplete;
 	uint64		drained;
 	uint64		flushed;
@@ -84,6 +92,9 @@ typedef struct PaqStatsShared
 
 	/* Records published by processes without a slot, any number at once */
 	pg_atomic_uint64 slotless;
+
+	/* Records that could not be kept, by any process */
+	pg_atomic_uint64 dropped[PAQ_NDROPS];
 
 	int			nbackends;
 	PaqBackendStats backend[FLEXIBLE_ARRAY_MEMBER];

@@ -183,8 +183,6 @@ paq_create_record(PaqStatement *statement, PaqClass class, CommandTag tag,
 	fill_header(&header, statement, class, flags | statement->flags);
 
 	pending = paq_pending_create(&header, session, texts);
-	if (pending == NULL)
-		paq_stats_add(&paq_my_stats->dropped, 1);
 	if (encoded.len > 0)
 		pfree((char *) encoded.data);
 	return pending;

@@ -111,6 +111,7 @@ typedef struct PaqStatement
 	bool		granted_known;	/* "granted" is all of them */
 	List	   *granted;		/* see denied.c */
 	Oid			truncated;		/* the last relation it was about to truncate */
+	PaqSpaceWait room;			/* how its success deals with a full queue */
 	PaqPending *attempt;		/* record of a SET of ours, if that fails */
 	PaqPending *provisional;	/* stands in for the first record */
 	CommandTag	provisional_tag;	/* its command */
@@ -219,9 +220,9 @@ extern void paq_statement_succeed(PaqStatement *statement);
 extern bool paq_is_committing(void);
 extern void paq_publish_held(const PaqError *error, PaqSpaceWait wait);
 extern void paq_prepare_held(void);
-extern void paq_settle(void);
+extern void paq_settle(PaqSpaceWait wait);
 extern void paq_publish_last(void);
-extern void paq_wait_statement(void);
+extern void paq_wait_statement(PaqSpaceWait wait);
 extern void paq_wait_commit(void);
 extern void paq_request_waits(void);
 extern void paq_forget_commit(void);
@@ -285,6 +286,16 @@ extern void paq_error_at_abort(void);
 
 /* xact.c */
 extern void paq_register_exit(void);
+
+/*
+ * How to deal with a full queue where that must not be a reason to fail: when
+ * a session logs in, or gets out of its transaction.
+ */
+static inline PaqSpaceWait
+paq_unrefused(void)
+{
+	return paq_overflow == PAQ_OVERFLOW_ERROR ? PAQ_SPACE_NOWAIT : PAQ_SPACE_WAIT;
+}
 
 /* Does session auditing record the class? */
 static inline bool

@@ -67,9 +67,7 @@ paq_event_create(const PaqEvent *event)
 	fill_header(&header, event);
 	header.flags |= event->flags;
 	pending = paq_pending_create(&header, session, texts);
-	if (pending == NULL)
-		paq_stats_add(&paq_my_stats->dropped, 1);
-	else if (event->message != NULL)
+	if (pending != NULL && event->message != NULL)
 		paq_pending_add_message(pending, event->message);
 	return pending;
 }

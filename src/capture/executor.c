@@ -79,7 +79,7 @@ capture_ExecutorStart(QueryDesc *queryDesc, int eflags)
 
 	paq_session_warm();
 	if (paq_frame == NULL)
-		paq_settle();
+		paq_settle(PAQ_SPACE_WAIT);
 	paq_statement_forget(queryDesc);
 	paq_frame_push(&frame, NULL, queryDesc);
 	frame.starting = true;
@@ -103,6 +103,8 @@ capture_ExecutorStart(QueryDesc *queryDesc, int eflags)
 		}
 		if (unlikely(statement != NULL && statement->granted != NIL))
 			paq_forget_granted(statement);
+		if (statement != NULL && !slist_is_empty(&statement->entries))
+			paq_queue_admit();
 	}
 	PG_CATCH();
 	{
@@ -154,7 +156,7 @@ run_part(PAQ_EXECUTOR_RUN_ARGS)
 		paq_frame_pop(&frame);
 	}
 	PG_END_TRY();
-	paq_wait_statement();
+	paq_wait_statement(PAQ_SPACE_WAIT);
 }
 
 /* Has the query processed rows without our having been told of it? */
@@ -206,7 +208,7 @@ capture_ExecutorRun(PAQ_EXECUTOR_RUN_ARGS)
 	PG_END_TRY();
 	paq_frame_pop(&frame);
 	if (paq_frame == NULL)
-		paq_wait_statement();
+		paq_wait_statement(PAQ_SPACE_WAIT);
 }
 
 static void
@@ -303,7 +305,7 @@ capture_ExecutorEnd(QueryDesc *queryDesc)
 	if (statement != NULL)
 		paq_statement_close(statement);
 	if (paq_frame == NULL)
-		paq_wait_statement();
+		paq_wait_statement(PAQ_SPACE_WAIT);
 }
 
 /*

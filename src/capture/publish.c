@@ -116,8 +116,8 @@ note_position(uint64 pos, PaqClass class)
 }
 
 /*
- * Publish one record.  Returns false if there is no room; may raise if wait
- * is PAQ_SPACE_WAIT.  The record is then still pending.
+ * Publish one record, unless it is dropped.  Returns false if there is no
+ * room; may raise if wait is PAQ_SPACE_WAIT.  The record is then still pending.
  */
 static bool
 publish_pending(PaqPending *pending, PaqSpaceWait wait)
@@ -127,7 +127,8 @@ publish_pending(PaqPending *pending, PaqSpaceWait wait)
 
 	if (pos == 0)
 		return false;
-	note_position(pos, class);
+	if (likely(pos != PAQ_POS_DROPPED))
+		note_position(pos, class);
 	return true;
 }
 
@@ -157,13 +158,13 @@ static void
 defer(PaqPending *pending)
 {
 	const uint32 length = paq_pending_header(pending)->length;
-	PaqEntry   *entry = deferred_bytes + length <= MAX_DEFERRED_BYTES ?
-		new_entry() : NULL;
+	const bool	fits = deferred_bytes + length <= MAX_DEFERRED_BYTES;
+	PaqEntry   *entry = fits ? new_entry() : NULL;
 
 	if (unlikely(entry == NULL))
 	{
+		paq_queue_note_drop(fits ? PAQ_DROP_MEMORY : PAQ_DROP_FULL, 1);
 		paq_pending_free(pending);
-		paq_stats_add(&paq_my_stats->dropped, 1);
 		return;
 	}
 	entry->pending = pending;
@@ -207,7 +208,10 @@ paq_entry_add(PaqStatement *statement, PaqPending *pending, bool late,
 		header->end_time = GetCurrentTimestamp();
 		complete_header(header);
 		if (!publish_pending(pending, PAQ_SPACE_NOWAIT))
-			paq_stats_add(&paq_my_stats->dropped, 1);
+		{
+			paq_queue_note_drop(PAQ_DROP_MEMORY, 1);
+			paq_pending_free(pending);
+		}
 		return;
 	}
 	entry->pending = pending;
@@ -224,6 +228,7 @@ void
 paq_publish_last(void)
 {
 	int			lost = 0;
+	slist_iter	iter;
 
 	for (int try = 0; try < LAST_TRIES && !slist_is_empty(&deferred); try++)
 	{
@@ -233,21 +238,22 @@ paq_publish_last(void)
 		publish_deferred(PAQ_SPACE_NOWAIT);
 	}
 
+	slist_foreach(iter, &deferred)
+		lost++;
+	if (lost == 0)
+		return;
+	paq_queue_note_drop(PAQ_DROP_EXIT, lost);
 	while (!slist_is_empty(&deferred))
 	{
 		PaqEntry   *entry = slist_head_element(PaqEntry, node, &deferred);
 
 		slist_pop_head_node(&deferred);
 		paq_pending_free(entry->pending);
-		lost++;
 	}
-	if (lost > 0)
-	{
-		paq_stats_add(&paq_my_stats->dropped, lost);
-		ereport(LOG,
-				(errmsg("%d audit records found no room in the queue and are lost",
-						lost)));
-	}
+	ereport(LOG,
+			(errmsg_plural("%d audit record found no room in the queue and is lost",
+						   "%d audit records found no room in the queue and are lost",
+						   lost, lost)));
 }
 
 /*
@@ -368,7 +374,7 @@ paq_statement_succeed(PaqStatement *statement)
 		held_since = GetCurrentStatementStartTimestamp();
 	}
 	else
-		paq_statement_publish(statement, NULL, PAQ_SPACE_WAIT);
+		paq_statement_publish(statement, NULL, statement->room);
 }
 
 /*
@@ -442,28 +448,31 @@ paq_prepare_held(void)
  * not do anything new, or it could run up any number of them and then leave.
  * And if a commit was to follow the statement before, but did not, as in a
  * pipeline, that statement was a success, and what has to wait for it waits
- * now.  May raise the error of an interrupt.
+ * now.  May raise an error if wait is PAQ_SPACE_WAIT.
  */
 void
-paq_settle(void)
+paq_settle(PaqSpaceWait wait)
 {
 	if (likely(slist_is_empty(&deferred) && slist_is_empty(&held)) ||
 		paq_is_committing())
 		return;
-	publish_deferred(PAQ_SPACE_WAIT);
-	paq_publish_held(NULL, PAQ_SPACE_WAIT);
-	paq_wait_statement();
+	publish_deferred(wait);
+	paq_publish_held(NULL, wait);
+	paq_wait_statement(wait);
 }
 
-/* Wait for *pos, if it is not 0, and for what the session owes. */
+/*
+ * Wait for *pos, if it is not 0, and for what the session owes, as far as wait
+ * lets it.
+ */
 static void
-wait_for(uint64 *pos)
+wait_for(uint64 *pos, PaqSpaceWait wait)
 {
 	uint64		target;
 
 	if (likely(*pos == 0 && slist_is_empty(&deferred)))
 		return;
-	publish_deferred(PAQ_SPACE_WAIT);
+	publish_deferred(wait);
 	target = *pos;
 	*pos = 0;
 	if (target != 0)
@@ -475,16 +484,16 @@ wait_for(uint64 *pos)
  * durable by then.  May raise the error of an interrupt.
  */
 void
-paq_wait_statement(void)
+paq_wait_statement(PaqSpaceWait wait)
 {
-	wait_for(&immediate_pos);
+	wait_for(&immediate_pos, wait);
 }
 
 /* Before a commit: the same for the transaction. */
 void
 paq_wait_commit(void)
 {
-	wait_for(&commit_pos);
+	wait_for(&commit_pos, PAQ_SPACE_WAIT);
 }
 
 /* Where nobody can wait: have a flush done soon. */

@@ -65,6 +65,7 @@ paq_statement_init(PaqStatement *statement, const char *text,
 	statement->granted_known = false;
 	statement->granted = NIL;
 	statement->truncated = InvalidOid;
+	statement->room = PAQ_SPACE_WAIT;
 	statement->attempt = NULL;
 	statement->provisional = NULL;
 	slist_init(&statement->entries);

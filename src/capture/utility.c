@@ -38,6 +38,22 @@ is_recorded_first(NodeTag node)
 	}
 }
 
+/*
+ * How a success deals with a full queue.  Nothing keeps a session in its
+ * transaction; but what it can repeat for ever, without doing anything else in
+ * between, is no way out.
+ */
+static PaqSpaceWait
+room_for(Node *parsetree)
+{
+	const TransactionStmt *stmt = (const TransactionStmt *) parsetree;
+
+	if (IsA(parsetree, TransactionStmt) && stmt->kind == TRANS_STMT_ROLLBACK &&
+		!stmt->chain && IsTransactionBlock())
+		return paq_unrefused();
+	return PAQ_SPACE_WAIT;
+}
+
 /* Note what there is to know; pstmt may be gone when the statement ends. */
 static void
 begin_statement(PaqStatement *statement, PlannedStmt *pstmt,
@@ -66,11 +82,16 @@ begin_statement(PaqStatement *statement, PlannedStmt *pstmt,
 static void
 record_beginning(PaqStatement *statement)
 {
-	if (!paq_statement_is_audited(statement))
-		return;
-	paq_record_provisional(statement);
-	if (is_recorded_first(statement->command.node))
-		paq_record_statement(statement, &statement->command, NULL);
+	if (paq_statement_is_audited(statement))
+	{
+		paq_record_provisional(statement);
+		if (is_recorded_first(statement->command.node))
+			paq_record_statement(statement, &statement->command, NULL);
+	}
+	if (statement->room == PAQ_SPACE_WAIT &&
+		(statement->provisional != NULL || statement->attempt != NULL ||
+		 !slist_is_empty(&statement->entries)))
+		paq_queue_admit();
 }
 
 /* After execution: settings may be others by now, and count as they are. */
@@ -127,6 +148,7 @@ capture_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 	const bool	own = context <= PROCESS_UTILITY_QUERY &&
 		paq_capture_possible() && !IsAbortedTransactionBlockState();
 	const bool	config = own && paq_config_concerns(pstmt->utilityStmt);
+	const PaqSpaceWait room = own ? room_for(pstmt->utilityStmt) : PAQ_SPACE_WAIT;
 	PaqStatement own_statement;
 	PaqStatement *const statement = own ? &own_statement : NULL;
 	PaqCallFrame frame;
@@ -141,8 +163,9 @@ capture_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 	if (own)
 	{
 		if (paq_frame == NULL)
-			paq_settle();
+			paq_settle(room);
 		begin_statement(statement, pstmt, queryString, context, params);
+		statement->room = room;
 	}
 	paq_frame_push(&frame, own ? statement : inherited_statement(), NULL);
 	PG_TRY();
@@ -175,7 +198,7 @@ capture_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 		paq_statement_close(statement);
 	paq_frame_pop(&frame);
 	if (paq_frame == NULL)
-		paq_wait_statement();
+		paq_wait_statement(room);
 }
 
 void

@@ -50,7 +50,7 @@ before_commit(void)
 	if (!login)
 		paq_wait_commit();
 	if (paq_frame == NULL)
-		paq_wait_statement();
+		paq_wait_statement(login ? paq_unrefused() : PAQ_SPACE_WAIT);
 
 	if (timeout)
 		disable_timeout(STATEMENT_TIMEOUT, false);

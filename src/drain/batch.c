@@ -68,6 +68,7 @@ paq_drain_failed(PaqDrain *drain, const char *message)
 	if (drain->retry_at == 0)
 	{
 		drain->retry_delay = MIN_RETRY_DELAY;
+		paq_worker_failing(true);
 		ereport(WARNING,
 				(errmsg("audit trail cannot be written: %s", message),
 				 errdetail("Audit records stay in the queue until it can be.")));
@@ -82,9 +83,11 @@ paq_drain_failed(PaqDrain *drain, const char *message)
 static void
 sink_works(PaqDrain *drain)
 {
-	if (drain->retry_at != 0)
-		ereport(LOG,
-				(errmsg("audit trail can be written again")));
+	if (drain->retry_at == 0)
+		return;
+	ereport(LOG,
+			(errmsg("audit trail can be written again")));
+	paq_worker_failing(false);
 	drain->retry_at = 0;
 }
 
@@ -186,6 +189,19 @@ append_gap(PaqDrain *drain, const PaqGap *gap, bool *full)
 	return append(drain, &record, full);
 }
 
+/* Report records that were dropped; the server's log had its warning before. */
+static bool
+append_drops(PaqDrain *drain, const PaqGap *gap, bool *full)
+{
+	PaqRecord	record;
+
+	make_gap(&record, gap);
+	if (drain->sink->is_known(&record))
+		return true;
+	drain->gaps++;
+	return append(drain, &record, full);
+}
+
 /*
  * Read records and give them to the sink, until the sink has enough or there
  * are no more.  *more tells whether the sink's limit was the reason.
@@ -227,6 +243,10 @@ fill_batch(PaqDrain *drain, bool *more)
 					return false;
 				gap = new_gap;
 				in_gap = true;
+				break;
+			case PAQ_READ_DROPS:
+				if (!append_drops(drain, &new_gap, more))
+					return false;
 				break;
 			case PAQ_READ_BUSY:
 			case PAQ_READ_END:

@@ -29,7 +29,6 @@
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "queue/queue.h"
-#include "stats.h"
 #include "utils/guc_tables.h"
 #include "utils/timestamp.h"
 
@@ -77,7 +76,7 @@ paq_event_send(void)
 	int			sent = 0;
 
 	while (sent < nunsent &&
-		   paq_pending_publish(unsent[sent], PAQ_SPACE_NOWAIT) != 0)
+		   paq_pending_publish(unsent[sent], PAQ_SPACE_KEEP) != 0)
 		sent++;
 	if (sent == 0)
 		return;
@@ -89,7 +88,8 @@ paq_event_send(void)
 void
 paq_event_give_up(void)
 {
-	paq_stats_add(&paq_my_stats->dropped, nunsent);
+	if (nunsent > 0)
+		paq_queue_note_drop(PAQ_DROP_EXIT, nunsent);
 	nunsent = 0;
 }
 
@@ -101,7 +101,7 @@ paq_event_record(const char *command, const PaqSettingChange *change,
 	PaqText		texts[PAQ_NSTATEMENT_FIELDS] = {{NULL, 0}};
 	PaqRecordHeader header;
 	PaqSessionBlock session;
-	PaqPending *pending = NULL;
+	PaqPending *pending;
 
 	paq_set_text(texts, PAQ_FIELD_COMMAND, command);
 	if (change != NULL)
@@ -113,15 +113,16 @@ paq_event_record(const char *command, const PaqSettingChange *change,
 		paq_set_text(texts, PAQ_FIELD_VALUE_SOURCE,
 					 GucSource_Names[change->source]);
 	}
-	fill_header(&header, sqlstate);
-	fill_session(&session);
-	if (nunsent < MAX_UNSENT)
-		pending = paq_pending_create(&header, &session, texts);
-	if (pending == NULL)
+	if (nunsent == MAX_UNSENT)
 	{
-		paq_stats_add(&paq_my_stats->dropped, 1);
+		paq_queue_note_drop(PAQ_DROP_FULL, 1);
 		return;
 	}
+	fill_header(&header, sqlstate);
+	fill_session(&session);
+	pending = paq_pending_create(&header, &session, texts);
+	if (pending == NULL)
+		return;
 	unsent[nunsent++] = pending;
 	paq_event_send();
 }

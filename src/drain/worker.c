@@ -167,6 +167,13 @@ work(void)
 		paq_worker_rotate_done(rotate_request);
 }
 
+/* Is there nothing that the trail has yet to learn? */
+static bool
+all_is_flushed(void)
+{
+	return paq_queue_used() == 0 && !paq_reader_has_drops(drain.reader);
+}
+
 /*
  * Note since when there are records that are not flushed, and when they have
  * to be.
@@ -176,7 +183,7 @@ set_flush_due(TimestampTz now)
 {
 	pg_atomic_uint64 *since = &paq_stats->worker.unflushed_since;
 
-	if (paq_queue_used() == 0)
+	if (all_is_flushed())
 	{
 		flush_due = 0;
 		pg_atomic_write_u64(since, 0);
@@ -204,7 +211,7 @@ sleep_time(TimestampTz now)
 		return 0;
 	else if (flush_due != 0)
 		until = Min(until, flush_due);
-	else if (!paq_worker_hibernate())
+	else if (!paq_worker_hibernate(drain.reader))
 		return BUSY_DELAY;
 
 	if (TIMESTAMP_IS_NOEND(until))
@@ -276,7 +283,7 @@ may_exit(TimestampTz now)
 		return true;
 	if (paq_drain_must_stop())
 		return true;
-	return paq_worker_attached_backends() == 0 && paq_queue_used() == 0;
+	return paq_worker_attached_backends() == 0 && all_is_flushed();
 }
 
 /* After an error: clean up as a transaction-less process must. */

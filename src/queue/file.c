@@ -358,6 +358,13 @@ init_contents(PaqQueueFile *qf, const PaqCheckpoint *inherit)
 	pg_atomic_init_u64(&qf->live->reserved, start);
 	pg_atomic_init_u64(&qf->live->released, start);
 	pg_atomic_init_u64(&qf->live->drained, start);
+	for (int i = 0; i < PAQ_NDROPS; i++)
+	{
+		pg_atomic_init_u64(&qf->live->drops[i].count, 0);
+		pg_atomic_init_u64(&qf->live->drops[i].first, 0);
+		pg_atomic_init_u64(&qf->live->drops[i].last, 0);
+		pg_atomic_init_u64(&qf->live->drops[i].position, 0);
+	}
 	paq_file_set_boot_id(qf);
 
 	memset(&checkpoint, 0, sizeof(checkpoint));

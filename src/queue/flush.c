@@ -32,6 +32,13 @@
 /* How long a session sleeps before it looks after the worker again */
 #define RECHECK_MS	1000
 
+/*
+ * How long the worker may give back no space at all before a queue that is
+ * full counts as stuck, in ms, and how often that is looked at
+ */
+#define STUCK_AFTER_MS	1000
+#define STUCK_CHECK_MS	100
+
 /* How many of these sleeps a worker may be missing without a word */
 #define WARN_AFTER	10
 
@@ -78,51 +85,86 @@ warn_without_worker(int *missing)
 				 errhint("Consider increasing the configuration parameter \"max_worker_processes\".")));
 }
 
+/* How long ago that was, in ms */
+static double
+elapsed_ms(instr_time since)
+{
+	instr_time	duration;
+
+	INSTR_TIME_SET_CURRENT(duration);
+	INSTR_TIME_SUBTRACT(duration, since);
+	return INSTR_TIME_GET_MILLISEC(duration);
+}
+
+/*
+ * Is there no point in going on to wait?  *seen is where *reached was at the
+ * time *since.
+ */
+static bool
+is_stuck(pg_atomic_uint64 *reached, uint64 *seen, instr_time *since)
+{
+	uint64		now = pg_atomic_read_u64(reached);
+
+	if (now != *seen)
+	{
+		*seen = now;
+		INSTR_TIME_SET_CURRENT(*since);
+	}
+	return pg_atomic_read_u32(&paq_shared->failing) != 0 ||
+		elapsed_ms(*since) >= STUCK_AFTER_MS;
+}
+
 /*
  * Sleep on cv until *reached is at least pos, raising *request to pos.
- * Counts the wait in *waits.  May raise the error of an interrupt.
+ * Counts the wait in *waits.  Unless patient, returns false as soon as
+ * *reached is stuck.  May raise the error of an interrupt.
  */
-static void
+static bool
 wait_until(pg_atomic_uint64 *reached, uint64 pos, pg_atomic_uint64 *request,
-		   ConditionVariable *cv, pg_atomic_uint64 *waits)
+		   ConditionVariable *cv, pg_atomic_uint64 *waits, bool patient)
 {
+	const long	timeout = patient ? RECHECK_MS : STUCK_CHECK_MS;
+	uint64		seen = pg_atomic_read_u64(reached);
 	instr_time	start;
-	instr_time	duration;
+	instr_time	since;
 	int			missing = 0;
+	bool		stuck = false;
 
 	paq_stats_add(waits, 1);
 	INSTR_TIME_SET_CURRENT(start);
+	since = start;
 	raise_request(request, pos);
 	ConditionVariablePrepareToSleep(cv);
 	while (pg_atomic_read_u64(reached) < pos)
 	{
+		if (!patient && (stuck = is_stuck(reached, &seen, &since)))
+			break;
 		paq_wake_worker();
-		if (ConditionVariableTimedSleep(cv, RECHECK_MS, PG_WAIT_EXTENSION))
+		if (ConditionVariableTimedSleep(cv, timeout, PG_WAIT_EXTENSION) &&
+			patient)
 			warn_without_worker(&missing);
 	}
 	ConditionVariableCancelSleep();
-	INSTR_TIME_SET_CURRENT(duration);
-	INSTR_TIME_SUBTRACT(duration, start);
-	paq_stats_add(&paq_my_stats->waited_us, INSTR_TIME_GET_MICROSEC(duration));
+	paq_stats_add(&paq_my_stats->waited_us,
+				  (uint64) (elapsed_ms(start) * 1000.0));
+	return !stuck;
 }
 
 /*
  * Wait until size bytes of the queue are free; others may take them before
- * the caller does.  Returns false at once if there can be no worker to free
- * them.
+ * the caller does.  Unless patient, returns false if it seems that they will
+ * not be: the worker has given back nothing for a while, or the sink fails.
  */
 bool
-paq_wait_for_space(uint64 size)
+paq_wait_for_space(uint64 size, bool patient)
 {
 	uint64		end = pg_atomic_read_u64(&paq_live.live->reserved) + size;
 
-	if (!IsUnderPostmaster)
-		return false;
-	if (end > paq_live.ring_size)
-		wait_until(&paq_live.live->released, end - paq_live.ring_size,
-				   &paq_shared->space_request, &paq_shared->space_cv,
-				   &paq_my_stats->space_waits);
-	return true;
+	if (end <= paq_live.ring_size)
+		return true;
+	return wait_until(&paq_live.live->released, end - paq_live.ring_size,
+					  &paq_shared->space_request, &paq_shared->space_cv,
+					  &paq_my_stats->space_waits, patient);
 }
 
 /* Position after everything that has been put into the queue so far. */
@@ -177,8 +219,8 @@ paq_queue_wait_flushed(uint64 pos)
 {
 	if (paq_queue_is_flushed(pos) || !IsUnderPostmaster)
 		return;
-	wait_until(&paq_shared->flushed, pos, &paq_shared->flush_request,
-			   &paq_shared->flush_cv, &paq_my_stats->flush_waits);
+	(void) wait_until(&paq_shared->flushed, pos, &paq_shared->flush_request,
+					  &paq_shared->flush_cv, &paq_my_stats->flush_waits, true);
 }
 
 /*

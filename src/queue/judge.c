@@ -104,7 +104,8 @@ paq_file_is_empty(PaqQueueFile *qf)
 
 	if (!paq_checkpoint_read(qf, &checkpoint) ||
 		!paq_file_is_trusted(qf, &checkpoint) ||
-		checkpoint.drained != pg_atomic_read_u64(&qf->live->reserved))
+		checkpoint.drained != pg_atomic_read_u64(&qf->live->reserved) ||
+		paq_drops_unreported(qf, checkpoint.drops))
 		return false;
 	for (uint32 i = 0; i < qf->header->nslots; i++)
 		if (paq_slot(qf, i)->used != 0)

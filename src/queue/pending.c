@@ -250,8 +250,8 @@ shrink_record(PaqRecordHeader *header, const PaqSessionBlock *session,
 /*
  * Encode a record into the pending area: header (everything but its lengths),
  * the session's block, and PAQ_NSTATEMENT_FIELDS texts.  Text that cannot be
- * kept is cut, and the record says so.  Returns NULL only if there is no
- * memory at all.
+ * kept is cut, and the record says so.  Returns NULL, after counting the loss,
+ * only if there is no memory at all.
  */
 PaqPending *
 paq_pending_create(const PaqRecordHeader *header,
@@ -266,7 +266,10 @@ paq_pending_create(const PaqRecordHeader *header,
 	paq_pending_attach();
 	pending = new_pending();
 	if (pending == NULL)
+	{
+		paq_queue_note_drop(PAQ_DROP_MEMORY, 1);
 		return NULL;
+	}
 
 	if (unlikely(size > paq_ring_max_record()))
 	{
@@ -287,6 +290,7 @@ paq_pending_create(const PaqRecordHeader *header,
 		if (header->flags & PAQ_RECORD_SPILLED)
 			paq_spill_remove(name, strlen(name));
 		dlist_push_head(&free_list, &pending->node);
+		paq_queue_note_drop(PAQ_DROP_MEMORY, 1);
 		return NULL;
 	}
 	paq_record_encode(pending->record, header, session, statement);
@@ -386,11 +390,12 @@ paq_pending_free(PaqPending *pending)
 
 /*
  * Put the record into the queue and forget it here.  Returns the position to
- * wait for if the record has to be durable.  Returns 0, with the record still
- * pending, if wait is PAQ_SPACE_NOWAIT and the queue and its reserve are full
- * (or there is no worker to make space).  With PAQ_SPACE_WAIT a cancel or
- * terminate request is served while waiting for space, that is, an error may
- * be raised; the record then is still pending, too.
+ * wait for if the record has to be durable, or PAQ_POS_DROPPED if the record
+ * was dropped, and counted, as the overflow setting says.  Returns 0, with the
+ * record still pending, if wait is not PAQ_SPACE_WAIT and the queue and its
+ * reserve are full (or there is no worker to make space).  With
+ * PAQ_SPACE_WAIT an error may be raised instead; the record then is still
+ * pending, too.
  */
 uint64
 paq_pending_publish(PaqPending *pending, PaqSpaceWait wait)
@@ -400,7 +405,16 @@ paq_pending_publish(PaqPending *pending, PaqSpaceWait wait)
 	pos = paq_ring_publish(pending->record,
 						   paq_pending_header(pending)->length, wait,
 						   pending->entry ? &pending->entry->published_at : NULL);
-	if (pos != 0)
+	if (likely(pos != 0))
 		release_pending(pending);
+	else if (paq_overflow == PAQ_OVERFLOW_DROP && wait != PAQ_SPACE_KEEP)
+	{
+		/* Should we die in between: rather counted and recorded than neither. */
+		paq_queue_note_drop(PAQ_DROP_FULL, 1);
+		paq_pending_free(pending);
+		pos = PAQ_POS_DROPPED;
+	}
+	if (unlikely(paq_ring_filling))
+		paq_warn_of_filling();
 	return pos;
 }

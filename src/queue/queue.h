@@ -17,7 +17,9 @@
 
 #include "postgres.h"
 
+#include "guc.h"
 #include "record/record.h"
+#include "stats.h"
 
 /*
  * A record that waits for its outcome.  record may be written to (but not
@@ -28,11 +30,17 @@ typedef struct PaqPending PaqPending;
 /* What to do when the queue has no room for a record */
 typedef enum PaqSpaceWait
 {
-	PAQ_SPACE_WAIT,				/* wait as the overflow setting says; may
-								 * raise the error of a cancel or terminate
-								 * request, the record then stays pending */
-	PAQ_SPACE_NOWAIT			/* use the reserve, never wait or raise */
+	PAQ_SPACE_WAIT,				/* do as the overflow setting says; may raise
+								 * an error, its own or that of a cancel or
+								 * terminate request, the record then stays
+								 * pending */
+	PAQ_SPACE_NOWAIT,			/* use the reserve, never wait or raise */
+	PAQ_SPACE_KEEP				/* likewise; the record stays pending even
+								 * where the setting is "drop" */
 } PaqSpaceWait;
+
+/* In place of a position: the record was dropped, as the setting says */
+#define PAQ_POS_DROPPED		1
 
 /* startup.c */
 extern bool paq_queue_available(void);
@@ -46,6 +54,12 @@ extern void paq_pending_add_message(PaqPending *pending, const char *message);
 extern uint64 paq_pending_publish(PaqPending *pending, PaqSpaceWait wait);
 extern void paq_pending_free(PaqPending *pending);
 
+/* drops.c */
+extern void paq_queue_note_drop(PaqDropReason reason, uint32 count);
+
+/* overflow.c */
+extern void paq_queue_refuse_if_full(void);
+
 /* flush.c */
 extern uint64 paq_queue_end(void);
 extern uint64 paq_queue_used(void);
@@ -55,5 +69,17 @@ extern void paq_queue_request_flush(uint64 pos);
 extern void paq_queue_wait_flushed(uint64 pos);
 extern uint64 paq_queue_flushed_sequence(void);
 extern void paq_queue_rotate(void);
+
+/*
+ * Before a statement is executed that will be recorded: if the overflow
+ * setting forbids it, because the queue stays full, raise an error or wait for
+ * the shutdown.  What has no rollback is then not done at all.
+ */
+static inline void
+paq_queue_admit(void)
+{
+	if (unlikely(paq_overflow >= PAQ_OVERFLOW_ERROR))
+		paq_queue_refuse_if_full();
+}
 
 #endif							/* PAQ_QUEUE_H */

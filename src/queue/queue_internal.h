@@ -67,6 +67,20 @@ typedef struct PaqFileHeader
 } PaqFileHeader;
 
 /*
+ * Records of one reason that are not in the trail, since the file was made;
+ * see drops.c.
+ */
+typedef struct PaqDrops
+{
+	pg_atomic_uint64 count;
+	pg_atomic_uint64 first;		/* TimestampTz of the first that no GAP record
+								 * tells of; 0: there is none */
+	pg_atomic_uint64 last;		/* TimestampTz of the latest */
+	pg_atomic_uint64 position;	/* "reserved" at "first" */
+	char		pad[128 - 4 * sizeof(pg_atomic_uint64)];
+} PaqDrops;
+
+/*
  * Positions that every producer touches.  No checksum: what counts after a
  * crash of the server is the last value stored, and after one of the
  * operating system it is only a hint.
@@ -89,7 +103,13 @@ typedef struct PaqLive
 	/* Written by the postmaster at start */
 	char		boot_id[PAQ_BOOT_ID_LEN];	/* operating system's run, "" if
 											 * unknown */
+	char		pad3[128 - PAQ_BOOT_ID_LEN];
+
+	/* Counted up by any process */
+	PaqDrops	drops[PAQ_NDROPS];
 } PaqLive;
+
+StaticAssertDecl(sizeof(PaqLive) <= 4096, "positions must fit into one page");
 
 /*
  * A frame holds one record.  stamp is the frame's own position (a multiple of
@@ -173,6 +193,16 @@ typedef struct PaqShared
 	 */
 	pg_atomic_uint32 hibernating;
 
+	/* Set by the worker while the sink fails */
+	pg_atomic_uint32 failing;
+
+	/*
+	 * Set by the session that has said so in the server's log: the queue is
+	 * filling up (taken back by the worker); the server is being shut down.
+	 */
+	pg_atomic_uint32 warned;
+	pg_atomic_uint32 shutting_down;
+
 	/* Broadcast by the worker */
 	ConditionVariable flush_cv;
 	ConditionVariable space_cv;
@@ -191,6 +221,23 @@ static inline PaqFrame *
 paq_frame_at(PaqQueueFile *qf, uint64 pos)
 {
 	return (PaqFrame *) (qf->ring + pos % qf->ring_size);
+}
+
+/*
+ * Space, in bytes, that only those who must not wait may use: a cancelled
+ * statement's own record has to fit when the queue is full.
+ */
+static inline uint64
+paq_ring_reserve(void)
+{
+	return paq_live.ring_size / 8;
+}
+
+/* Bytes in use from which on the server's log has a warning: 75 % */
+static inline uint64
+paq_warning_level(void)
+{
+	return paq_live.ring_size - paq_live.ring_size / 4;
 }
 
 static inline uint64
@@ -232,6 +279,7 @@ extern void paq_checkpoint_write(PaqQueueFile *qf, PaqCheckpoint *checkpoint);
 extern uint32 paq_ring_max_record(void);
 extern uint64 paq_ring_publish(const char *record, uint32 len,
 							   PaqSpaceWait wait, uint64 *published_at);
+extern bool paq_ring_filling;
 extern pg_crc32c paq_frame_crc(PaqQueueFile *qf, uint64 pos,
 							   const char *record, uint32 len);
 
@@ -243,7 +291,20 @@ extern void paq_spill_remove_older(uint64 generation);
 
 /* flush.c */
 extern void paq_wake_worker(void);
-extern bool paq_wait_for_space(uint64 size);
+extern bool paq_wait_for_space(uint64 size, bool patient);
+
+/* overflow.c */
+extern bool paq_make_room(uint64 size);
+extern void paq_warn_of_filling(void);
+extern void paq_forget_warning(void);
+
+/* drops.c */
+extern bool paq_drops_unreported(PaqQueueFile *qf, const uint64 *reported);
+extern bool paq_drops_find(PaqQueueFile *qf, const uint64 *reported,
+						   const bool *skip, uint64 pos,
+						   PaqDropReason *reason, PaqGap *gap);
+extern void paq_drops_reported(PaqQueueFile *qf, PaqDropReason reason,
+							   uint64 count);
 
 /* pending.c */
 extern void paq_pending_attach(void);

@@ -42,6 +42,19 @@ static PaqReader the_reader;
 
 static void collect_unflushed_spills(PaqReader *reader);
 
+/* Copy or compare PAQ_NDROPS numbers of dropped records. */
+static void
+set_drops(uint64 *drops, const uint64 *from)
+{
+	memcpy(drops, from, PAQ_NDROPS * sizeof(uint64));
+}
+
+static bool
+same_drops(const uint64 *drops, const uint64 *other)
+{
+	return memcmp(drops, other, PAQ_NDROPS * sizeof(uint64)) == 0;
+}
+
 /*
  * Stand at the checkpoint of reader->qf, which goes to *checkpoint; without
  * one it is zero, that is, everything in the file counts.
@@ -58,10 +71,12 @@ start_reading(PaqReader *reader, PaqCheckpoint *checkpoint)
 
 	reader->flushed = Min(checkpoint->flushed, checkpoint->drained);
 	reader->flushed_slots = Min(checkpoint->flushed_slots, checkpoint->drained_slots);
+	set_drops(reader->drops_flushed, checkpoint->flushed_drops);
 	if (reader->trusted)
 	{
 		reader->cursor = reader->drained = checkpoint->drained;
 		reader->slot_cursor = reader->drained_slots = checkpoint->drained_slots;
+		set_drops(reader->drops_drained, checkpoint->drops);
 	}
 	else
 	{
@@ -69,7 +84,9 @@ start_reading(PaqReader *reader, PaqCheckpoint *checkpoint)
 		reader->flushed = TYPEALIGN64(PAQ_FRAME_ALIGN, reader->flushed);
 		reader->cursor = reader->drained = reader->flushed;
 		reader->slot_cursor = reader->drained_slots = reader->flushed_slots;
+		set_drops(reader->drops_drained, reader->drops_flushed);
 	}
+	set_drops(reader->drops_read, reader->drops_drained);
 }
 
 /*
@@ -253,20 +270,55 @@ next_live(PaqReader *reader, PaqRecord *record, PaqGap *gap)
 }
 
 /*
+ * Have records been dropped that would be before pos, and of which nothing has
+ * been said yet?  One report on each reason until the next checkpoint.
+ */
+static bool
+find_drops(PaqReader *reader, uint64 pos, PaqGap *gap)
+{
+	bool		skip[PAQ_NDROPS];
+	PaqDropReason reason;
+
+	for (int i = 0; i < PAQ_NDROPS; i++)
+		skip[i] = reader->drops_read[i] != reader->drops_drained[i];
+	if (likely(!paq_drops_find(reader->qf, reader->drops_drained, skip, pos,
+							   &reason, gap)))
+		return false;
+	reader->drops_read[reason] += gap->count;
+	return true;
+}
+
+/*
+ * Have records been dropped of which nothing is in the trail, or not durably?
+ */
+bool
+paq_reader_has_drops(PaqReader *reader)
+{
+	return paq_drops_unreported(reader->qf, reader->drops_flushed);
+}
+
+/*
  * Read the next record.  *record is valid until the next call of any function
- * here.  For PAQ_READ_GAP, *gap says what is missing.
+ * here.  For PAQ_READ_GAP and PAQ_READ_DROPS, *gap says what is missing.
  */
 PaqReadResult
 paq_reader_next(PaqReader *reader, PaqRecord *record, PaqGap *gap)
 {
+	PaqReadResult result;
+
 	close_spill(reader);
 	if (unlikely(reader->lost != 0 && !reader->lost_read))
 	{
 		lost_files(reader, gap);
 		return PAQ_READ_GAP;
 	}
-	return paq_reader_is_live(reader) ?
+	if (find_drops(reader, reader->cursor, gap))
+		return PAQ_READ_DROPS;
+	result = paq_reader_is_live(reader) ?
 		next_live(reader, record, gap) : paq_backlog_next(reader, record, gap);
+	if (result == PAQ_READ_END && find_drops(reader, PG_UINT64_MAX, gap))
+		return PAQ_READ_DROPS;
+	return result;
 }
 
 /* Position of the next record. */
@@ -293,6 +345,7 @@ paq_reader_rewind(PaqReader *reader)
 	reader->spills_read = NIL;
 	reader->cursor = reader->drained;
 	reader->slot_cursor = reader->drained_slots;
+	set_drops(reader->drops_read, reader->drops_drained);
 	reader->lost_read = reader->lost_drained;
 	if (!paq_reader_is_live(reader))
 		paq_backlog_seek(reader);
@@ -309,6 +362,7 @@ paq_reader_retreat(PaqReader *reader)
 	reader->spills_drained = NIL;
 	reader->drained = reader->flushed;
 	reader->drained_slots = reader->flushed_slots;
+	set_drops(reader->drops_drained, reader->drops_flushed);
 	reader->lost_drained = false;
 	paq_reader_rewind(reader);
 }
@@ -318,6 +372,7 @@ bool
 paq_reader_unsaved(PaqReader *reader)
 {
 	return reader->lost_read != reader->lost_drained ||
+		!same_drops(reader->drops_read, reader->drops_drained) ||
 		reader->cursor != reader->drained ||
 		reader->slot_cursor != reader->drained_slots;
 }
@@ -333,6 +388,8 @@ write_checkpoint(PaqReader *reader, uint64 sequence, const void *trail,
 	checkpoint.drained_slots = reader->slot_cursor;
 	checkpoint.flushed = reader->flushed;
 	checkpoint.flushed_slots = reader->flushed_slots;
+	set_drops(checkpoint.drops, reader->drops_read);
+	set_drops(checkpoint.flushed_drops, reader->drops_flushed);
 	checkpoint.sequence = sequence;
 	checkpoint.synced_end = synced_end;
 	memcpy(checkpoint.trail, trail, sizeof(checkpoint.trail));
@@ -352,6 +409,7 @@ paq_reader_checkpoint(PaqReader *reader, uint64 sequence, const void *trail)
 	reader->lost_drained = reader->lost_read;
 	reader->drained = reader->cursor;
 	reader->drained_slots = reader->slot_cursor;
+	set_drops(reader->drops_drained, reader->drops_read);
 	reader->spills_drained = list_concat(reader->spills_drained,
 										 reader->spills_read);
 	list_free(reader->spills_read);
@@ -365,6 +423,7 @@ paq_reader_unflushed(PaqReader *reader)
 {
 	return reader->drained != reader->flushed ||
 		reader->drained_slots != reader->flushed_slots ||
+		!same_drops(reader->drops_drained, reader->drops_flushed) ||
 		reader->spills_drained != NIL;
 }
 
@@ -414,6 +473,16 @@ remove_drained_spills(PaqReader *reader)
 	reader->spills_drained = NIL;
 }
 
+/* What the trail tells of the drops is durable. */
+static void
+flush_drops(PaqReader *reader)
+{
+	for (int i = 0; i < PAQ_NDROPS; i++)
+		if (reader->drops_drained[i] != reader->drops_flushed[i])
+			paq_drops_reported(reader->qf, i, reader->drops_drained[i]);
+	set_drops(reader->drops_flushed, reader->drops_drained);
+}
+
 /*
  * The trail is durable up to the last checkpoint, with sequence and state as
  * for that: give the space back and wake those who wait for it.  The checkpoint
@@ -429,6 +498,7 @@ paq_reader_flushed(PaqReader *reader, uint64 sequence, const void *trail)
 	{
 		reader->flushed = reader->drained;
 		reader->flushed_slots = reader->drained_slots;
+		flush_drops(reader);
 		write_checkpoint(reader, sequence, trail, 0);
 	}
 	if (reader->lost_drained)
@@ -455,6 +525,7 @@ paq_reader_flushed(PaqReader *reader, uint64 sequence, const void *trail)
 	pg_atomic_write_u64(&paq_shared->flushed, reader->flushed);
 	ConditionVariableBroadcast(&paq_shared->flush_cv);
 	ConditionVariableBroadcast(&paq_shared->space_cv);
+	paq_forget_warning();
 }
 
 /*

@@ -21,8 +21,10 @@
 
 #include "postgres.h"
 
+#include "datatype/timestamp.h"
 #include "port/pg_crc32c.h"
 #include "record/record.h"
+#include "stats.h"
 
 /* Bytes of trail state that a checkpoint keeps for the sink. */
 #define PAQ_TRAIL_STATE_SIZE	(3 * sizeof(uint64) + MAXPGPATH)
@@ -37,6 +39,9 @@ typedef struct PaqCheckpoint
 								 * the file is backlog */
 	uint64		flushed;		/* position up to which the trail was durable */
 	uint64		flushed_slots;	/* by then, and slots */
+	uint64		drops[PAQ_NDROPS];	/* dropped records, since the file was made,
+									 * that the trail tells of; see drops.c */
+	uint64		flushed_drops[PAQ_NDROPS];	/* the same, durably */
 	uint64		sequence;		/* of the last record in the trail; 0: what
 								 * the file before this one says */
 	uint64		synced_end;		/* "reserved" when all of this file and of the
@@ -51,6 +56,7 @@ typedef enum PaqReadResult
 {
 	PAQ_READ_RECORD,			/* a record */
 	PAQ_READ_GAP,				/* records are, or may be, missing here */
+	PAQ_READ_DROPS,				/* records were dropped here */
 	PAQ_READ_BUSY,				/* the next record is being written */
 	PAQ_READ_END				/* no more records now (live) or ever */
 } PaqReadResult;
@@ -71,6 +77,7 @@ extern PaqReader *paq_reader_open(PaqCheckpoint *checkpoint, bool *trusted);
 extern bool paq_reader_is_live(PaqReader *reader);
 extern PaqReadResult paq_reader_next(PaqReader *reader, PaqRecord *record,
 									 PaqGap *gap);
+extern bool paq_reader_has_drops(PaqReader *reader);
 extern uint64 paq_reader_position(PaqReader *reader);
 extern uint64 paq_reader_limit(PaqReader *reader);
 extern void paq_reader_rewind(PaqReader *reader);
@@ -93,10 +100,11 @@ extern void paq_reader_close(PaqReader *reader, uint64 sequence,
 extern void paq_worker_attach(void);
 extern bool paq_worker_flush_wanted(void);
 extern bool paq_worker_space_wanted(void);
-extern bool paq_worker_hibernate(void);
+extern bool paq_worker_hibernate(PaqReader *reader);
 extern void paq_worker_wake(void);
 extern bool paq_worker_rotate_wanted(uint32 *request);
 extern void paq_worker_rotate_done(uint32 request);
 extern uint32 paq_worker_attached_backends(void);
+extern void paq_worker_failing(bool failing);
 
 #endif							/* PAQ_READER_H */

@@ -38,6 +38,9 @@ struct PaqReader
 	uint64		drained_slots;
 	uint64		flushed;		/* as of the last paq_reader_flushed() */
 	uint64		flushed_slots;
+	uint64		drops_read[PAQ_NDROPS]; /* dropped records handed out so far */
+	uint64		drops_drained[PAQ_NDROPS];
+	uint64		drops_flushed[PAQ_NDROPS];
 	uint64		synced;			/* "flushed" when the checkpoint was last synced */
 	uint64		lost;			/* bytes of files that could not be used, to be
 								 * reported; 0 once that is durable */

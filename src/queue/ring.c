@@ -12,7 +12,7 @@
  * 3. Mark the frame BUSY with its length; copy the record.
  * 4. Commit: store the frame's final stamp.
  * 5. Wake the worker if the queue crossed the threshold or the worker
- *	  hibernates.
+ *	  hibernates; note it if the queue is filling up.
  *
  * Guarantees: a record is in the ring whole or not at all; once
  * paq_ring_publish() has returned, only the death of the operating system can
@@ -41,15 +41,8 @@
 /* Largest record stored in the ring itself, in bytes, whatever the ring's size */
 #define MAX_INLINE_RECORD	(256 * 1024)
 
-/*
- * Space that only those who must not wait may use: a cancelled statement's
- * own record has to fit when the queue is full.
- */
-static inline uint64
-reserve_size(void)
-{
-	return paq_live.ring_size / 8;
-}
+/* Has a record of this process crossed paq_warning_level()? */
+bool		paq_ring_filling = false;
 
 /*
  * Longest record, in bytes, that goes into the ring; a longer one needs a
@@ -160,6 +153,9 @@ paq_ring_commit(uint64 pos, uint32 size, const char *record, uint32 len,
  * record that crosses the threshold wakes the worker.  Reading "hibernating"
  * after the compare-and-swap of try_reserve(), a full barrier, pairs with
  * paq_worker_hibernate(), which sets it before it looks at "reserved".
+ *
+ * To warn takes time, and must not be done with signals blocked or a record
+ * that is in the ring but still pending, too: see paq_pending_publish().
  */
 static inline void
 wake_if_needed(uint64 used, uint32 size)
@@ -169,6 +165,9 @@ wake_if_needed(uint64 used, uint32 size)
 	if ((used < threshold && used + size >= threshold) ||
 		pg_atomic_read_u32(&paq_shared->hibernating) != 0)
 		paq_wake_worker();
+	if (unlikely(used + size >= paq_warning_level()) &&
+		used < paq_warning_level())
+		paq_ring_filling = true;
 }
 
 /*
@@ -187,9 +186,9 @@ signals_may_exit(void)
  * Put len bytes, at most paq_ring_max_record(), into the ring.  Stores the
  * frame's position in *published_at between reserving and committing, if
  * published_at is not NULL.  Returns the position after the record; or 0, if
- * there is no space and no use in waiting: wait is PAQ_SPACE_NOWAIT, or there
- * is no worker to wait for (single-user mode).  With PAQ_SPACE_WAIT it may
- * raise an error while waiting for space, with nothing reserved.
+ * there is no space: wait is not PAQ_SPACE_WAIT, or there is no use in waiting
+ * (overflow "drop", single-user mode).  With PAQ_SPACE_WAIT it may raise an
+ * error instead, with nothing reserved.
  */
 uint64
 paq_ring_publish(const char *record, uint32 len, PaqSpaceWait wait,
@@ -205,7 +204,7 @@ paq_ring_publish(const char *record, uint32 len, PaqSpaceWait wait,
 
 	Assert(len <= paq_ring_max_record());
 	if (wait == PAQ_SPACE_WAIT)
-		limit -= reserve_size();
+		limit -= paq_ring_reserve();
 
 	for (;;)
 	{
@@ -216,7 +215,7 @@ paq_ring_publish(const char *record, uint32 len, PaqSpaceWait wait,
 			break;
 		if (unlikely(mask))
 			sigprocmask(SIG_SETMASK, &save_mask, NULL);
-		if (wait == PAQ_SPACE_NOWAIT || !paq_wait_for_space(size + reserve_size()))
+		if (wait != PAQ_SPACE_WAIT || !paq_make_room(size + paq_ring_reserve()))
 			return 0;
 	}
 

@@ -152,6 +152,9 @@ init_shared(void)
 	pg_atomic_init_u32(&paq_shared->rotate_done, 0);
 	pg_atomic_init_u32(&paq_shared->attached, 0);
 	pg_atomic_init_u32(&paq_shared->hibernating, 0);
+	pg_atomic_init_u32(&paq_shared->failing, 0);
+	pg_atomic_init_u32(&paq_shared->warned, 0);
+	pg_atomic_init_u32(&paq_shared->shutting_down, 0);
 	ConditionVariableInit(&paq_shared->flush_cv);
 	ConditionVariableInit(&paq_shared->space_cv);
 	ConditionVariableInit(&paq_shared->rotate_cv);

@@ -29,6 +29,7 @@ worker_detach(int code, Datum arg)
 void
 paq_worker_attach(void)
 {
+	pg_atomic_write_u32(&paq_shared->failing, 0);
 	pg_atomic_write_u64(&paq_shared->worker_latch, (uintptr_t) MyLatch);
 	on_shmem_exit(worker_detach, (Datum) 0);
 }
@@ -50,22 +51,25 @@ paq_worker_space_wanted(void)
 }
 
 /*
- * May the worker sleep until somebody wakes it?  Only if the live queue is
- * empty.  From the moment this returns true, whoever puts a record into the
- * queue sets the worker's latch.
+ * May the worker, whose reader is given, sleep until somebody wakes it?  Only
+ * if the live queue is empty and the trail tells of all that was dropped.  From
+ * the moment this returns true, whoever puts a record into the queue or drops
+ * one sets the worker's latch.
  */
 bool
-paq_worker_hibernate(void)
+paq_worker_hibernate(PaqReader *reader)
 {
 	pg_atomic_write_u32(&paq_shared->hibernating, 1);
 
 	/*
 	 * Pairs with the compare-and-swap in try_reserve(): either we see the
-	 * producer's reservation here, or it sees "hibernating" after it.
+	 * producer's reservation here, or it sees "hibernating" after it.  The
+	 * same goes for the addition in paq_queue_note_drop().
 	 */
 	pg_memory_barrier();
 	if (pg_atomic_read_u64(&paq_live.live->reserved) ==
-		pg_atomic_read_u64(&paq_live.live->released))
+			pg_atomic_read_u64(&paq_live.live->released) &&
+		!paq_reader_has_drops(reader))
 		return true;
 	pg_atomic_write_u32(&paq_shared->hibernating, 0);
 	return false;
@@ -92,6 +96,18 @@ paq_worker_rotate_done(uint32 request)
 {
 	pg_atomic_write_u32(&paq_shared->rotate_done, request);
 	ConditionVariableBroadcast(&paq_shared->rotate_cv);
+}
+
+/*
+ * Does the sink fail?  Sessions that do not wait for as long as that takes
+ * shall learn of it at once.
+ */
+void
+paq_worker_failing(bool failing)
+{
+	pg_atomic_write_u32(&paq_shared->failing, failing ? 1 : 0);
+	if (failing)
+		ConditionVariableBroadcast(&paq_shared->space_cv);
 }
 
 /* Backends that may still put records into the queue. */

@@ -1,0 +1,465 @@
+# A full queue: overflow = drop, error and shutdown, how exactly dropped records
+# are counted, and the warning before.  overflow = wait is in 022_queue.pl.
+#
+# Copyright (c) 2026, pg_audit_queue contributors
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::RealBin;
+use PaqTest;
+use PgProto;
+
+use List::Util qw(sum0);
+use Test::More;
+use Time::HiRes qw(time usleep);
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+
+# As small as it may be, written when somebody asks or it is filled to a half.
+my $node = audited_node(
+	'main',
+	settings => { flush_interval => '1h', queue_size => '64kB' },
+	conf     => "autovacuum = off\n");
+
+# Change settings of the server, or let go of an error that the worker has
+# because of them.
+sub set_server
+{
+	my (%settings) = @_;
+	my ($name) = keys %settings;
+
+	$node->append_conf('postgresql.conf', settings_text(%settings));
+	$node->reload;
+	return poll_until(
+		sub {
+			unaudited_sql($node, "SHOW pg_audit_queue.$name") eq
+			  $settings{$name};
+		});
+}
+
+sub worker_stop
+{
+	my $worker = worker_pid($node);
+
+	kill('STOP', $worker) == 1 or die "could not stop process $worker: $!";
+	return $worker;
+}
+
+# SQL of a number of statements with the label in their texts
+sub statements
+{
+	my ($label, $number) = @_;
+
+	return join '', map { "SELECT '$label $_';\n" } 1 .. $number;
+}
+
+# Which numbers of statements with that label are recorded, and with which
+# outcome, in the order of the trail
+sub outcomes
+{
+	my ($label, @records) = @_;
+
+	return map {
+		($_->{commandText} // '') =~ /^SELECT '\Q$label\E (\d+)'/
+		  ? "$1 $_->{exitCode}"
+		  : ()
+	} @records;
+}
+
+sub gaps
+{
+	my (@records) = @_;
+
+	return grep { $_->{type} eq 'gap' } @records;
+}
+
+# How many records GAP records account for
+sub gap_total
+{
+	my (@records) = @_;
+
+	return sum0(map { $_->{rowCount} // 0 } gaps(@records));
+}
+
+# Wait until the trail has, or accounts for, that many records with the label
+# beyond those that it accounted for before.  Decoding all of it takes too long.
+sub wait_for_total
+{
+	my ($label, $number, $gaps_before) = @_;
+	my $total;
+
+	poll_until(
+		sub {
+			flush_trail($node);
+			$total = -$gaps_before;
+			foreach my $line (trail_lines($node))
+			{
+				$total += 1 if $line =~ /"commandText":"SELECT '\Q$label\E \d/;
+				$total += $1 if $line =~ /^\{"type":"gap".*"rowCount":(\d+)/;
+			}
+			return $total >= $number;
+		});
+	return $total;
+}
+
+sub dropped_columns
+{
+	my $stats = stats($node);
+
+	return join ' ',
+	  map { $stats->{$_} } qw(dropped dropped_full dropped_exit dropped_memory);
+}
+
+# SQLSTATE that psql shows, empty if there was no error
+sub sqlstate
+{
+	my ($stderr) = @_;
+
+	return $stderr =~ /(?:ERROR|FATAL):  ([0-9A-Z]{5}):/ ? $1 : '';
+}
+
+# psql's SQLSTATE, and how long it took
+sub run_sql
+{
+	my ($sql, %options) = @_;
+	my $begin = time;
+	my ($status, $stdout, $stderr) =
+	  finish_psql(start_psql($node, $sql, %options));
+
+	return (sqlstate($stderr), time - $begin, $stdout, $stderr);
+}
+
+# drop: no session waits, and what is missing is where it would have been
+
+ok(set_server(overflow => 'drop'), 'overflow = drop');
+flush_trail($node);
+my $waits  = stats($node)->{space_waits};
+my $worker = worker_stop();
+my $begin  = time;
+$node->safe_psql('postgres', statements('one', 1000));
+my ($state) = run_sql("SELECT 'one 1001' / 0;");
+is($state, '22P02', 'a failing statement fails as ever');
+my $end = time;
+is(stats($node)->{space_waits}, $waits, 'drop: nobody waits');
+my ($dropped) = split / /, dropped_columns();
+cmp_ok($dropped, '>', 500, 'most are dropped');
+is(dropped_columns(), "$dropped $dropped 0 0", 'and counted as such');
+kill('CONT', $worker);
+is(wait_for_total('one', 1001, 0), 1001, 'GAP records make up for them');
+$node->safe_psql('postgres', statements('two', 1));
+flush_trail($node);
+my @records = check_trail($node, 'the trail is whole');
+my @gaps = gaps(@records);
+is(@gaps, 1, 'one GAP record');
+is($gaps[0]{rowCount}, $dropped, 'with the number of those dropped');
+like(
+	$gaps[0]{errorMessage},
+	qr/^$dropped audit records were dropped between [-0-9]{10} .* and [-0-9]{10} .*, because the queue was full$/,
+	'and a message');
+my @times = split /\n/, unaudited_sql($node,
+	"SELECT extract(epoch FROM t::timestamptz)
+	   FROM unnest(ARRAY['$gaps[0]{startTime}', '$gaps[0]{endTime}']) t");
+ok( $begin - 0.001 <= $times[0] && $times[0] <= $times[1]
+	  && $times[1] <= $end + 0.001,
+	'and the time')
+  or diag("$begin @times $end");
+is_deeply([ map { $gaps[0]{$_} } qw(class exitCode sessionId) ],
+	[ 'GAP', undef, undef ], 'and nothing that it cannot know');
+is_deeply(
+	[
+		map {
+			   $_->{type} eq 'gap'                    ? 'gap'
+			 : ($_->{commandText} // '') =~ /'one 1001/ ? 'failed'
+			 : ($_->{commandText} // '') =~ /'(one|two)/ ? $1
+			 :                                          ()
+		} @records
+	],
+	[ ('one') x (1000 - $dropped), 'gap', 'failed', 'two' ],
+	'it stands where the records would, that of a failure goes into the reserve');
+is_deeply(
+	[ (outcomes('one', @records))[ 0 .. 999 - $dropped ] ],
+	[ map { "$_ 00000" } 1 .. 1000 - $dropped ],
+	'the first ones are recorded');
+
+# drop: many clients, while the worker works now and then
+
+sub drop_load
+{
+	my ($label, $clients, $number) = @_;
+
+	return map {
+		start_psql($node, statements("$label", $number), name => "$label $_")
+	} 1 .. $clients;
+}
+
+my $before = gap_total(trail_records($node));
+$worker = worker_pid($node);
+my @sessions = drop_load('many', 6, 400);
+my $goal = stats($node)->{dropped};
+foreach my $round (1 .. 5)
+{
+	kill('STOP', $worker);
+	ok( poll_until(
+			sub { stats($node)->{dropped} > $goal || !still_running(@sessions) }),
+		"round $round: records are dropped");
+	kill('CONT', $worker);
+	usleep(5000);
+	$goal = stats($node)->{dropped};
+}
+
+# Does any of these sessions run?
+sub still_running
+{
+	return unaudited_sql($node,
+		"SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'many %'"
+	) > 0;
+}
+
+my $answers = sum0(map { scalar split /\n/, (finish_psql($_))[1] } @sessions);
+is($answers, 2400, 'no client notices');
+is(wait_for_total('many', 2400, $before), 2400,
+	'all are recorded or accounted for');
+@records = check_trail($node, 'the trail is whole');
+cmp_ok(scalar gaps(@records), '>', 2, 'by several GAP records');
+is(gap_total(@records), stats($node)->{dropped},
+	'the statistics say the same');
+
+# The count survives kill -9 of everything, before and while it is reported
+
+my $sent = 0;
+$before = gap_total(@records);
+foreach my $round (1 .. (full_tests() ? 60 : 8))
+{
+	$worker = worker_stop();
+	$_->() foreach map {
+		my $session = $_;
+		sub { finish_psql($session) }
+	} drop_load('crash', 3, 400);
+	$sent += 1200;
+	if ($round > 1)
+	{
+		kill('CONT', $worker);
+		usleep(rand 20_000);
+	}
+	crash_node($node, $worker);
+	start_again($node);
+}
+is(wait_for_total('crash', $sent, $before), $sent,
+	'after crashes as many are recorded or accounted for as were sent');
+$node->safe_psql('postgres', statements('after the crashes', 1));
+flush_trail($node);
+@records = check_trail($node, 'the trail is whole');
+is(outcomes('crash', @records) + gap_total(@records) - $before,
+	$sent, 'no more than that');
+is_deeply([ grep { !/^(?:\.|\.\.|queue|lock)$/ } slurp_dir(queue_dir($node)) ],
+	[], 'no queue file is left');
+is(dropped_columns(), '0 0 0 0', 'the statistics count since the start');
+
+# A clean stop with an unreported number, and an empty queue
+
+$worker = worker_stop();
+$node->safe_psql('postgres', statements('stopped', 700));
+($dropped) = split / /, dropped_columns();
+$before = gap_total(@records);
+$node->command_ok(
+	[ 'pg_ctl', 'stop', '-D', $node->data_dir, '-m', 'fast', '-W' ],
+	'a stop is asked for');
+kill('CONT', $worker);
+ok(poll_until(sub { !-e $node->data_dir . '/postmaster.pid' }), 'and done');
+$node->_update_pid(0);
+@records = trail_records($node);
+is(outcomes('stopped', @records) + gap_total(@records) - $before,
+	700, 'the worker reports before it ends');
+$node->start;
+
+# error
+
+ok(set_server(overflow => 'error'), 'overflow = error');
+unaudited_sql($node, 'CREATE SEQUENCE ran');
+my $blocked = $node->background_psql('postgres', on_error_stop => 0);
+$blocked->query_safe("BEGIN");
+$blocked->query_safe("SELECT 'blocked 1'");
+flush_trail($node);
+my $errors = PgProto->connect($node);
+$worker = worker_stop();
+my $accepted = 0;
+my $answer   = '';
+$begin = time;
+while ($accepted < 2000)
+{
+	$begin = time;
+	$answer = $errors->query("SELECT 'error " . ($accepted + 1) . "', nextval('ran')");
+	last if $answer ne 'D C:SELECT_1';
+	$accepted++;
+}
+is($answer, 'E:53400', 'a statement fails when the queue is full');
+cmp_ok(time - $begin, '>=', 0.9, 'not at once');
+cmp_ok(time - $begin, '<',  5,   'but soon');
+cmp_ok($accepted,     '>',  20,  'before that they work');
+is(unaudited_sql($node, 'SELECT last_value FROM ran'),
+	$accepted, 'it is not executed');
+my ($error, undef, undef, $stderr) = run_sql("SELECT 'other 1'");
+is($error, '53400', 'other sessions meet the same');
+like($stderr, qr/ERROR:  53400: audit queue is full\n.*DETAIL:  The audit worker does not make space\.\nHINT:  \S/s,
+	'with a message, a reason and a hint');
+is((run_sql("VACUUM pg_class"))[0], '53400', 'what has no rollback does not run');
+
+is($errors->query('BEGIN'), 'E:53400', 'no transaction begins');
+$begin = time;
+$blocked->query_until(qr/rolled back\n/, "ROLLBACK;\n\\echo rolled back\n");
+cmp_ok(time - $begin, '<', 0.9, 'ROLLBACK does not wait');
+is( unaudited_sql(
+		$node, "SELECT count(*) FROM pg_stat_activity
+				 WHERE state LIKE 'idle in transaction%'"),
+	'0',
+	'the transaction is over');
+
+kill('CONT', $worker);
+ok( poll_until(sub { $errors->query("SELECT 'recovered 1'") eq 'D C:SELECT_1' }),
+	'the same session works again when there is space');
+$blocked->query_safe("SELECT 'blocked 2'");
+flush_trail($node);
+@records = check_trail($node, 'the trail is whole');
+is_deeply(
+	[ outcomes('error', @records) ],
+	[ (map { "$_ 00000" } 1 .. $accepted), $accepted + 1 . ' 53400' ],
+	'what worked is recorded as that, what failed as failed');
+is_deeply([ outcomes('other', @records) ], ['1 53400'], 'in all sessions');
+is_deeply(
+	[ map { $_->{exitCode} } grep { ($_->{commandText} // '') =~ /^VACUUM/ } @records ],
+	['53400'], 'VACUUM as well');
+is_deeply(
+	[ map { $_->{exitCode} } grep { ($_->{commandText} // '') eq 'ROLLBACK;' } @records ],
+	['00000'], 'and ROLLBACK');
+is_deeply([ outcomes('blocked', @records) ], [ '1 00000', '2 00000' ], 'and the others');
+is(gap_total(@records) - $before, $dropped, 'nothing is dropped');
+
+# In a transaction that has failed, and with no room even in the reserve
+
+$errors->query('BEGIN');
+$errors->query("SELECT 'block 1'");
+flush_trail($node);
+$worker = worker_stop();
+$accepted = 0;
+while ($accepted < 2000)
+{
+	$answer = $errors->query("SELECT 'block " . ($accepted + 2) . "'");
+	last if $answer ne 'D C:SELECT_1';
+	$accepted++;
+}
+is($answer, 'E:53400', 'a statement in a transaction fails');
+is($errors->query("SELECT 'refused'"), 'E:25P02', 'which is then aborted');
+my $failing = PgProto->connect($node);
+my $count = 0;
+while ($count < 3000)
+{
+	my $used = stats($node)->{queue_used};
+
+	$failing->query("SELEC 'reserve'") foreach 1 .. 50;
+	$count += 50;
+	last if stats($node)->{queue_used} == $used;
+}
+is($errors->query('ROLLBACK'), 'C:ROLLBACK', 'ROLLBACK works');
+is((run_sql("SELECT 'login'"))[0], '53400', 'one can log in, but not do anything');
+is(unaudited_sql($node, 'SELECT 1'), '1', 'unless it is not recorded');
+kill('CONT', $worker);
+ok( poll_until(sub { $errors->query("SELECT 'recovered 2'") eq 'D C:SELECT_1' }),
+	'it goes on when there is space');
+$failing->quit;
+ok( poll_until(
+		sub {
+			flush_trail($node);
+			texts_in_trail($node, q{"commandText":"SELEC 'reserve'"}) == $count;
+		}),
+	'all failures are recorded');
+
+# error: a sink that fails
+
+my $position = -s $node->logfile;
+append_to_file($node->data_dir . '/not_a_directory', '');
+ok(set_server(log_directory => 'not_a_directory'), 'a directory that is none');
+my $told = 0;
+while ($told < 3000)
+{
+	$begin = time;
+	last if $errors->query("SELECT 'failing " . ($told + 1) . "'") ne 'D C:SELECT_1';
+	$told++;
+}
+cmp_ok(time - $begin, '<', 0.9, 'a sink that is known to fail is not waited for');
+($error, undef, undef, $stderr) = run_sql("SELECT 'failing too'");
+like($stderr, qr/DETAIL:  The audit trail cannot be written\./, 'the reason is said');
+ok(set_server(log_directory => 'audit'), 'mended');
+ok( poll_until(sub { $errors->query("SELECT 'recovered 3'") eq 'D C:SELECT_1' }),
+	'sessions go on');
+flush_trail($node);
+@records = check_trail($node, 'the trail is whole');
+is_deeply(
+	[ outcomes('failing', @records) ],
+	[ (map { "$_ 00000" } 1 .. $told), $told + 1 . ' 53400' ],
+	'all is recorded');
+$errors->quit;
+$blocked->quit;
+
+# The warning
+
+ok(set_server(overflow => 'wait'), 'overflow = wait');
+foreach my $round (1 .. 3)
+{
+	flush_trail($node);
+	$position = -s $node->logfile;
+	$worker = worker_stop();
+	my $waiter = start_psql($node, statements("warned $round", 1000), name => 'warned');
+	ok(wait_until_waiting($node, 'warned'), "round $round: the queue is full");
+	my @messages = slurp_file($node->logfile, $position) =~ /^.*audit queue is .* full.*$/mg;
+	is(@messages, 1, 'the log has one warning');
+	like($messages[0], qr/LOG:  audit queue is 7\d% full/, 'at 75 percent');
+	like(slurp_file($node->logfile, $position),
+		qr/DETAIL:  Sessions wait for space when it is full\./,
+		'which says what will happen');
+	my ($pid) = wait_until_waiting($node, 'warned');
+	unaudited_sql($node, "SELECT pg_terminate_backend($pid)");
+	my $stderr = (finish_psql($waiter))[2];
+	unlike($stderr, qr/full/, 'the client does not see it');
+	kill('CONT', $worker);
+}
+
+# shutdown
+
+foreach my $case ('worker', 'sink')
+{
+	my $label = "shutdown $case";
+
+	ok(set_server(overflow => 'shutdown'), "$label: overflow = shutdown");
+	flush_trail($node);
+	$position = -s $node->logfile;
+	if ($case eq 'worker')
+	{
+		$worker = worker_stop();
+	}
+	else
+	{
+		ok(set_server(log_directory => 'not_a_directory'), 'a directory that is none');
+	}
+	my $load = start_load($node, $label, clients => 4, pause => 0);
+	ok( wait_for_log($node, qr/received fast shutdown request/, $position),
+		"$label: the server shuts down");
+	kill('CONT', $worker);
+	cmp_ok(finish_load($load), '<', $load->{number}, "$label: clients are cut off");
+	ok(poll_until(sub { !-e $node->data_dir . '/postmaster.pid' }), "$label: it ends");
+	$node->_update_pid(0);
+	my @messages = slurp_file($node->logfile, $position) =~
+	  /LOG:  audit queue is full, shutting down the server$/mg;
+	is(@messages, 1, "$label: the log says why, once");
+	$node->append_conf('postgresql.conf',
+		settings_text(log_directory => 'audit', overflow => 'wait'));
+	$node->start;
+	flush_trail($node);
+	@records = check_trail($node, "$label: the trail is whole");
+	check_load($load, \@records, "$label: what was acknowledged is there, once");
+}
+$node->stop;
+
+done_testing();
