@@ -120,20 +120,21 @@ save_checkpoint(PaqDrain *drain)
 
 /*
  * The sink failed, perhaps in a way that puts in doubt what was written since
- * the last flush: then that is written again.
+ * the last flush: then we go back to there, and true is returned.
  */
-static void
+static bool
 retreat_if_needed(PaqDrain *drain)
 {
 	pg_atomic_uint64 *drained = &paq_stats->worker.drained;
 
 	if (!drain->sink->retreat(&drain->sequence))
-		return;
+		return false;
 	paq_reader_retreat(drain->reader);
 	save_checkpoint(drain);
 	pg_atomic_write_u64(drained,
 						pg_atomic_read_u64(drained) - drain->unflushed);
 	drain->unflushed = 0;
+	return true;
 }
 
 /*
@@ -304,11 +305,13 @@ flush(PaqDrain *drain)
 static bool
 rotate_if_due(PaqDrain *drain, bool force)
 {
-	bool		rotated;
+	PaqRotation rotation;
 
-	if (!drain->sink->rotate_if_due(force, drain->sequence, &rotated))
+	if (!drain->sink->rotate_if_due(force, drain->sequence, &rotation))
 		return false;
-	if (!rotated)
+	if (force)
+		drain->put_off = (rotation == PAQ_ROTATION_PUT_OFF);
+	if (rotation != PAQ_ROTATION_DONE)
 		return true;
 	note_flushed(drain);
 	save_checkpoint(drain);
@@ -361,9 +364,12 @@ resume(PaqDrain *drain)
 		return false;
 	drain->resumed = true;
 
-	/* Resuming may have moved the end of the trail, or started a new file. */
-	save_checkpoint(drain);
-	retreat_if_needed(drain);
+	/*
+	 * Resuming may have moved the end of the trail.  If it did so because some
+	 * of it is missing, no checkpoint may claim that before we have gone back.
+	 */
+	if (!retreat_if_needed(drain))
+		save_checkpoint(drain);
 	return true;
 }
 

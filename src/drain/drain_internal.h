@@ -32,6 +32,7 @@ typedef struct PaqDrain
 	bool		batch_open;		/* between begin_batch() and its end */
 	uint64		batch_records;	/* records in the batch, and of them those */
 	uint64		gaps;			/* that mark a gap */
+	bool		put_off;		/* a new file was asked for, in vain */
 	uint64		sequence;		/* of the last record in the trail */
 	uint64		unflushed;		/* records written since the last flush */
 	TimestampTz retry_at;		/* do not touch the sink before; 0: it works */

@@ -163,7 +163,7 @@ work(void)
 		return;
 	flush_due = 0;
 	paq_event_send();
-	if (rotate)
+	if (rotate && !drain.put_off)
 		paq_worker_rotate_done(rotate_request);
 }
 

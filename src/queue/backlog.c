@@ -87,11 +87,14 @@ paq_backlog_remove(uint32 number)
 	(void) durable_unlink(path, LOG);
 }
 
-/* Find what there is, and stand at the cursor. */
+/*
+ * Find what there is, and stand at the cursor.  paq_reader_retreat() may go
+ * back from there as far as "flushed".
+ */
 void
 paq_backlog_start(PaqReader *reader)
 {
-	reader->frames = paq_frames_find(reader->qf, reader->cursor,
+	reader->frames = paq_frames_find(reader->qf, reader->flushed,
 									 &reader->nframes);
 	paq_backlog_seek(reader);
 }
@@ -104,6 +107,18 @@ paq_backlog_seek(PaqReader *reader)
 	while (reader->next_frame < reader->nframes &&
 		   reader->frames[reader->next_frame] < reader->cursor)
 		reader->next_frame++;
+}
+
+/* Where the last good frame ends; 0 if there is none. */
+uint64
+paq_backlog_end(PaqReader *reader)
+{
+	uint64		last;
+
+	if (reader->nframes == 0)
+		return 0;
+	last = reader->frames[reader->nframes - 1];
+	return last + paq_frame_at(reader->qf, last)->size;
 }
 
 /* When did what the good frame at pos says happen? */

@@ -96,15 +96,20 @@ paq_file_is_trusted(PaqQueueFile *qf, const PaqCheckpoint *checkpoint)
 		 checkpoint->flushed == checkpoint->drained);
 }
 
-/* Is it certain that the file holds nothing that the trail does not have? */
+/*
+ * Did the worker leave the file with nothing in it that the trail does not
+ * have, durably, and has nobody used it since?
+ */
 bool
 paq_file_is_empty(PaqQueueFile *qf)
 {
+	uint64		reserved = pg_atomic_read_u64(&qf->live->reserved);
 	PaqCheckpoint checkpoint;
 
 	if (!paq_checkpoint_read(qf, &checkpoint) ||
 		!paq_file_is_trusted(qf, &checkpoint) ||
-		checkpoint.drained != pg_atomic_read_u64(&qf->live->reserved) ||
+		checkpoint.synced_end != reserved ||
+		checkpoint.drained != reserved || checkpoint.flushed != reserved ||
 		paq_drops_unreported(qf, checkpoint.drops))
 		return false;
 	for (uint32 i = 0; i < qf->header->nslots; i++)

@@ -44,6 +44,7 @@ struct PaqPending
 	char	   *record;			/* the encoded record */
 	char	   *local;			/* its memory, if it does not fit into the slot,
 								 * which then has a short copy or nothing */
+	pg_crc32c	crc;			/* paq_fields_crc() of record */
 	bool		done;			/* in slot_list, but the entry is free */
 };
 
@@ -135,6 +136,7 @@ place_in_slot(PaqPending *pending, uint32 len)
 	entry->size = size;
 	entry->valid = 0;
 	entry->published_at = 0;
+	entry->frame_size = 0;
 
 	/*
 	 * An entry must be recognizably invalid before "used" includes it.  For
@@ -166,10 +168,14 @@ cut_text(PaqText *text, uint32 size, uint32 max, PaqRecordHeader *header)
 	header->flags |= PAQ_RECORD_CUT;
 }
 
-/* The entry's record is complete: recovery may take it from now on. */
+/*
+ * The entry's record is complete, with crc for its fields: recovery may take it
+ * from now on.
+ */
 static void
-make_valid(PaqPending *pending)
+make_valid(PaqPending *pending, pg_crc32c crc)
 {
+	pending->entry->crc = crc;
 	pg_write_barrier();			/* recovery sees our stores in order */
 	pending->entry->valid = 1;
 }
@@ -206,7 +212,7 @@ place_short_copy(PaqPending *pending, const PaqRecordHeader *header,
 		return;
 	paq_record_encode((char *) (pending->entry + 1), &short_header, session,
 					  short_statement);
-	make_valid(pending);
+	make_valid(pending, paq_fields_crc((char *) (pending->entry + 1), size));
 }
 
 /*
@@ -294,8 +300,9 @@ paq_pending_create(const PaqRecordHeader *header,
 		return NULL;
 	}
 	paq_record_encode(pending->record, header, session, statement);
+	pending->crc = paq_fields_crc(pending->record, size);
 	if (pending->local == NULL)
-		make_valid(pending);
+		make_valid(pending, pending->crc);
 	return pending;
 }
 
@@ -332,6 +339,7 @@ paq_pending_add_message(PaqPending *pending, const char *message)
 		return;
 	memcpy(copy, pending->record, header->length);
 	paq_record_add_message(copy, message, len);
+	COMP_CRC32C(pending->crc, message, len);
 	if (cut)
 		((PaqRecordHeader *) copy)->flags |= PAQ_RECORD_CUT;
 	if (pending->local != NULL)
@@ -400,11 +408,14 @@ paq_pending_free(PaqPending *pending)
 uint64
 paq_pending_publish(PaqPending *pending, PaqSpaceWait wait)
 {
+	const uint32 len = paq_pending_header(pending)->length;
+	PaqSlotEntry *entry = pending->entry;
 	uint64		pos;
 
-	pos = paq_ring_publish(pending->record,
-						   paq_pending_header(pending)->length, wait,
-						   pending->entry ? &pending->entry->published_at : NULL);
+	if (likely(entry != NULL))
+		entry->frame_size = PAQ_FRAME_SIZE(len);
+	pos = paq_ring_put(pending->record, len, pending->crc, wait,
+					   entry ? &entry->published_at : NULL);
 	if (likely(pos != 0))
 		release_pending(pending);
 	else if (paq_overflow == PAQ_OVERFLOW_DROP && wait != PAQ_SPACE_KEEP)

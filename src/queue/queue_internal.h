@@ -153,6 +153,10 @@ typedef struct PaqSlotEntry
 	uint64		published_at;	/* position of its frame once it has one: if
 								 * that frame is committed, the entry is not
 								 * pending any more */
+	uint32		frame_size;		/* of that frame, bytes, noted before space for
+								 * it is reserved; 0 until then */
+	pg_crc32c	crc;			/* paq_fields_crc() of the record, which may be
+								 * a shortened copy of that in the frame */
 	/* record follows */
 } PaqSlotEntry;
 
@@ -277,9 +281,13 @@ extern void paq_checkpoint_write(PaqQueueFile *qf, PaqCheckpoint *checkpoint);
 
 /* ring.c */
 extern uint32 paq_ring_max_record(void);
+extern uint64 paq_ring_put(const char *record, uint32 len,
+						   pg_crc32c fields_crc, PaqSpaceWait wait,
+						   uint64 *published_at);
 extern uint64 paq_ring_publish(const char *record, uint32 len,
 							   PaqSpaceWait wait, uint64 *published_at);
 extern bool paq_ring_filling;
+extern pg_crc32c paq_fields_crc(const char *record, uint32 len);
 extern pg_crc32c paq_frame_crc(PaqQueueFile *qf, uint64 pos,
 							   const char *record, uint32 len);
 

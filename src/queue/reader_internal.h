@@ -82,6 +82,7 @@ extern bool paq_backlog_open(PaqReader *reader);
 extern void paq_backlog_remove(uint32 number);
 extern void paq_backlog_start(PaqReader *reader);
 extern void paq_backlog_seek(PaqReader *reader);
+extern uint64 paq_backlog_end(PaqReader *reader);
 extern PaqReadResult paq_backlog_next(PaqReader *reader, PaqRecord *record,
 									  PaqGap *gap);
 

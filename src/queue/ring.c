@@ -5,7 +5,7 @@
  *
  * To put a record into the ring:
  *
- * 1. Compute the checksum of the record, the long part, beforehand.
+ * 1. Compute the checksum of the record's fields, the long part, beforehand.
  * 2. Reserve: advance "reserved" by the frame's size, if that much is free.
  *	  From here to step 4 nothing may raise an error, allocate or be
  *	  interrupted: the worker cannot step over a frame that is not finished.
@@ -15,7 +15,7 @@
  *	  hibernates; note it if the queue is filling up.
  *
  * Guarantees: a record is in the ring whole or not at all; once
- * paq_ring_publish() has returned, only the death of the operating system can
+ * paq_ring_put() has returned, only the death of the operating system can
  * lose it.  Records come out in the order of reservation, so one session's
  * records stay in order.
  *
@@ -55,23 +55,29 @@ paq_ring_max_record(void)
 }
 
 /*
- * Checksum of a frame.  Starts with the salt, so that nobody who does not
- * know it can write text that looks like a frame.
+ * Checksum of a frame.  The long part comes first, so that it can be computed
+ * when the record is made: the fields behind the header, which do not change
+ * any more.  The salt is in it so that nobody who does not know it can write
+ * text that looks like a frame.
  */
-static inline pg_crc32c
-record_crc(PaqQueueFile *qf, const char *record, uint32 len)
+pg_crc32c
+paq_fields_crc(const char *record, uint32 len)
 {
 	pg_crc32c	crc;
 
 	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, &qf->salt, sizeof(qf->salt));
-	COMP_CRC32C(crc, record, len);
+	if (likely(len > sizeof(PaqRecordHeader)))
+		COMP_CRC32C(crc, record + sizeof(PaqRecordHeader),
+					len - sizeof(PaqRecordHeader));
 	return crc;
 }
 
 static inline pg_crc32c
-finish_crc(pg_crc32c crc, uint64 pos, uint32 len)
+finish_crc(PaqQueueFile *qf, pg_crc32c crc, uint64 pos, const char *record,
+		   uint32 len)
 {
+	COMP_CRC32C(crc, record, Min(len, sizeof(PaqRecordHeader)));
+	COMP_CRC32C(crc, &qf->salt, sizeof(qf->salt));
 	COMP_CRC32C(crc, &pos, sizeof(pos));
 	COMP_CRC32C(crc, &len, sizeof(len));
 	FIN_CRC32C(crc);
@@ -81,7 +87,7 @@ finish_crc(pg_crc32c crc, uint64 pos, uint32 len)
 pg_crc32c
 paq_frame_crc(PaqQueueFile *qf, uint64 pos, const char *record, uint32 len)
 {
-	return finish_crc(record_crc(qf, record, len), pos, len);
+	return finish_crc(qf, paq_fields_crc(record, len), pos, record, len);
 }
 
 /*
@@ -113,7 +119,7 @@ try_reserve(uint32 size, uint64 limit, uint64 *used)
 /* Steps 3 and 4 of the list above. */
 static inline void
 paq_ring_commit(uint64 pos, uint32 size, const char *record, uint32 len,
-				pg_crc32c crc)
+				pg_crc32c fields_crc)
 {
 	PaqFrame   *frame = paq_frame_at(&paq_live, pos);
 
@@ -132,7 +138,7 @@ paq_ring_commit(uint64 pos, uint32 size, const char *record, uint32 len,
 	(void) PAQ_FAULT("ring-busy");
 	memcpy((char *) frame + sizeof(PaqFrame), record, len);
 	(void) PAQ_FAULT("ring-copied");
-	frame->crc = finish_crc(crc, pos, len);
+	frame->crc = finish_crc(&paq_live, fields_crc, pos, record, len);
 	if (likely(MyProc != NULL))
 		paq_stats_add(&paq_my_stats->published, 1);
 	else
@@ -183,20 +189,19 @@ signals_may_exit(void)
 }
 
 /*
- * Put len bytes, at most paq_ring_max_record(), into the ring.  Stores the
- * frame's position in *published_at between reserving and committing, if
- * published_at is not NULL.  Returns the position after the record; or 0, if
- * there is no space: wait is not PAQ_SPACE_WAIT, or there is no use in waiting
- * (overflow "drop", single-user mode).  With PAQ_SPACE_WAIT it may raise an
- * error instead, with nothing reserved.
+ * Put len bytes, at most paq_ring_max_record(), into the ring; fields_crc is
+ * their paq_fields_crc().  Stores the frame's position in *published_at between
+ * reserving and committing, if published_at is not NULL.  Returns the position
+ * after the record; or 0, if there is no space: wait is not PAQ_SPACE_WAIT, or
+ * there is no use in waiting (overflow "drop", single-user mode).  With
+ * PAQ_SPACE_WAIT it may raise an error instead, with nothing reserved.
  */
 uint64
-paq_ring_publish(const char *record, uint32 len, PaqSpaceWait wait,
-				 uint64 *published_at)
+paq_ring_put(const char *record, uint32 len, pg_crc32c fields_crc,
+			 PaqSpaceWait wait, uint64 *published_at)
 {
 	uint32		size = PAQ_FRAME_SIZE(len);
 	uint64		limit = paq_live.ring_size;
-	pg_crc32c	crc = record_crc(&paq_live, record, len);
 	bool		mask = signals_may_exit();
 	sigset_t	save_mask;
 	uint64		used;
@@ -221,9 +226,18 @@ paq_ring_publish(const char *record, uint32 len, PaqSpaceWait wait,
 
 	if (published_at != NULL)
 		*published_at = pos;
-	paq_ring_commit(pos, size, record, len, crc);
+	paq_ring_commit(pos, size, record, len, fields_crc);
 	wake_if_needed(used, size);
 	if (unlikely(mask))
 		sigprocmask(SIG_SETMASK, &save_mask, NULL);
 	return pos + size;
+}
+
+/* The same for a record whose checksum has not been computed yet. */
+uint64
+paq_ring_publish(const char *record, uint32 len, PaqSpaceWait wait,
+				 uint64 *published_at)
+{
+	return paq_ring_put(record, len, paq_fields_crc(record, len), wait,
+						published_at);
 }

@@ -21,18 +21,24 @@
 #define UNCERTAIN_MESSAGE \
 	"the operating system was restarted; the statement may have ended, and have a record of its own"
 
-/* Did the record of this entry get into the ring before the crash? */
+/*
+ * Did the record of this entry get into the ring before the crash?  Then its
+ * frame is there, or has been in the trail for so long that its place was given
+ * back.  Where "released" is not to be trusted, the latter shows if a later lap
+ * has come so far.
+ */
 static bool
 was_published(PaqReader *reader, const PaqSlotEntry *entry)
 {
 	PaqQueueFile *qf = reader->qf;
 	uint64		pos = entry->published_at;
 
-	if (pos == 0 || pos % PAQ_FRAME_ALIGN != 0)
+	if (pos == 0 || pos % PAQ_FRAME_ALIGN != 0 || pos > PG_INT64_MAX)
 		return false;
-	return pos < pg_atomic_read_u64(&qf->live->released) ||
-		pos < reader->flushed ||
-		(pos <= PG_INT64_MAX && paq_frame_is_good(qf, pos, pos + qf->ring_size));
+	if (paq_frame_is_good(qf, pos, pos + qf->ring_size))
+		return true;
+	return reader->trusted ? pos < pg_atomic_read_u64(&qf->live->released) :
+		pos + qf->ring_size <= paq_backlog_end(reader);
 }
 
 /*
@@ -60,7 +66,8 @@ entry_record(PaqSlotEntry *entry)
 
 	if (entry->valid != 1 ||
 		entry->size < sizeof(PaqSlotEntry) + sizeof(PaqRecordHeader) ||
-		header->length > entry->size - sizeof(PaqSlotEntry))
+		header->length > entry->size - sizeof(PaqSlotEntry) ||
+		entry->crc != paq_fields_crc((char *) header, header->length))
 		return NULL;
 	return header;
 }
@@ -130,9 +137,7 @@ paq_slots_next(PaqReader *reader, PaqRecord *record)
  * or part of it; 0 if no slot knows of one.
  *
  * The process may have died after reserving the space and before it noted
- * where; then its frame's size must be just the room that is there.  A
- * shortened copy does not tell the size of what it stands for: that may be
- * all of the room.
+ * where; then its frame's size must be just the room that is there.
  */
 uint32
 paq_slots_unfinished_frame(PaqReader *reader, uint64 pos, uint64 room)
@@ -145,15 +150,13 @@ paq_slots_unfinished_frame(PaqReader *reader, uint64 pos, uint64 room)
 
 		while ((entry = entry_at(slot, &offset)) != NULL)
 		{
-			PaqRecordHeader *header = entry_record(entry);
-			uint64		size = header ? PAQ_FRAME_SIZE(header->length) : 0;
-
-			if (header == NULL)
+			if (entry_record(entry) == NULL || entry->frame_size == 0 ||
+				entry->frame_size > room ||
+				entry->frame_size % PAQ_FRAME_ALIGN != 0)
 				continue;
-			if (entry->published_at == pos)
-				return (header->flags & PAQ_RECORD_CUT) ? room : Min(size, room);
-			if (entry->published_at == 0 && size == room)
-				return size;
+			if (entry->published_at == pos ||
+				(entry->published_at == 0 && entry->frame_size == room))
+				return entry->frame_size;
 		}
 	}
 	return 0;

@@ -8,7 +8,7 @@
  * backlog, which the worker drains before the live file; one that cannot be
  * used is set aside and reported.  In both cases a new live file is made,
  * with the size and the number of slots that the settings now ask for.  Only
- * an empty file of the right size is used again.
+ * a file of the right size that a clean shutdown left empty is used again.
  *
  * Guarantees: whatever is found in the queue directory, the server starts;
  * it does not start only if no queue file can be made, and then says why.
@@ -117,10 +117,6 @@ take_over(const char *path, uint64 ring_size, int nslots,
 		if (qf.ring_size == paq_file_ring_size(ring_size) &&
 			qf.header->nslots == nslots)
 		{
-			/*
-			 * "released" stays where it is: the worker has yet to flush what
-			 * lies between.
-			 */
 			paq_live = qf;
 			return true;
 		}

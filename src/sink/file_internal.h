@@ -96,7 +96,7 @@ extern bool paq_trail_name(char *dst, Size size, pg_time_t name_time,
 extern void paq_trail_plan_rotation(pg_time_t from);
 extern bool paq_trail_is_full(uint64 size);
 extern bool paq_file_rotate_if_due(bool force, uint64 sequence,
-								   bool *rotated);
+								   PaqRotation *rotation);
 extern TimestampTz paq_file_next_rotation(void);
 
 /* check.c */

@@ -193,15 +193,19 @@ put_off(pg_time_t now)
 
 /* See sink.h. */
 bool
-paq_file_rotate_if_due(bool force, uint64 sequence, bool *rotated)
+paq_file_rotate_if_due(bool force, uint64 sequence, PaqRotation *rotation)
 {
 	pg_time_t	now = (pg_time_t) time(NULL);
 	pg_time_t	name_time;
 
-	*rotated = false;
-	if (!rotation_is_due(force, now, &name_time) ||
-		(now < put_off_until && may_go_on()))
+	*rotation = PAQ_ROTATION_NONE;
+	if (!rotation_is_due(force, now, &name_time))
 		return true;
+	if (now < put_off_until && may_go_on())
+	{
+		*rotation = PAQ_ROTATION_PUT_OFF;
+		return true;
+	}
 	if (paq_trail.retreat)
 	{
 		paq_sink_set_error("file \"%s\" was removed or truncated before it was durable",
@@ -217,11 +221,12 @@ paq_file_rotate_if_due(bool force, uint64 sequence, bool *rotated)
 		if (!may_go_on())
 			return false;
 		put_off(now);
+		*rotation = PAQ_ROTATION_PUT_OFF;
 		return true;
 	}
 	put_off_until = 0;
 	paq_trail_plan_rotation(now);
-	*rotated = true;
+	*rotation = PAQ_ROTATION_DONE;
 	return true;
 }
 

@@ -53,6 +53,13 @@ typedef enum PaqAppendResult
 	PAQ_APPEND_FAILED			/* not taken */
 } PaqAppendResult;
 
+typedef enum PaqRotation
+{
+	PAQ_ROTATION_NONE,			/* not necessary */
+	PAQ_ROTATION_DONE,			/* there is a new file */
+	PAQ_ROTATION_PUT_OFF		/* impossible now, but the old file is usable */
+} PaqRotation;
+
 typedef struct PaqSink
 {
 	const char *name;			/* as the statistics view shows it */
@@ -76,12 +83,12 @@ typedef struct PaqSink
 	/*
 	 * Called with no batch open, after the settings were read again and
 	 * before every batch: start a new file where age, size, a changed setting
-	 * or force say so, or where there is none (or it is gone).  *rotated tells
-	 * whether the state changed and must be stored before the next batch; what
-	 * was written before, up to sequence, is durable then.  It is not, in
-	 * spite of force, if only the old file can be written to.
+	 * or force say so, or where there is none (or it is gone).  If that was
+	 * done, the state has changed and must be stored before the next batch;
+	 * what was written before, up to sequence, is durable then.
 	 */
-	bool		(*rotate_if_due) (bool force, uint64 sequence, bool *rotated);
+	bool		(*rotate_if_due) (bool force, uint64 sequence,
+						  PaqRotation *rotation);
 
 	/* When rotate_if_due() will next have to act; DT_NOEND for never. */
 	TimestampTz (*next_rotation) (void);
