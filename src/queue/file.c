@@ -229,11 +229,12 @@ restore_size(int fd, const char *path, uint64 size, uint64 expected)
 }
 
 /*
- * Open for reading and writing.  Somebody may have taken our permissions
- * away, which does not make the contents worthless.
+ * Open a file of the queue directory for reading and writing.  Somebody may
+ * have taken our permissions away, which does not make the contents worthless.
+ * Returns -1 with errno set if that cannot be done.
  */
-static int
-open_file(const char *path)
+int
+paq_file_open_fd(const char *path)
 {
 	const int	flags = O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | PG_BINARY;
 	int			fd = BasicOpenFile(path, flags);
@@ -268,7 +269,7 @@ paq_file_open(const char *path, PaqQueueFile *qf, char **reason)
 	memset(qf, 0, sizeof(*qf));
 	*reason = NULL;
 
-	fd = open_file(path);
+	fd = paq_file_open_fd(path);
 	if (fd < 0)
 	{
 		if (errno != ENOENT)

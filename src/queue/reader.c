@@ -19,10 +19,7 @@
  */
 #include "postgres.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "guc.h"
 #include "queue/reader_internal.h"
@@ -39,8 +36,6 @@
 
 /* There is one at a time. */
 static PaqReader the_reader;
-
-static void collect_unflushed_spills(PaqReader *reader);
 
 /* Copy or compare PAQ_NDROPS numbers of dropped records. */
 static void
@@ -120,7 +115,7 @@ open_after(uint32 after, PaqCheckpoint *checkpoint)
 
 	reader->qf = &paq_live;
 	start_reading(reader, checkpoint);
-	collect_unflushed_spills(reader);
+	paq_spilled_collect(reader);
 	paq_spill_remove_older(paq_file_generation(&paq_live));
 	return reader;
 }
@@ -146,55 +141,6 @@ paq_reader_is_live(PaqReader *reader)
 	return reader->qf == &paq_live;
 }
 
-static void
-close_spill(PaqReader *reader)
-{
-	if (reader->spill != NULL)
-		munmap(reader->spill, reader->spill_size);
-	reader->spill = NULL;
-	reader->spill_size = 0;
-}
-
-/*
- * Map the spill file called name.  If that fails, it is as if the file were
- * empty: the record is then handed out without its texts.
- */
-static void
-open_spill(PaqReader *reader, PaqText name)
-{
-	char		path[MAXPGPATH];
-	struct stat st;
-	int			fd;
-	void	   *map;
-
-	snprintf(path, sizeof(path), "%s/%.*s", paq_queue_directory,
-			 (int) name.len, name.data);
-	fd = BasicOpenFile(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | PG_BINARY);
-	if (fd < 0 || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
-	{
-		ereport(LOG,
-				(errcode_for_file_access(),
-				 errmsg("could not open audit spill file \"%s\": %m", path)));
-		if (fd >= 0)
-			close(fd);
-		return;
-	}
-	if (st.st_size > 0)
-	{
-		map = mmap(NULL, st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-		if (map != MAP_FAILED)
-		{
-			reader->spill = map;
-			reader->spill_size = st.st_size;
-		}
-		else
-			ereport(LOG,
-					(errcode_for_file_access(),
-					 errmsg("could not map audit spill file \"%s\": %m", path)));
-	}
-	close(fd);
-}
-
 /* Decode a record, with its spill file if it has one. */
 bool
 paq_reader_decode(PaqReader *reader, const char *data, uint32 len,
@@ -203,14 +149,7 @@ paq_reader_decode(PaqReader *reader, const char *data, uint32 len,
 	PaqText		name;
 
 	if (unlikely(paq_record_spill_name(data, len, &name)))
-	{
-		MemoryContext oldcontext = MemoryContextSwitchTo(TopMemoryContext);
-
-		reader->spills_read = lappend(reader->spills_read,
-									  pnstrdup(name.data, name.len));
-		MemoryContextSwitchTo(oldcontext);
-		open_spill(reader, name);
-	}
+		paq_spilled_open(reader, name);
 	if (!paq_record_decode(data, len, reader->spill, reader->spill_size, record))
 		return false;
 	reader->last_time = record->header.end_time != 0 ?
@@ -306,7 +245,7 @@ paq_reader_next(PaqReader *reader, PaqRecord *record, PaqGap *gap)
 {
 	PaqReadResult result;
 
-	close_spill(reader);
+	paq_spilled_close(reader);
 	if (unlikely(reader->lost != 0 && !reader->lost_read))
 	{
 		lost_files(reader, gap);
@@ -340,7 +279,7 @@ paq_reader_limit(PaqReader *reader)
 void
 paq_reader_rewind(PaqReader *reader)
 {
-	close_spill(reader);
+	paq_spilled_close(reader);
 	list_free_deep(reader->spills_read);
 	reader->spills_read = NIL;
 	reader->cursor = reader->drained;
@@ -403,7 +342,7 @@ write_checkpoint(PaqReader *reader, uint64 sequence, const void *trail,
 void
 paq_reader_checkpoint(PaqReader *reader, uint64 sequence, const void *trail)
 {
-	close_spill(reader);
+	paq_spilled_close(reader);
 	write_checkpoint(reader, sequence, trail, 0);
 
 	reader->lost_drained = reader->lost_read;
@@ -432,45 +371,6 @@ uint64
 paq_reader_unflushed_bytes(PaqReader *reader)
 {
 	return reader->drained - reader->flushed;
-}
-
-/*
- * A worker before us may have written records to the trail and gone before it
- * could remove their spill files.  The records are still in the ring.
- */
-static void
-collect_unflushed_spills(PaqReader *reader)
-{
-	uint64		pos = reader->flushed;
-	MemoryContext oldcontext = MemoryContextSwitchTo(TopMemoryContext);
-
-	while (pos < reader->drained &&
-		   paq_frame_is_good(reader->qf, pos, reader->drained))
-	{
-		PaqFrame   *frame = paq_frame_at(reader->qf, pos);
-		PaqText		name;
-
-		if (paq_record_spill_name((char *) (frame + 1), frame->length, &name))
-			reader->spills_drained = lappend(reader->spills_drained,
-											 pnstrdup(name.data, name.len));
-		pos += frame->size;
-	}
-	MemoryContextSwitchTo(oldcontext);
-}
-
-static void
-remove_drained_spills(PaqReader *reader)
-{
-	ListCell   *lc;
-
-	foreach(lc, reader->spills_drained)
-	{
-		const char *name = (const char *) lfirst(lc);
-
-		paq_spill_remove(name, strlen(name));
-	}
-	list_free_deep(reader->spills_drained);
-	reader->spills_drained = NIL;
 }
 
 /* What the trail tells of the drops is durable. */
@@ -506,7 +406,7 @@ paq_reader_flushed(PaqReader *reader, uint64 sequence, const void *trail)
 		reader->lost = 0;
 		reader->lost_read = reader->lost_drained = false;
 	}
-	remove_drained_spills(reader);
+	paq_spilled_remove(reader);
 	pg_atomic_write_u64(&paq_shared->flushed_sequence, sequence);
 	if (!paq_reader_is_live(reader))
 		return;
@@ -541,7 +441,7 @@ paq_reader_advance(PaqReader *reader, uint64 sequence, const void *trail)
 
 	Assert(!paq_reader_is_live(reader));
 	Assert(!paq_reader_unsaved(reader) && !paq_reader_unflushed(reader));
-	close_spill(reader);
+	paq_spilled_close(reader);
 
 	/*
 	 * First the next file learns how far the trail has got, then this one

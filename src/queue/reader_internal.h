@@ -7,6 +7,7 @@
  *	backlog.c	reading a file that nobody writes to any more
  *	slots.c		its pending slots
  *	frames.c	is this a frame, and where are frames?
+ *	spilled.c	texts in spill files
  *
  * Private to the worker, so nothing here is shared or locked.
  *
@@ -85,6 +86,12 @@ extern void paq_backlog_seek(PaqReader *reader);
 extern uint64 paq_backlog_end(PaqReader *reader);
 extern PaqReadResult paq_backlog_next(PaqReader *reader, PaqRecord *record,
 									  PaqGap *gap);
+
+/* spilled.c */
+extern void paq_spilled_open(PaqReader *reader, PaqText name);
+extern void paq_spilled_close(PaqReader *reader);
+extern void paq_spilled_collect(PaqReader *reader);
+extern void paq_spilled_remove(PaqReader *reader);
 
 /* reader.c */
 extern bool paq_reader_decode(PaqReader *reader, const char *data, uint32 len,

@@ -1,0 +1,133 @@
+/*-------------------------------------------------------------------------
+ *
+ * spilled.c
+ *		The reader's side of spill files; see spill.c.
+ *
+ * A record's file is mapped while the record is the current one, and removed
+ * when the record is durable in the trail.
+ *
+ * Locking: none; the worker is the only reader.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "guc.h"
+#include "queue/reader_internal.h"
+#include "utils/memutils.h"
+
+/* The current record's texts are not needed any more. */
+void
+paq_spilled_close(PaqReader *reader)
+{
+	if (reader->spill != NULL)
+		munmap(reader->spill, reader->spill_size);
+	reader->spill = NULL;
+	reader->spill_size = 0;
+}
+
+/* Closes fd if it raises an error. */
+static void
+map_spill(PaqReader *reader, int fd, const char *path, Size size)
+{
+	void	   *map = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
+
+	if (map == MAP_FAILED)
+	{
+		int			save_errno = errno;
+
+		close(fd);
+		errno = save_errno;
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not map audit spill file \"%s\": %m", path)));
+	}
+	reader->spill = map;
+	reader->spill_size = size;
+}
+
+/*
+ * Map the spill file called name, which is to be removed when the record is
+ * durable.  A file that is not there, or is none, is as if it was empty: the
+ * record is then handed out without its texts.  If there is one that cannot be
+ * read now, the batch has to be tried again: raises an error.
+ */
+void
+paq_spilled_open(PaqReader *reader, PaqText name)
+{
+	MemoryContext oldcontext = MemoryContextSwitchTo(TopMemoryContext);
+	char		path[MAXPGPATH];
+	struct stat st;
+	int			fd;
+
+	reader->spills_read = lappend(reader->spills_read,
+								  pnstrdup(name.data, name.len));
+	MemoryContextSwitchTo(oldcontext);
+
+	snprintf(path, sizeof(path), "%s/%.*s", paq_queue_directory,
+			 (int) name.len, name.data);
+	fd = paq_file_open_fd(path);
+	if (fd < 0 && errno != ENOENT && errno != ELOOP && errno != EISDIR &&
+		errno != ENXIO)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not open audit spill file \"%s\": %m", path)));
+	if (fd < 0 || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
+	{
+		ereport(LOG,
+				(errmsg("audit spill file \"%s\" is missing, or is no file", path),
+				 errdetail("The record is written without its texts.")));
+		if (fd >= 0)
+			close(fd);
+		return;
+	}
+	if (st.st_size > 0)
+		map_spill(reader, fd, path, st.st_size);
+	close(fd);
+}
+
+/*
+ * A worker before us may have written records to the trail and gone before it
+ * could remove their spill files.  The records are still in the ring.
+ */
+void
+paq_spilled_collect(PaqReader *reader)
+{
+	uint64		pos = reader->flushed;
+	MemoryContext oldcontext = MemoryContextSwitchTo(TopMemoryContext);
+
+	while (pos < reader->drained &&
+		   paq_frame_is_good(reader->qf, pos, reader->drained))
+	{
+		PaqFrame   *frame = paq_frame_at(reader->qf, pos);
+		PaqText		name;
+
+		if (paq_record_spill_name((char *) (frame + 1), frame->length, &name))
+			reader->spills_drained = lappend(reader->spills_drained,
+											 pnstrdup(name.data, name.len));
+		pos += frame->size;
+	}
+	MemoryContextSwitchTo(oldcontext);
+}
+
+/* The records up to the last checkpoint are durable. */
+void
+paq_spilled_remove(PaqReader *reader)
+{
+	ListCell   *lc;
+
+	foreach(lc, reader->spills_drained)
+	{
+		const char *name = (const char *) lfirst(lc);
+
+		paq_spill_remove(name, strlen(name));
+	}
+	list_free_deep(reader->spills_drained);
+	reader->spills_drained = NIL;
+}
