@@ -163,8 +163,8 @@ work(void)
 		return;
 	flush_due = 0;
 	paq_event_send();
-	if (rotate && !drain.put_off)
-		paq_worker_rotate_done(rotate_request);
+	if (rotate)
+		paq_worker_rotate_done(rotate_request, !drain.put_off);
 }
 
 /* Is there nothing that the trail has yet to learn? */

@@ -155,8 +155,10 @@ is_unfinished(PaqReader *reader, uint64 to)
 		}
 		if (size == 0)
 			size = paq_slots_unfinished_frame(reader, pos, to - pos);
+
+		/* Of one that no slot knows of, nobody knows the size. */
 		if (size == 0)
-			return false;
+			return pg_atomic_read_u32(&qf->live->unslotted) > 0;
 		pos += size;
 	}
 	return true;

@@ -33,8 +33,8 @@
 #define RECHECK_MS	1000
 
 /*
- * How long the worker may give back no space at all before a queue that is
- * full counts as stuck, in ms, and how often that is looked at
+ * How long the worker may make no progress before a queue that is full counts
+ * as stuck, in ms, and how often that is looked at
  */
 #define STUCK_AFTER_MS	1000
 #define STUCK_CHECK_MS	100
@@ -97,13 +97,14 @@ elapsed_ms(instr_time since)
 }
 
 /*
- * Is there no point in going on to wait?  *seen is where *reached was at the
- * time *since.
+ * Is there no point in going on to wait?  *seen is the worker's progress at
+ * the time *since.  It counts also if it does not help us yet: the worker may
+ * have to drain backlog first.
  */
 static bool
-is_stuck(pg_atomic_uint64 *reached, uint64 *seen, instr_time *since)
+is_stuck(uint64 *seen, instr_time *since)
 {
-	uint64		now = pg_atomic_read_u64(reached);
+	uint64		now = pg_atomic_read_u64(&paq_shared->progress);
 
 	if (now != *seen)
 	{
@@ -116,15 +117,15 @@ is_stuck(pg_atomic_uint64 *reached, uint64 *seen, instr_time *since)
 
 /*
  * Sleep on cv until *reached is at least pos, raising *request to pos.
- * Counts the wait in *waits.  Unless patient, returns false as soon as
- * *reached is stuck.  May raise the error of an interrupt.
+ * Counts the wait in *waits.  Unless patient, returns false as soon as the
+ * worker is stuck.  May raise the error of an interrupt.
  */
 static bool
 wait_until(pg_atomic_uint64 *reached, uint64 pos, pg_atomic_uint64 *request,
 		   ConditionVariable *cv, pg_atomic_uint64 *waits, bool patient)
 {
 	const long	timeout = patient ? RECHECK_MS : STUCK_CHECK_MS;
-	uint64		seen = pg_atomic_read_u64(reached);
+	uint64		seen = pg_atomic_read_u64(&paq_shared->progress);
 	instr_time	start;
 	instr_time	since;
 	int			missing = 0;
@@ -137,7 +138,7 @@ wait_until(pg_atomic_uint64 *reached, uint64 pos, pg_atomic_uint64 *request,
 	ConditionVariablePrepareToSleep(cv);
 	while (pg_atomic_read_u64(reached) < pos)
 	{
-		if (!patient && (stuck = is_stuck(reached, &seen, &since)))
+		if (!patient && (stuck = is_stuck(&seen, &since)))
 			break;
 		paq_wake_worker();
 		if (ConditionVariableTimedSleep(cv, timeout, PG_WAIT_EXTENSION) &&
@@ -153,7 +154,7 @@ wait_until(pg_atomic_uint64 *reached, uint64 pos, pg_atomic_uint64 *request,
 /*
  * Wait until size bytes of the queue are free; others may take them before
  * the caller does.  Unless patient, returns false if it seems that they will
- * not be: the worker has given back nothing for a while, or the sink fails.
+ * not be: the worker makes no progress, or the sink fails.
  */
 bool
 paq_wait_for_space(uint64 size, bool patient)
@@ -237,12 +238,14 @@ paq_queue_flushed_sequence(void)
 
 /*
  * Have the worker start a new trail file, and wait until it has.  May raise
- * the error of an interrupt, and does raise one where there is no worker.
+ * the error of an interrupt, and does raise one if there is no worker, or no
+ * new file can be made.
  */
 void
 paq_queue_rotate(void)
 {
 	uint32		request;
+	int			missing = 0;
 
 	if (!IsUnderPostmaster)
 		ereport(ERROR,
@@ -253,8 +256,17 @@ paq_queue_rotate(void)
 	while ((int32) (pg_atomic_read_u32(&paq_shared->rotate_done) - request) < 0)
 	{
 		paq_wake_worker();
-		ConditionVariableTimedSleep(&paq_shared->rotate_cv, RECHECK_MS,
-									PG_WAIT_EXTENSION);
+		if (ConditionVariableTimedSleep(&paq_shared->rotate_cv, RECHECK_MS,
+										PG_WAIT_EXTENSION))
+			warn_without_worker(&missing);
 	}
 	ConditionVariableCancelSleep();
+
+	pg_read_barrier();			/* pairs with that in paq_worker_rotate_done() */
+	if ((int32) (pg_atomic_read_u32(&paq_shared->rotate_failed) - request) >= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_IO_ERROR),
+				 errmsg("could not start a new audit trail file"),
+				 errdetail("The current file is written to until one can be made."),
+				 errhint("The server log and the view \"audit_queue_stats\" show the reason.")));
 }

@@ -6,8 +6,8 @@
  * wait		A session waits until there is room.
  * drop		Its record is dropped, and counted (drops.c), by
  *			paq_pending_publish().
- * error	A session waits for as long as the worker makes room.  If it makes
- *			none, the queue is stuck, and the statement fails.
+ * error	A session waits for as long as the worker makes progress.  If it
+ *			makes none, the queue is stuck, and the statement fails.
  * shutdown	The same, but the server is shut down.  The session goes on
  *			waiting, for that to end it.
  *

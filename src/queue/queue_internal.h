@@ -100,10 +100,16 @@ typedef struct PaqLive
 								 * hint, the checkpoint is what counts */
 	char		pad2[128 - 2 * sizeof(pg_atomic_uint64)];
 
+	/*
+	 * Records without an entry in a slot that are being put into the ring;
+	 * raised before space is reserved, lowered when the frame is committed
+	 */
+	pg_atomic_uint32 unslotted;
+
 	/* Written by the postmaster at start */
 	char		boot_id[PAQ_BOOT_ID_LEN];	/* operating system's run, "" if
 											 * unknown */
-	char		pad3[128 - PAQ_BOOT_ID_LEN];
+	char		pad3[128 - PAQ_BOOT_ID_LEN - sizeof(pg_atomic_uint32)];
 
 	/* Counted up by any process */
 	PaqDrops	drops[PAQ_NDROPS];
@@ -189,6 +195,7 @@ typedef struct PaqShared
 	pg_atomic_uint64 space_request; /* highest "released" waited for */
 	pg_atomic_uint32 rotate_request;	/* requests so far */
 	pg_atomic_uint32 rotate_done;	/* requests served, by the worker */
+	pg_atomic_uint32 rotate_failed; /* the last one served in vain */
 	pg_atomic_uint32 attached;	/* backends that may still put records */
 
 	/*
@@ -197,7 +204,11 @@ typedef struct PaqShared
 	 */
 	pg_atomic_uint32 hibernating;
 
-	/* Set by the worker while the sink fails */
+	/*
+	 * For those who give up on a worker that makes no progress: counts its
+	 * flushes, those of backlog included; set while the sink fails
+	 */
+	pg_atomic_uint64 progress;
 	pg_atomic_uint32 failing;
 
 	/*

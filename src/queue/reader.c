@@ -400,6 +400,7 @@ paq_reader_flushed(PaqReader *reader, uint64 sequence, const void *trail)
 		reader->flushed_slots = reader->drained_slots;
 		flush_drops(reader);
 		write_checkpoint(reader, sequence, trail, 0);
+		paq_stats_add(&paq_shared->progress, 1);
 	}
 	if (reader->lost_drained)
 	{

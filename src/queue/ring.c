@@ -215,18 +215,24 @@ paq_ring_put(const char *record, uint32 len, pg_crc32c fields_crc,
 	{
 		if (unlikely(mask))
 			sigprocmask(SIG_SETMASK, &BlockSig, &save_mask);
+		if (unlikely(published_at == NULL))
+			pg_atomic_fetch_add_u32(&paq_live.live->unslotted, 1);
 		pos = try_reserve(size, limit, &used);
 		if (likely(pos != 0))
 			break;
+		if (unlikely(published_at == NULL))
+			pg_atomic_fetch_sub_u32(&paq_live.live->unslotted, 1);
 		if (unlikely(mask))
 			sigprocmask(SIG_SETMASK, &save_mask, NULL);
 		if (wait != PAQ_SPACE_WAIT || !paq_make_room(size + paq_ring_reserve()))
 			return 0;
 	}
 
-	if (published_at != NULL)
+	if (likely(published_at != NULL))
 		*published_at = pos;
 	paq_ring_commit(pos, size, record, len, fields_crc);
+	if (unlikely(published_at == NULL))
+		pg_atomic_fetch_sub_u32(&paq_live.live->unslotted, 1);
 	wake_if_needed(used, size);
 	if (unlikely(mask))
 		sigprocmask(SIG_SETMASK, &save_mask, NULL);

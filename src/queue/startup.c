@@ -146,8 +146,10 @@ init_shared(void)
 	pg_atomic_init_u64(&paq_shared->space_request, 0);
 	pg_atomic_init_u32(&paq_shared->rotate_request, 0);
 	pg_atomic_init_u32(&paq_shared->rotate_done, 0);
+	pg_atomic_init_u32(&paq_shared->rotate_failed, 0);
 	pg_atomic_init_u32(&paq_shared->attached, 0);
 	pg_atomic_init_u32(&paq_shared->hibernating, 0);
+	pg_atomic_init_u64(&paq_shared->progress, 0);
 	pg_atomic_init_u32(&paq_shared->failing, 0);
 	pg_atomic_init_u32(&paq_shared->warned, 0);
 	pg_atomic_init_u32(&paq_shared->shutting_down, 0);

@@ -90,10 +90,16 @@ paq_worker_rotate_wanted(uint32 *request)
 	return *request != pg_atomic_read_u32(&paq_shared->rotate_done);
 }
 
-/* All requests up to this one have been served. */
+/*
+ * All requests up to this one have been served; or, unless ok, cannot be for
+ * now.
+ */
 void
-paq_worker_rotate_done(uint32 request)
+paq_worker_rotate_done(uint32 request, bool ok)
 {
+	if (!ok)
+		pg_atomic_write_u32(&paq_shared->rotate_failed, request);
+	pg_write_barrier();			/* pairs with that in paq_queue_rotate() */
 	pg_atomic_write_u32(&paq_shared->rotate_done, request);
 	ConditionVariableBroadcast(&paq_shared->rotate_cv);
 }

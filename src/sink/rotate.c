@@ -191,6 +191,24 @@ put_off(pg_time_t now)
 	put_off_until = now + PUT_OFF_TIME;
 }
 
+/*
+ * Cut off what is behind the last whole batch: it will be in the next file.
+ * If that fails and the file is given up for other reasons, it cannot be
+ * helped: better some records twice than none any more.
+ */
+static bool
+finish_file(void)
+{
+	if (paq_trail.fd < 0 || paq_trail_cut_to_offset())
+		return true;
+	if (may_go_on())
+		return false;
+	ereport(LOG,
+			(errmsg("records at the end of audit trail file \"%s\" are in the next file, too: %s",
+					paq_trail.path, paq_sink_error())));
+	return true;
+}
+
 /* See sink.h. */
 bool
 paq_file_rotate_if_due(bool force, uint64 sequence, PaqRotation *rotation)
@@ -213,8 +231,8 @@ paq_file_rotate_if_due(bool force, uint64 sequence, PaqRotation *rotation)
 		return false;
 	}
 
-	/* Later flushes are of the new file only. */
-	if (!paq_trail_flush(sequence))
+	/* Later flushes are of the new file only, and cuts. */
+	if (!paq_trail_flush(sequence) || !finish_file())
 		return false;
 	if (!paq_trail_create(name_time))
 	{
@@ -224,6 +242,9 @@ paq_file_rotate_if_due(bool force, uint64 sequence, PaqRotation *rotation)
 		*rotation = PAQ_ROTATION_PUT_OFF;
 		return true;
 	}
+	if (put_off_until != 0)
+		ereport(LOG,
+				(errmsg("a new audit trail file could be started")));
 	put_off_until = 0;
 	paq_trail_plan_rotation(now);
 	*rotation = PAQ_ROTATION_DONE;
