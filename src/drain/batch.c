@@ -357,12 +357,17 @@ drain_batch(PaqDrain *drain, bool rotate, bool *more)
 static bool
 resume(PaqDrain *drain)
 {
+	bool		exact = drain->resume_exact;
+
 	if (drain->resumed)
 		return true;
-	if (!drain->sink->resume(&drain->resume_state, drain->resume_exact,
+	if (!drain->sink->resume(&drain->resume_state, &exact,
+							 paq_reader_ahead(drain->reader),
 							 &drain->sequence))
 		return false;
 	drain->resumed = true;
+	if (drain->resume_exact && !exact)
+		paq_reader_distrust(drain->reader);
 
 	/*
 	 * Resuming may have moved the end of the trail.  If it did so because some

@@ -48,6 +48,7 @@
 #include "storage/proc.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
+#include "utils/resowner.h"
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
@@ -350,6 +351,8 @@ paq_drain_main(Datum arg)
 				 errmsg("the library of the background worker is another one than that in \"shared_preload_libraries\""),
 				 errhint("Preload \"pg_audit_queue\" without a path, and use \"dynamic_library_path\" to say where it is.")));
 
+	/* OpenSSL's digests, in salvage.c, are owned by somebody. */
+	CurrentResourceOwner = ResourceOwnerCreate(NULL, PAQ_WORKER_NAME);
 	context = AllocSetContextCreate(TopMemoryContext, "pg_audit_queue worker",
 									ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(context);

@@ -67,12 +67,11 @@ paq_backlog_open(PaqReader *reader)
 		if (!reader->backlog.foreign)
 			return true;
 		paq_file_close(&reader->backlog);
-		paq_file_set_aside(path, "It belongs to another server, or was copied.", LOG);
-		return false;
+		reason = "It belongs to another server, or was copied.";
 	}
 	if (reason == NULL)
 		return false;			/* it is gone */
-	if (stat(path, &st) == 0)
+	if (lstat(path, &st) == 0)
 		reader->lost += Max(st.st_size, 1);
 	paq_file_set_aside(path, reason, LOG);
 	return false;
@@ -85,18 +84,6 @@ paq_backlog_remove(uint32 number)
 
 	paq_backlog_path(path, number);
 	(void) durable_unlink(path, LOG);
-}
-
-/*
- * Find what there is, and stand at the cursor.  paq_reader_retreat() may go
- * back from there as far as "flushed".
- */
-void
-paq_backlog_start(PaqReader *reader)
-{
-	reader->frames = paq_frames_find(reader->qf, reader->flushed,
-									 &reader->nframes);
-	paq_backlog_seek(reader);
 }
 
 /* The cursor was moved back. */
@@ -119,6 +106,13 @@ paq_backlog_end(PaqReader *reader)
 		return 0;
 	last = reader->frames[reader->nframes - 1];
 	return last + paq_frame_at(reader->qf, last)->size;
+}
+
+/* How many records will still come out of it? */
+uint64
+paq_backlog_ahead(PaqReader *reader)
+{
+	return reader->nframes - reader->next_frame + paq_slots_count(reader);
 }
 
 /* When did what the good frame at pos says happen? */
@@ -165,6 +159,38 @@ is_unfinished(PaqReader *reader, uint64 to)
 }
 
 /*
+ * Find what there is, and stand at the cursor.  paq_reader_retreat() may go
+ * back from there as far as "flushed".
+ *
+ * If something is damaged, the trail may have it: what was being written to the
+ * trail must not be cut off then.
+ */
+void
+paq_backlog_start(PaqReader *reader)
+{
+	const uint64 start = reader->cursor;
+	bool		whole = true;
+
+	reader->frames = paq_frames_find(reader->qf, reader->flushed,
+									 &reader->nframes);
+	paq_backlog_seek(reader);
+	if (!reader->trusted)
+		return;
+	for (uint32 i = reader->next_frame; whole && i < reader->nframes; i++)
+	{
+		whole = reader->frames[i] == reader->cursor ||
+			is_unfinished(reader, reader->frames[i]);
+		reader->cursor = reader->frames[i] +
+			paq_frame_at(reader->qf, reader->frames[i])->size;
+	}
+	whole = whole &&
+		is_unfinished(reader, pg_atomic_read_u64(&reader->qf->live->reserved));
+	reader->cursor = start;
+	if (!whole)
+		paq_reader_distrust(reader);
+}
+
+/*
  * Step over room that holds no good frame.  Returns whether that has to be
  * reported, with *gap filled in.
  */
@@ -172,7 +198,7 @@ static bool
 skip_room(PaqReader *reader, uint64 to, PaqGap *gap)
 {
 	uint64		bytes = to - reader->cursor;
-	bool		unfinished = reader->trusted && is_unfinished(reader, to);
+	bool		unfinished = reader->bounded && is_unfinished(reader, to);
 
 	reader->cursor = to;
 	if (unfinished)
@@ -181,14 +207,9 @@ skip_room(PaqReader *reader, uint64 to, PaqGap *gap)
 	gap->to = reader->next_frame < reader->nframes ?
 		frame_time(reader->qf, to) : PgStartTime;
 	gap->count = -1;
-	if (reader->trusted)
-		snprintf(gap->message, sizeof(gap->message),
-				 "%llu bytes of the audit queue are damaged; the records in them are lost",
-				 (unsigned long long) bytes);
-	else
-		snprintf(gap->message, sizeof(gap->message),
-				 "%llu bytes of the audit queue are missing; the records in them are lost unless they are in the trail already",
-				 (unsigned long long) bytes);
+	snprintf(gap->message, sizeof(gap->message),
+			 "%llu bytes of the audit queue are damaged or missing; the records in them are lost unless they are in the trail already",
+			 (unsigned long long) bytes);
 	return true;
 }
 
@@ -217,8 +238,8 @@ next_in_ring(PaqReader *reader, PaqRecord *record, PaqGap *gap)
 		return PAQ_READ_GAP;
 	}
 
-	/* Of a file that is not trusted, the end of the records is not known. */
-	if (reader->trusted)
+	/* Or else the end of the records is not known. */
+	if (reader->bounded)
 	{
 		uint64		end = pg_atomic_read_u64(&qf->live->reserved);
 
@@ -229,22 +250,22 @@ next_in_ring(PaqReader *reader, PaqRecord *record, PaqGap *gap)
 }
 
 /*
- * At the end of a file that is not trusted: what came after the last thing
- * that is left, nobody knows of.
+ * If the end of the records is not known: what came after the last thing that
+ * is left, nobody knows of.
  */
 static PaqReadResult
 last_gap(PaqReader *reader, PaqGap *gap)
 {
 	uint64		end = (uint64) reader->qf->header->nslots * PAQ_SLOT_SIZE;
 
-	if (reader->trusted || reader->slot_cursor > end)
+	if ((reader->bounded && reader->intact) || reader->slot_cursor > end)
 		return PAQ_READ_END;
 	reader->slot_cursor = end + 1;
 	gap->from = reader->last_time;
 	gap->to = PgStartTime;
 	gap->count = -1;
 	strlcpy(gap->message, reader->intact ?
-			"the positions in the queue file are damaged; records may be lost" :
+			"the positions in the queue file are damaged, or it is an old copy; records may be lost" :
 			"the operating system was restarted while the server was running; records that were not yet durable may be lost",
 			sizeof(gap->message));
 	return PAQ_READ_GAP;
@@ -257,7 +278,7 @@ paq_backlog_next(PaqReader *reader, PaqRecord *record, PaqGap *gap)
 	PaqReadResult result = next_in_ring(reader, record, gap);
 
 	if (result == PAQ_READ_END)
-		result = paq_slots_next(reader, record);
+		result = paq_slots_next(reader, record, gap);
 	if (result == PAQ_READ_END)
 		result = last_gap(reader, gap);
 	return result;

@@ -64,24 +64,60 @@ start_reading(PaqReader *reader, PaqCheckpoint *checkpoint)
 		paq_file_is_trusted(qf, checkpoint);
 	reader->intact = paq_file_is_intact(qf, checkpoint);
 
-	reader->flushed = Min(checkpoint->flushed, checkpoint->drained);
+	reader->bounded = reader->trusted;
+	reader->flushed = TYPEALIGN64(PAQ_FRAME_ALIGN,
+								  Min(checkpoint->flushed, checkpoint->drained));
 	reader->flushed_slots = Min(checkpoint->flushed_slots, checkpoint->drained_slots);
 	set_drops(reader->drops_flushed, checkpoint->flushed_drops);
-	if (reader->trusted)
+	if (!reader->trusted)
+		paq_reader_distrust(reader);
+	else
 	{
 		reader->cursor = reader->drained = checkpoint->drained;
 		reader->slot_cursor = reader->drained_slots = checkpoint->drained_slots;
 		set_drops(reader->drops_drained, checkpoint->drops);
+		set_drops(reader->drops_read, reader->drops_drained);
 	}
-	else
+}
+
+/*
+ * It has turned out that the trail does not end where the checkpoint says.
+ * Whatever was written since the last flush that it knows of will be compared
+ * with the trail.  In the live file there is nothing yet that the trail could
+ * have: it is an old copy then, which is reported.
+ */
+void
+paq_reader_distrust(PaqReader *reader)
+{
+	reader->trusted = false;
+	if (paq_reader_is_live(reader))
 	{
-		/* Whatever was written since is compared with the trail. */
-		reader->flushed = TYPEALIGN64(PAQ_FRAME_ALIGN, reader->flushed);
-		reader->cursor = reader->drained = reader->flushed;
-		reader->slot_cursor = reader->drained_slots = reader->flushed_slots;
-		set_drops(reader->drops_drained, reader->drops_flushed);
+		reader->lost = Max(reader->lost, 1);
+		return;
 	}
+	reader->cursor = reader->drained = reader->flushed;
+	reader->slot_cursor = reader->drained_slots = reader->flushed_slots;
+	set_drops(reader->drops_drained, reader->drops_flushed);
 	set_drops(reader->drops_read, reader->drops_drained);
+	if (reader->frames != NULL)
+		paq_backlog_seek(reader);
+}
+
+/* How many records will at least still come out of this file, at this moment? */
+uint64
+paq_reader_ahead(PaqReader *reader)
+{
+	uint64		count = 0;
+	uint64		end;
+
+	if (!paq_reader_is_live(reader))
+		return paq_backlog_ahead(reader);
+	end = pg_atomic_read_u64(&paq_live.live->reserved);
+	for (uint64 pos = reader->cursor;
+		 pos < end && paq_frame_is_good(reader->qf, pos, end);
+		 pos += paq_frame_at(reader->qf, pos)->size)
+		count++;
+	return count;
 }
 
 /*
@@ -152,21 +188,28 @@ paq_reader_decode(PaqReader *reader, const char *data, uint32 len,
 		paq_spilled_open(reader, name);
 	if (!paq_record_decode(data, len, reader->spill, reader->spill_size, record))
 		return false;
+	if (unlikely(record->header.flags & PAQ_RECORD_SPILLED))
+		paq_spilled_check(reader, record);
 	reader->last_time = record->header.end_time != 0 ?
 		record->header.end_time : record->header.start_time;
 	return true;
 }
 
-/* Bytes of files that could not be used, as a gap */
+/* Files that could not be used, or were not what they should be, as a gap */
 static void
 lost_files(PaqReader *reader, PaqGap *gap)
 {
 	gap->from = 0;
 	gap->to = PgStartTime;
 	gap->count = -1;
-	snprintf(gap->message, sizeof(gap->message),
-			 "queue files of %llu bytes could not be used; the records in them are lost",
-			 (unsigned long long) reader->lost);
+	if (!reader->trusted && paq_reader_is_live(reader))
+		strlcpy(gap->message,
+				"the queue file is older than the trail; the records that it had later may be lost",
+				sizeof(gap->message));
+	else
+		snprintf(gap->message, sizeof(gap->message),
+				 "queue files of %llu bytes could not be used; the records in them may be lost",
+				 (unsigned long long) reader->lost);
 	reader->lost_read = true;
 }
 

@@ -75,6 +75,8 @@ typedef struct PaqReader PaqReader;
 
 extern PaqReader *paq_reader_open(PaqCheckpoint *checkpoint, bool *trusted);
 extern bool paq_reader_is_live(PaqReader *reader);
+extern uint64 paq_reader_ahead(PaqReader *reader);
+extern void paq_reader_distrust(PaqReader *reader);
 extern PaqReadResult paq_reader_next(PaqReader *reader, PaqRecord *record,
 									 PaqGap *gap);
 extern bool paq_reader_has_drops(PaqReader *reader);

@@ -29,6 +29,7 @@ struct PaqReader
 	PaqQueueFile backlog;
 	uint32		number;			/* of backlog, see paq_backlog_path() */
 	bool		trusted;		/* see judge.c */
+	bool		bounded;		/* the positions say where the records end */
 	bool		intact;			/* see paq_file_is_intact() */
 
 	uint64		cursor;			/* next frame */
@@ -73,7 +74,9 @@ extern bool paq_frame_is_good(PaqQueueFile *qf, uint64 pos, uint64 limit);
 extern uint64 *paq_frames_find(PaqQueueFile *qf, uint64 lower, uint32 *count);
 
 /* slots.c */
-extern PaqReadResult paq_slots_next(PaqReader *reader, PaqRecord *record);
+extern PaqReadResult paq_slots_next(PaqReader *reader, PaqRecord *record,
+									PaqGap *gap);
+extern uint64 paq_slots_count(PaqReader *reader);
 extern uint32 paq_slots_unfinished_frame(PaqReader *reader, uint64 pos,
 										 uint64 room);
 
@@ -84,11 +87,13 @@ extern void paq_backlog_remove(uint32 number);
 extern void paq_backlog_start(PaqReader *reader);
 extern void paq_backlog_seek(PaqReader *reader);
 extern uint64 paq_backlog_end(PaqReader *reader);
+extern uint64 paq_backlog_ahead(PaqReader *reader);
 extern PaqReadResult paq_backlog_next(PaqReader *reader, PaqRecord *record,
 									  PaqGap *gap);
 
 /* spilled.c */
 extern void paq_spilled_open(PaqReader *reader, PaqText name);
+extern void paq_spilled_check(PaqReader *reader, PaqRecord *record);
 extern void paq_spilled_close(PaqReader *reader);
 extern void paq_spilled_collect(PaqReader *reader);
 extern void paq_spilled_remove(PaqReader *reader);

@@ -17,6 +17,7 @@
 #include "postgres.h"
 
 #include "queue/reader_internal.h"
+#include "utils/timestamp.h"
 
 #define UNCERTAIN_MESSAGE \
 	"the operating system was restarted; the statement may have ended, and have a record of its own"
@@ -73,16 +74,21 @@ entry_record(PaqSlotEntry *entry)
 }
 
 /*
- * Entry at the slot cursor, NULL if there is none left in its slot.  Moves
- * the cursor behind it, or to the next slot.
+ * Entry at the slot cursor, NULL if there is none left in its slot; *damaged
+ * tells whether there should be.  Moves the cursor behind it, or to the next
+ * slot.
  */
 static PaqSlotEntry *
-next_entry(PaqReader *reader)
+next_entry(PaqReader *reader, bool *damaged)
 {
 	uint32		number = reader->slot_cursor / PAQ_SLOT_SIZE;
 	uint64		offset = reader->slot_cursor % PAQ_SLOT_SIZE;
-	PaqSlotEntry *entry = entry_at(paq_slot(reader->qf, number), &offset);
+	PaqSlot    *slot = paq_slot(reader->qf, number);
+	PaqSlotEntry *entry = entry_at(slot, &offset);
 
+	*damaged = entry == NULL ?
+		offset != slot->used :
+		entry->valid > 1 || (entry->valid == 1 && entry_record(entry) == NULL);
 	reader->slot_cursor = entry != NULL ?
 		(uint64) number * PAQ_SLOT_SIZE + offset :
 		(uint64) (number + 1) * PAQ_SLOT_SIZE;
@@ -111,24 +117,68 @@ mark_interrupted(PaqReader *reader, PaqRecord *record)
 	}
 }
 
-/* Next record of the pending slots. */
+static void
+damaged_slot(PaqReader *reader, PaqGap *gap)
+{
+	gap->from = reader->last_time;
+	gap->to = PgStartTime;
+	gap->count = -1;
+	strlcpy(gap->message,
+			"a pending slot of the audit queue is damaged; a statement that was being executed may be missing",
+			sizeof(gap->message));
+}
+
+/*
+ * Next record of the pending slots, or a gap.  After a crash of the operating
+ * system slots may be anything, which another gap is about.
+ */
 PaqReadResult
-paq_slots_next(PaqReader *reader, PaqRecord *record)
+paq_slots_next(PaqReader *reader, PaqRecord *record, PaqGap *gap)
 {
 	uint64		end = (uint64) reader->qf->header->nslots * PAQ_SLOT_SIZE;
 
 	while (reader->slot_cursor < end)
 	{
-		PaqSlotEntry *entry = next_entry(reader);
+		bool		damaged;
+		PaqSlotEntry *entry = next_entry(reader, &damaged);
 		PaqRecordHeader *header = entry ? entry_record(entry) : NULL;
 
-		if (header == NULL || was_published(reader, entry) ||
-			!paq_reader_decode(reader, (char *) header, header->length, record))
+		if (header != NULL && was_published(reader, entry))
 			continue;
-		mark_interrupted(reader, record);
-		return PAQ_READ_RECORD;
+		if (header != NULL &&
+			paq_reader_decode(reader, (char *) header, header->length, record))
+		{
+			mark_interrupted(reader, record);
+			return PAQ_READ_RECORD;
+		}
+		if (reader->intact && (damaged || header != NULL))
+		{
+			damaged_slot(reader, gap);
+			return PAQ_READ_GAP;
+		}
 	}
 	return PAQ_READ_END;
+}
+
+/* How many records are there from the slot cursor on? */
+uint64
+paq_slots_count(PaqReader *reader)
+{
+	uint64		end = (uint64) reader->qf->header->nslots * PAQ_SLOT_SIZE;
+	uint64		save_cursor = reader->slot_cursor;
+	uint64		count = 0;
+
+	while (reader->slot_cursor < end)
+	{
+		bool		damaged;
+		PaqSlotEntry *entry = next_entry(reader, &damaged);
+
+		if (entry != NULL && entry_record(entry) != NULL &&
+			!was_published(reader, entry))
+			count++;
+	}
+	reader->slot_cursor = save_cursor;
+	return count;
 }
 
 /*

@@ -92,6 +92,26 @@ paq_spilled_open(PaqReader *reader, PaqText name)
 	close(fd);
 }
 
+/* If the current record's texts are not all there, it says so. */
+void
+paq_spilled_check(PaqReader *reader, PaqRecord *record)
+{
+	static const char lost[] = "the text of the statement is lost";
+	PaqText    *message = &record->field[PAQ_FIELD_MESSAGE];
+	const uint32 *len = record->header.field_len;
+	uint64		expected = 0;
+
+	if (len[PAQ_FIELD_STATEMENT] != PAQ_NULL_LEN)
+		expected += len[PAQ_FIELD_STATEMENT];
+	if (len[PAQ_FIELD_PARAMETER] != PAQ_NULL_LEN)
+		expected += len[PAQ_FIELD_PARAMETER];
+	if (reader->spill_size >= expected || message->data != NULL)
+		return;
+	message->data = lost;
+	message->len = sizeof(lost) - 1;
+	record->header.field_len[PAQ_FIELD_MESSAGE] = message->len;
+}
+
 /*
  * A worker before us may have written records to the trail and gone before it
  * could remove their spill files.  The records are still in the ring.

@@ -74,14 +74,16 @@ extern bool paq_trail_truncate(int fd, const char *path, uint64 size);
 extern bool paq_trail_read(int fd, char *data, Size len, uint64 offset);
 
 /* resume.c */
-extern bool paq_trail_resume(const PaqSinkState *state, bool exact,
-							 uint64 *sequence);
+extern bool paq_trail_resume(const PaqSinkState *state, bool *exact,
+							 uint64 ahead, uint64 *sequence);
 
 /* salvage.c */
 extern bool paq_salvage(int fd, const char *path, const PaqFormat *format,
 						uint64 from, uint64 *offset, uint64 *sequence);
-extern uint64 paq_salvage_last_sequence(int fd, const PaqFormat *format,
-										uint64 size);
+extern bool paq_salvage_add(int fd, const char *path,
+							const PaqFormat *format, uint64 *sequence);
+extern void paq_salvage_count(int fd, const PaqFormat *format, uint64 from,
+							  uint64 *count, uint64 *sequence);
 extern bool paq_salvage_is_known(const PaqRecord *record);
 extern void paq_salvage_forget(void);
 extern void paq_salvage_keep_state(const PaqSinkState *state);

@@ -132,6 +132,14 @@ continue_file(int fd, const struct stat *st, const char *path, uint64 offset)
 	return true;
 }
 
+static bool
+is_newer(const struct stat *st, const struct stat *than)
+{
+	if (st->st_mtim.tv_sec != than->st_mtim.tv_sec)
+		return st->st_mtim.tv_sec > than->st_mtim.tv_sec;
+	return st->st_mtim.tv_nsec > than->st_mtim.tv_nsec;
+}
+
 /*
  * Path of the newest trail file in the directory; false if there is none.
  */
@@ -140,7 +148,7 @@ find_newest(char *path)
 {
 	DIR		   *dir = AllocateDir(paq_log_directory);
 	struct dirent *de;
-	struct timespec newest = {0, 0};
+	struct stat newest = {0};
 	bool		found = false;
 
 	while ((de = ReadDirExtended(dir, paq_log_directory, LOG)) != NULL)
@@ -153,11 +161,9 @@ find_newest(char *path)
 		snprintf(name, sizeof(name), "%s/%s", paq_log_directory, de->d_name);
 		if (lstat(name, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size == 0)
 			continue;
-		if (found && (st.st_mtim.tv_sec < newest.tv_sec ||
-					  (st.st_mtim.tv_sec == newest.tv_sec &&
-					   st.st_mtim.tv_nsec <= newest.tv_nsec)))
+		if (found && !is_newer(&st, &newest))
 			continue;
-		newest = st.st_mtim;
+		newest = st;
 		strlcpy(path, name, MAXPGPATH);
 		found = true;
 	}
@@ -183,8 +189,7 @@ resume_without_state(bool exact, uint64 *sequence)
 	if (!find_newest(path) || !open_existing(path, &fd, &st) || fd < 0)
 		return true;
 	if (exact)
-		found = paq_salvage_last_sequence(fd, paq_trail_format_of(path),
-										  st.st_size);
+		paq_salvage_count(fd, paq_trail_format_of(path), 0, &offset, &found);
 	else
 		ok = paq_salvage(fd, path, paq_trail_format_of(path), 0, &offset,
 						 &found);
@@ -195,25 +200,90 @@ resume_without_state(bool exact, uint64 *sequence)
 }
 
 /*
- * Mend the end of the file, and rely on what is there then.  The caller has
- * opened fd, which is closed on failure.
+ * Does the trail have more than the state knows of, so that it is that of an
+ * old copy of the queue file?  Either more records behind its end than the
+ * queue has, or a newer file with larger sequences.
+ */
+static bool
+is_outdated(int fd, const PaqSinkState *state, uint64 size, uint64 ahead,
+			uint64 sequence)
+{
+	char		newest[MAXPGPATH];
+	const PaqFormat *format = paq_trail_format_of(state->file);
+	struct stat st;
+	uint64		count = 0;
+	uint64		last = 0;
+	int			newest_fd;
+
+	if (format == NULL)
+		return false;
+	if (size > state->offset)
+		paq_salvage_count(fd, format, state->offset, &count, &last);
+	if (count > ahead)
+		return true;
+	if (!find_newest(newest) || strcmp(newest, state->file) == 0 ||
+		!open_existing(newest, &newest_fd, &st) || newest_fd < 0)
+		return false;
+	paq_salvage_count(newest_fd, paq_trail_format_of(newest), 0, &count, &last);
+	close(newest_fd);
+	return last > sequence;
+}
+
+/*
+ * Learn what files have that are newer than the given one.  Returns whether
+ * there are any.
+ */
+static bool
+add_newer_files(const struct stat *than, const PaqFormat *format,
+				uint64 *sequence)
+{
+	DIR		   *dir = AllocateDir(paq_log_directory);
+	struct dirent *de;
+	bool		any = false;
+
+	while ((de = ReadDirExtended(dir, paq_log_directory, LOG)) != NULL)
+	{
+		char		path[MAXPGPATH];
+		struct stat st;
+		uint64		last = 0;
+		int			fd;
+
+		if (paq_trail_format_of(de->d_name) != format)
+			continue;
+		snprintf(path, sizeof(path), "%s/%s", paq_log_directory, de->d_name);
+		if (!open_existing(path, &fd, &st) || fd < 0)
+			continue;
+		if (st.st_ino != than->st_ino && st.st_size > 0 &&
+			is_newer(&st, than) && paq_salvage_add(fd, path, format, &last))
+		{
+			*sequence = Max(*sequence, last);
+			any = true;
+		}
+		close(fd);
+	}
+	if (dir != NULL)
+		FreeDir(dir);
+	return any;
+}
+
+/*
+ * Mend the end of the file, and rely on what is there then; go on with it,
+ * unless there are newer ones.  The caller has opened fd, which is closed on
+ * failure.
  */
 static bool
 salvage(int fd, const PaqSinkState *state, uint64 *sequence)
 {
+	const PaqFormat *format = paq_trail_format_of(state->file);
+	struct stat before;
 	struct stat st;
 	uint64		offset;
 
 	*sequence = state->flushed_sequence;
-	if (!paq_salvage(fd, state->file, paq_trail_format_of(state->file),
-					 state->flushed, &offset, sequence))
+	if (fstat(fd, &before) != 0 ||
+		!paq_salvage(fd, state->file, format, state->flushed, &offset, sequence) ||
+		fstat(fd, &st) != 0)
 	{
-		close(fd);
-		return false;
-	}
-	if (fstat(fd, &st) != 0)
-	{
-		paq_sink_set_error("could not stat file \"%s\": %m", state->file);
 		close(fd);
 		return false;
 	}
@@ -227,13 +297,20 @@ salvage(int fd, const PaqSinkState *state, uint64 *sequence)
 		paq_trail_close();
 		return false;
 	}
+	if (add_newer_files(&before, format, sequence))
+	{
+		paq_trail_close();
+		paq_trail.flushed_sequence = *sequence;
+		return true;
+	}
 	paq_salvage_keep_state(state);
 	return true;
 }
 
 /* See sink.h. */
 bool
-paq_trail_resume(const PaqSinkState *state, bool exact, uint64 *sequence)
+paq_trail_resume(const PaqSinkState *state, bool *exact, uint64 ahead,
+				 uint64 *sequence)
 {
 	struct stat st;
 	uint64		offset;
@@ -244,7 +321,7 @@ paq_trail_resume(const PaqSinkState *state, bool exact, uint64 *sequence)
 	paq_trail.retreat = false;
 	paq_trail.flushed_sequence = state->flushed_sequence;
 	if (state->file[0] == '\0')
-		return resume_without_state(exact, sequence);
+		return resume_without_state(*exact, sequence);
 	if (!open_existing(state->file, &fd, &st))
 		return false;
 	if (fd < 0)
@@ -256,7 +333,15 @@ paq_trail_resume(const PaqSinkState *state, bool exact, uint64 *sequence)
 		paq_trail.retreat = state->offset > state->flushed;
 		return true;
 	}
-	if (!exact && paq_trail_format_of(state->file) != NULL)
+	if (*exact && is_outdated(fd, state, st.st_size, ahead, *sequence))
+	{
+		ereport(LOG,
+				(errmsg("audit trail file \"%s\" has more records than the queue file knows of",
+						state->file),
+				 errdetail("The queue file seems to be an old copy.")));
+		*exact = false;
+	}
+	if (!*exact && paq_trail_format_of(state->file) != NULL)
 		return salvage(fd, state, sequence);
 	compare_with_state(state, st.st_size, &offset);
 	if (!continue_file(fd, &st, state->file, offset))

@@ -383,6 +383,31 @@ scan(int fd, const char *path, const PaqFormat *format, const char *data,
 	return true;
 }
 
+/* Map the file; NULL, with an error noted, if that fails or it is empty. */
+static char *
+map_file(int fd, const char *path, Size *size)
+{
+	struct stat st;
+	char	   *data;
+
+	*size = 0;
+	if (fstat(fd, &st) != 0)
+	{
+		paq_sink_set_error("could not stat file \"%s\": %m", path);
+		return NULL;
+	}
+	if (st.st_size == 0)
+		return NULL;
+	data = mmap(NULL, st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+	if (data == MAP_FAILED)
+	{
+		paq_sink_set_error("could not map file \"%s\": %m", path);
+		return NULL;
+	}
+	*size = st.st_size;
+	return data;
+}
+
 /*
  * Mend the file from offset from on, where a record begins.  Sets *offset to
  * its end, and *sequence, which is that of the record before from, to that of
@@ -392,53 +417,72 @@ bool
 paq_salvage(int fd, const char *path, const PaqFormat *format, uint64 from,
 			uint64 *offset, uint64 *sequence)
 {
-	struct stat st;
+	Size		size;
 	char	   *data;
 	bool		ok;
 
 	begin_known(format);
-	if (fstat(fd, &st) != 0)
+	data = map_file(fd, path, &size);
+	*offset = size;
+	if (data == NULL || size <= from)
 	{
-		paq_sink_set_error("could not stat file \"%s\": %m", path);
-		return false;
-	}
-	*offset = st.st_size;
-	if ((uint64) st.st_size <= from)
+		if (data != NULL)
+			munmap(data, size);
 		return true;
-	data = mmap(NULL, st.st_size, PROT_READ, MAP_SHARED, fd, 0);
-	if (data == MAP_FAILED)
-	{
-		paq_sink_set_error("could not map file \"%s\": %m", path);
-		return false;
 	}
-	ok = scan(fd, path, format, data, from, st.st_size, offset, sequence);
-	munmap(data, st.st_size);
-	return ok && (*offset == (uint64) st.st_size ||
-				  paq_trail_truncate(fd, path, *offset));
+	ok = scan(fd, path, format, data, from, size, offset, sequence);
+	munmap(data, size);
+	return ok && (*offset == size || paq_trail_truncate(fd, path, *offset));
 }
 
-/* Sequence of the last record of a file of size bytes, 0 if it does not tell. */
-uint64
-paq_salvage_last_sequence(int fd, const PaqFormat *format, uint64 size)
+/*
+ * is_known() knows the records of this file, too, as far as they are whole.
+ * Sets *sequence to that of the last one.
+ */
+bool
+paq_salvage_add(int fd, const char *path, const PaqFormat *format,
+				uint64 *sequence)
 {
-	char	   *data;
-	uint64		pos = 0;
-	uint64		sequence = 0;
+	Size		size;
+	char	   *data = map_file(fd, path, &size);
 	Size		len;
 
-	if (size == 0)
-		return 0;
-	data = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
-	if (data == MAP_FAILED)
-		return 0;
-	while (pos < size &&
-		   (len = whole_record(format, data + pos, size - pos)) > 0)
+	if (data == NULL || format != known_format)
+		return true;
+	for (Size pos = 0;
+		 pos < size && (len = whole_record(format, data + pos, size - pos)) > 0;
+		 pos += len)
 	{
 		uint64		number = text_sequence(format, data + pos, len);
 
-		sequence = number ? number : sequence + 1;
-		pos += len;
+		(void) add_known(data + pos, len);
+		*sequence = number ? number : *sequence + 1;
 	}
 	munmap(data, size);
-	return sequence;
+	return true;
+}
+
+/*
+ * Count the whole records of a file from offset from on, and get the sequence
+ * of the last one, 0 if the format does not tell.
+ */
+void
+paq_salvage_count(int fd, const PaqFormat *format, uint64 from, uint64 *count,
+				  uint64 *sequence)
+{
+	Size		size;
+	char	   *data = map_file(fd, "", &size);
+	Size		len;
+
+	*count = *sequence = 0;
+	if (data == NULL)
+		return;
+	for (Size pos = from;
+		 pos < size && (len = whole_record(format, data + pos, size - pos)) > 0;
+		 pos += len)
+	{
+		(*count)++;
+		*sequence = text_sequence(format, data + pos, len);
+	}
+	munmap(data, size);
 }

@@ -69,8 +69,12 @@ typedef struct PaqSink
 	 * exact; then *sequence is that of the last record in the trail.  If it
 	 * is not exact, or nothing is known, *sequence is set to that of the last
 	 * record found.
+	 *
+	 * ahead is the number of records that are still to come at least: what is
+	 * cut off must be among them.  If it cannot be, or there is a newer file,
+	 * the state is that of an old copy of the queue: *exact becomes false.
 	 */
-	bool		(*resume) (const PaqSinkState *state, bool exact,
+	bool		(*resume) (const PaqSinkState *state, bool *exact, uint64 ahead,
 				   uint64 *sequence);
 
 	/*
