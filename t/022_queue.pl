@@ -139,24 +139,27 @@ is($node->safe_psql('postgres', 'SHOW max_connections'),
 
 # More clients than a small queue has room for
 
-my $before = stats($node);
 flush_trail($node);
-$node->pgbench(
-	'--no-vacuum --client=8 --jobs=2 --transactions=300 --protocol=prepared',
-	0,
-	[qr{processed: 2400/2400}],
-	[qr{^$}],
-	'8 clients and 64 kB',
-	{ 'paq_022_load' => qq{SELECT 'pgbench', :client_id\n} });
+my $worker = worker_pid($node);
+my $before = stats($node);
+kill('STOP', $worker);
+my $clients = start_load(
+	$node, 'client',
+	clients    => 8,
+	statements => 300,
+	pause      => 0,
+	name       => 'client');
+ok(wait_until_waiting($node, 'client'), 'clients wait for space');
+kill('CONT', $worker);
+is(finish_load($clients), 2400, '8 clients and 64 kB: all statements work');
 flush_trail($node);
 my $stats = stats($node);
 cmp_ok($stats->{space_waits}, '>', $before->{space_waits},
 	'clients have waited for space');
 cmp_ok($stats->{queue_high_water}, '<=', 64 * 1024, 'no more than there is');
 is($stats->{dropped}, 0, 'nothing is dropped');
-is(texts_in_trail($node, q{"commandText":"SELECT 'pgbench', $1}),
-	2400, 'all are recorded');
-check_trail($node, 'the trail is whole');
+check_load($clients, [ check_trail($node, 'the trail is whole') ],
+	'all are recorded');
 
 # Cancelled while waiting for space: failed, and recorded as such.  There is
 # room for such records.  When that is full too, a session may not be able to
@@ -164,7 +167,6 @@ check_trail($node, 'the trail is whole');
 # it is not rolled back.
 
 unaudited_sql($node, 'CREATE SEQUENCE cancelled_that_ran');
-my $worker = worker_pid($node);
 kill('STOP', $worker);
 my $session = $node->background_psql('postgres', on_error_stop => 0);
 $session->query_safe("SET application_name = 'cancelled'");
