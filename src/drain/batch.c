@@ -368,6 +368,8 @@ resume(PaqDrain *drain)
 	drain->resumed = true;
 	if (drain->resume_exact && !exact)
 		paq_reader_distrust(drain->reader);
+	if (paq_reader_is_live(drain->reader))
+		drain->sink->forget_known();
 
 	/*
 	 * Resuming may have moved the end of the trail.  If it did so because some

@@ -507,7 +507,7 @@ paq_reader_advance(PaqReader *reader, uint64 sequence, const void *trail)
 static void
 sync_file(PaqReader *reader, Size size)
 {
-	if (msync(reader->qf->base, size, MS_SYNC) != 0)
+	if (enableFsync && msync(reader->qf->base, size, MS_SYNC) != 0)
 		ereport(LOG,
 				(errcode_for_file_access(),
 				 errmsg("could not sync the audit queue file: %m")));
@@ -537,13 +537,15 @@ void
 paq_reader_close(PaqReader *reader, uint64 sequence, const void *trail)
 {
 	PaqQueueFile *qf = reader->qf;
-	Size		size = qf->header->ring_offset + qf->header->ring_size;
+	uint64		reserved = pg_atomic_read_u64(&qf->live->reserved);
+	Size		size = qf->header->ring_offset;
 
 	paq_reader_rewind(reader);
+	if (reader->drained != reserved)
+		size += qf->header->ring_size;
 	sync_file(reader, size);
 	if (!reader->intact)
 		return;
-	write_checkpoint(reader, sequence, trail,
-					 pg_atomic_read_u64(&qf->live->reserved));
+	write_checkpoint(reader, sequence, trail, reserved);
 	paq_reader_sync(reader);
 }

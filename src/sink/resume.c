@@ -221,6 +221,10 @@ is_outdated(int fd, const PaqSinkState *state, uint64 size, uint64 ahead,
 		paq_salvage_count(fd, format, state->offset, &count, &last);
 	if (count > ahead)
 		return true;
+
+	/* In another directory there may be anybody's files. */
+	if (strncmp(state->file, paq_log_directory, strlen(paq_log_directory)) != 0)
+		return false;
 	if (!find_newest(newest) || strcmp(newest, state->file) == 0 ||
 		!open_existing(newest, &newest_fd, &st) || newest_fd < 0)
 		return false;
