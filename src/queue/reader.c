@@ -22,6 +22,7 @@
 #include <sys/mman.h>
 
 #include "guc.h"
+#include "miscadmin.h"
 #include "queue/reader_internal.h"
 #include "storage/fd.h"
 #include "utils/memutils.h"
