@@ -54,7 +54,7 @@ sub test_torture
 	like($output, qr/\bwrong: 0$/m, "$name: it says so");
 	$sum += $_ foreach ($kills // '') =~ /\d+/g;
 	cmp_ok($sum, '>=', $rounds, "$name: as many kills as rounds");
-	cmp_ok(figure($output, 'acknowledged'), '>', 20 * $rounds, "$name: many statements");
+	cmp_ok(figure($output, 'acknowledged'), '>', 5 * $rounds, "$name: many statements");
 	cmp_ok(figure($output, 'checks'), '>=', 2, "$name: the trail has been looked at");
 	return;
 }
@@ -65,14 +65,21 @@ make_path($folder);
 test_torture('all modes', $rounds, '--installed', '--folder', "$folder/mixed");
 ok(!-e "$folder/mixed", 'no files are left');
 
-# With a library that has fault points, built by the program itself
-$ENV{PG_CONFIG} = 'pg_config';
-test_torture('at named points', $rounds / 2, '--faults');
+{
+	local $ENV{PG_CONFIG} = fault_install() . '/bin/pg_config';
+
+	# Without logins: what dies between two points in a process that is refused
+	# cannot be told from damage, because such a process has no slot.
+	test_torture(
+		'at named points', $rounds / 2, '--faults', '--installed',
+		'--folder', "$folder/faults",
+		'--set',    "pg_audit_queue.log = 'all, -connect'");
+}
 
 # A trail that is whole, in a few thousand lines, with the files of its own.
 
 my ($status, $output) =
-  torture('--installed', '--rounds', 3, '--clients', 3, '--load', 0.3, '--keep', '--folder',
+  torture('--installed', '--rounds', 3, '--clients', 3, '--load', 0.2, '--keep', '--folder',
 	"$folder/whole");
 is($status, 0, 'a trail to be damaged') or diag($output);
 my @files = sort { first_sequence($a) <=> first_sequence($b) }
@@ -85,14 +92,14 @@ sub first_sequence
 }
 
 # Number of the line that has a record of an acknowledged statement of that
-# kind, somewhere in the middle
+# kind, not one of the first
 sub line_of
 {
 	my ($kind) = @_;
 
-	foreach my $number (@lines / 3 .. $#lines)
+	foreach my $number (20 .. $#lines)
 	{
-		next if $lines[$number] !~ /T(\d)-(\d+)-\Q$kind\E/;
+		next if $lines[$number] !~ /T(\d)-(\d+)-\Q$kind\E/ || $lines[$number] =~ /"cut"/;
 		return $number if slurp_file("$folder/whole/acknowledged/$1") =~ /^$2 /m;
 	}
 	die "no statement of kind $kind";
@@ -107,7 +114,7 @@ sub test_damage
 
 	make_path("$copy/audit", "$copy/acknowledged", "$copy/data/pg_audit_queue");
 	append_to_file("$copy/audit/all.json", join('', @$lines));
-	foreach my $name ('server.log', map { "acknowledged/$_" } 1 .. 3)
+	foreach my $name ('server.log', 'rows', map { "acknowledged/$_" } 1 .. 3)
 	{
 		copy("$folder/whole/$name", "$copy/$name") or die "$name: $!";
 	}
@@ -149,7 +156,6 @@ sub inserted
 }
 
 my $select = line_of('select');
-my ($next) = grep { $lines[$_] =~ /"dbUserName":"t1"/ } $select + 1 .. $#lines;
 my ($without) = grep { $lines[$_] =~ /"LOGIN"/ } 10 .. $#lines;
 
 test_damage('a copy', undef, \@lines);
@@ -204,6 +210,8 @@ test_damage(
 test_damage('an acknowledged statement that was never recorded',
 	qr/T1-999999-insert was acknowledged and has no record/,
 	\@lines, sub { append_to_file("$_[0]/acknowledged/1", "999999 insert 00000\n") });
+test_damage('a row that nobody has written', qr/T1-999999-insert has left a row and has no record/,
+	\@lines, sub { append_to_file("$_[0]/rows", "T1-999999-insert\n") });
 test_damage('a failed assertion', qr/server log: .*TRAP/,
 	\@lines, sub { append_to_file("$_[0]/server.log", "TRAP: FailedAssertion\n") });
 test_damage(

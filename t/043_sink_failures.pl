@@ -72,8 +72,10 @@ my $dir = trail_dir($node);
 # Where files go that are moved out of the trail's directory
 my $elsewhere = PostgreSQL::Test::Utils::tempdir();
 
-# The worker, which stays the same
+# The worker, which stays the same unless a test ends it
 my $worker = worker_pid($node);
+
+my $sequence;
 
 # How often the regular expression matches in the server's log
 sub in_log
@@ -126,24 +128,28 @@ sub fresh_file
 #
 # Options:
 #	break, mend		subs
+#	prepare			sub that is called before there are clients
 #	error			regexp for the error
 #	during			sub that is called when clients wait
 #	mode			of the clients: queued ones wait for space, others for a
 #					flush
+#	lines			that the server's log has when it fails, 1 unless given
 #	slow			clients need some seconds: it takes a while to be noticed
 sub failure
 {
 	my ($label, %case) = @_;
 	my $sequence = fresh_file();
+	$case{prepare}->() if $case{prepare};
 	my $position = -s $node->logfile;
 	my $before   = stats($node);
 	my $mode     = $case{mode} // 'queued';
+	my $lines    = $case{lines} // 1;
 	my $waits    = $mode eq 'queued' ? 'space_waits' : 'flush_waits';
 	my $load     = start_load(
 		$node, $label,
 		clients    => 3,
-		statements => $case{slow} ? 500 : 200,
-		pause      => $case{slow} ? 0.005 : 0.001,
+		statements => $case{slow} ? 500 : 250,
+		pause      => $case{slow} ? 0.005 : 0.003,
 		settings   => { mode => $mode });
 
 	ok(poll_until(sub { texts_in_trail($node, "'$label-1-5'") }),
@@ -154,7 +160,7 @@ sub failure
 	  or diag(stats($node)->{last_error});
 	ok(poll_until(\&somebody_waits), "$label: clients wait");
 	$case{during}->($before, $position) if $case{during};
-	is(in_log($bad, $position), 1, "$label: one line in the server's log");
+	is(in_log($bad, $position), $lines, "$label: one line in the server's log");
 	is(in_log($good, $position), 0, "$label: none yet that it works again");
 	cmp_ok(scalar(@{ $load->{sessions} }), '==',
 		scalar(grep { $_->{run}->pumpable } @{ $load->{sessions} }),
@@ -164,7 +170,7 @@ sub failure
 	is(finish_load($load), $load->{number},
 		"$label: mended, all clients come through");
 	flush_trail($node);
-	is(in_log($bad, $position), 1, "$label: still one line that it failed");
+	is(in_log($bad, $position), $lines, "$label: still one line that it failed");
 	is(in_log($good, $position), 1, "$label: one line that it works");
 	my $after = stats($node);
 	is($after->{worker_pid}, $worker, "$label: it is the same worker");
@@ -195,6 +201,14 @@ sub delays
 	my @seconds = split /\n/, unaudited_sql($node,
 		join '', map { "SELECT extract(epoch FROM timestamptz '$_');" } @times);
 	return map { $seconds[$_] - $seconds[ $_ - 1 ] } 1 .. $#seconds;
+}
+
+# Wait until the worker has tried, and failed, once more.
+sub after_attempt
+{
+	my $time = stats($node)->{last_error_time};
+
+	return poll_until(sub { stats($node)->{last_error_time} ne $time });
 }
 
 # Is the session gone, within the time that a user would wait?
@@ -292,50 +306,150 @@ sub start_trace
 	return $trace;
 }
 
-my $trace;
-my @unflushed;
-foreach my $mode (qw(queued immediate))
+# Bytes of the case's file that were durable when the statistics were asked,
+# from the number of records that have become so since then.
+sub durable_bytes
 {
+	my ($before) = @_;
+	my $number = stats($node)->{flushed} - $before->{flushed};
+	my @lines = split /^/, slurp_file((trail_files($node))[-1]);
+
+	return length join '', @lines[ 0 .. $number - 1 ];
+}
+
+# The first position of a file that was not written before the first fsync of
+# the trace, if everything from $start on should have been.
+sub written_up_to
+{
+	my ($file, $start) = @_;
+	my ($calls) = slurp_file($file) =~ m{\A(.*?)^fdatasync\(\d+<\Q$dir\E/[^\n]*= 0$}ms;
+	my $end = $start;
+	my $last = 0;
+	my %written;
+
+	while (($calls // '') =~ m{^pwrite64\(\d+<\Q$dir\E/[^>]*>, ""\.\.\., \d+, (\d+)\) = (\d+)$}mg)
+	{
+		$written{$1} = $2 if $2 > ($written{$1} // 0);
+		$last = $1 + $2 if $1 + $2 > $last;
+	}
+	foreach my $position (sort { $a <=> $b } keys %written)
+	{
+		last if $position > $end;
+		$end = $position + $written{$position} if $position + $written{$position} > $end;
+	}
+	return ($end, $last);
+}
+
+foreach my $case (
+	[ 'queued',    'queued', undef ],
+	[ 'immediate', 'immediate', undef ],
+	[
+		'worker', 'queued',
+		sub {
+			kill('TERM', $worker);
+			$worker = wait_for_worker($node, $worker);
+		}
+	])
+{
+	my ($name, $mode, $event) = @$case;
+	my $durable;
+	my $trace;
+
 	failure(
-		"fsync-$mode",
+		"fsync-$name",
 		mode  => $mode,
+		lines => $event ? 2 : 1,
 		break => sub { set_faults($node, 'trail-fsync' => 5) },
 		error => qr{^could not fsync file "audit/.*": Input/output error$},
 		during => sub {
 			my ($before) = @_;
 
-			# nothing is added any more when all wait
-			ok( poll_until(
-					sub {
-						my $stats = stats($node);
-
-						@unflushed = ($stats->{drained} - $stats->{flushed},
-							-s (trail_files($node))[-1]);
-						return $stats->{drained} == $stats->{published};
-					}),
-				"fsync-$mode: all is written, but not flushed");
-			cmp_ok($unflushed[0], '>', 0, "fsync-$mode: $unflushed[0] records are not");
-			$trace = start_trace();
+			$event->() if $event;
+			$durable = durable_bytes($before);
+			$trace   = start_trace();
 		},
-		mend => sub {
-			my @lines = split /^/, slurp_file((trail_files($node))[-1]);
-
-			$unflushed[0] = length join '', splice @lines, -$unflushed[0];
-			set_faults($node);
-		});
+		mend => sub { set_faults($node) });
 	$trace->{run}->signal('INT');
 	$trace->{run}->finish;
 
-	# calls for the trail's files, up to the first that made something durable
-	my ($calls) = slurp_file($trace->{file}) =~ m{\A(.*?)^fdatasync\(\d+<\Q$dir\E/.*= 0}ms;
-	my %rewritten;
-	while (($calls // '') =~ m{^pwrite64\(\d+<\Q$dir\E/[^>]*>, ""\.\.\., (\d+), (\d+)\) = (\d+)$}mg)
+	my ($end, $last) = written_up_to($trace->{file}, $durable);
+	cmp_ok($end, '>', $durable + 500, "fsync-$name: something is written again");
+	is($end, $last, "fsync-$name: all that was not durable is");
+}
+
+# The file that cannot be made durable is given up, or lost.  What was durable
+# in it stays there, everything else comes into the next one, and only there.
+
+foreach my $case (
+	[
+		'name',
+		sub {
+			$node->append_conf('postgresql.conf', settings_text(log_filename => 'bbb'));
+			$node->reload;
+		}
+	],
+	[
+		'rename',
+		sub {
+			my ($file) = @_;
+			rename($file, "$dir/audit-1.json") or die "rename: $!";
+		}
+	],
+	[
+		'unlink',
+		sub {
+			my ($file, $durable) = @_;
+
+			copy($file, "$dir/audit-1.json") or die "copy: $!";
+			truncate("$dir/audit-1.json", $durable) or die "truncate: $!";
+			unlink($file) or die "unlink: $!";
+		}
+	],
+	[
+		'truncate',
+		sub {
+			my ($file, $durable) = @_;
+
+			copy($file, "$dir/audit-1.json") or die "copy: $!";
+			truncate("$dir/audit-1.json", $durable) or die "truncate: $!";
+			truncate($file, 0) or die "truncate: $!";
+		}
+	])
+{
+	my ($name, $event) = @$case;
+
+	failure(
+		"fsync-$name",
+		break => sub { set_faults($node, 'trail-fsync' => 5) },
+		error => qr{^could not fsync file "audit/.*": Input/output error$},
+		during => sub {
+			my ($before) = @_;
+			my ($file)   = trail_files($node);
+			my $durable  = durable_bytes($before);
+
+			# just after an attempt, so not in the middle of one
+			after_attempt();
+			$event->($file, $durable);
+			ok( poll_until(
+					sub {
+						my $current = basename(stats($node)->{current_file});
+						$current ne '' && $current ne basename($file);
+					}),
+				"fsync-$name: there is another file");
+			is(-s $file, 0, "fsync-$name: nothing is written to the old one")
+			  if $name eq 'truncate';
+		},
+		mend => sub { set_faults($node) });
+	if ($name eq 'name')
 	{
-		$rewritten{$2} = $3;
+		# back, to names that sort by time
+		$node->append_conf('postgresql.conf',
+			settings_text(log_filename => 'audit-%Y-%m-%d_%H%M%S'));
+		$node->reload;
+		poll_until(sub { stats($node)->{current_file} !~ /bbb/ })
+		  or die 'no other file';
+		unlink("$dir/bbb.json") or die "unlink: $!";
 	}
-	my $start = $unflushed[1] - $unflushed[0];
-	cmp_ok($rewritten{$start} // 0, '>=', $unflushed[0],
-		"fsync-$mode: what was not durable is written again");
 }
 
 # A short write: the file may not become any longer.  The worker ignores the
@@ -344,13 +458,17 @@ foreach my $mode (qw(queued immediate))
 my $limit;
 failure(
 	'short',
-	break => sub {
+	prepare => sub {
 		# the limit is one for the server's log as well
 		unaudited_sql($node, q{SET pg_audit_queue.log = 'all'; SET log_statement = 'none';
-			SELECT length('} . 'x' x (-s $node->logfile) . q{')});
+			SELECT length('} . 'x' x (200_000 + -s $node->logfile) . q{')});
 		flush_trail($node);
+	},
+	break => sub {
+		kill('STOP', $worker);
 		$limit = (-s (trail_files($node))[-1]) + 5000;
 		system_or_bail('prlimit', '--pid', $worker, "--fsize=$limit:");
+		kill('CONT', $worker);
 	},
 	error  => qr{^could not write to file "audit/.*": File too large$},
 	during => sub {
@@ -389,10 +507,8 @@ sub move_back
 sub noticed_once
 {
 	my ($before, $position) = @_;
-	my $time = stats($node)->{last_error_time};
 
-	ok(poll_until(sub { stats($node)->{last_error_time} ne $time }),
-		'it is tried again');
+	ok(after_attempt(), 'it is tried again');
 	is(in_log(qr/was removed, replaced or truncated/, $position), 1,
 		'that the file has gone is said once');
 	return;
@@ -417,29 +533,47 @@ failure(
 	during => \&noticed_once,
 	mend  => sub { unlink($dir) or die "unlink: $!"; move_back() });
 
-# Permissions taken away: the open file can still be written.  A new one cannot
-# be made, so nothing is written when one is due.
+# Permissions taken away: the open file can still be written.  It is, also when
+# it is time for another one that cannot be made.
 
-my $rotator;
-failure(
-	'chmod',
-	slow  => 1,
-	break => sub {
-		my $before = stats($node);
+$sequence = fresh_file();
+my $position = -s $node->logfile;
+my $before   = stats($node);
+my $load = start_load($node, 'chmod', clients => 3, statements => 500, pause => 0.005);
 
-		chmod(0000, $dir) or die "chmod: $!";
-		ok( poll_until(
-				sub { stats($node)->{flushed} > $before->{flushed} + 20 }),
-			'chmod: the current file is still written');
-		is(error_since($before), '', 'chmod: without an error');
-		$rotator = start_psql($node, 'SELECT audit_rotate()',
-			name => 'rotator', settings => { log => 'none' });
-	},
-	error => qr{^could not create file "audit/.*": Permission denied$},
-	mend  => sub {
-		chmod(0700, $dir) or die "chmod: $!";
+chmod(0000, $dir) or die "chmod: $!";
+ok( poll_until(sub { stats($node)->{flushed} > $before->{flushed} + 20 }),
+	'chmod: the current file is still written');
+is(error_since($before), '', 'chmod: without an error');
+my ($status, $stdout, $stderr) = $node->psql('postgres',
+	'SET pg_audit_queue.log = none; SELECT audit_rotate()');
+isnt($status, 0, 'chmod: audit_rotate() fails');
+like($stderr, qr/ERROR:  could not start a new audit trail file/,
+	'chmod: and says so');
+like(error_since($before), qr{^could not create file "audit/.*": Permission denied$},
+	'chmod: the statistics have the reason');
+my $flushed = stats($node)->{flushed};
+ok(poll_until(sub { stats($node)->{flushed} > $flushed + 20 }),
+	'chmod: the current file is written all the same');
+is(finish_load($load), $load->{number}, 'chmod: all clients come through');
+is(in_log(qr/WARNING:  could not start a new audit trail file: /, $position), 1,
+	'chmod: one line in the log');
+is(in_log($bad, $position), 0, 'chmod: none that it cannot be written');
+chmod(0700, $dir) or die "chmod: $!";
+my $current = stats($node)->{current_file};
+my $rotated = poll_until(
+	sub {
+		my ($failed, $file) = $node->psql('postgres',
+			'SET pg_audit_queue.log = none; SELECT audit_rotate()');
+		return $failed ? undef : $file;
 	});
-is((finish_psql($rotator))[0], 0, 'chmod: who has asked for a new file gets it');
+isnt($rotated, undef, 'chmod: then audit_rotate() works');
+isnt($rotated, $current, 'chmod: there is another file');
+is(in_log(qr/LOG:  a new audit trail file could be started/, $position), 1,
+	'chmod: and the log says so');
+my @records = check_trail($node, 'chmod: the trail is whole',
+	first => $sequence + 1);
+check_load($load, \@records, 'chmod: each statement is there once');
 
 # Files that are meddled with while the sink fails.  What they have had is put
 # aside, what comes afterwards is written once.
@@ -481,7 +615,7 @@ foreach my $case (
 # Shutdown is not held up; what is in the queue is there at the next start,
 # with the sink still failing, and once more.
 
-my $sequence = fresh_file();
+$sequence = fresh_file();
 my @loads;
 set_faults($node, 'trail-write' => 28);
 foreach my $round (1 .. 2)
@@ -518,7 +652,7 @@ foreach my $round (1 .. 2)
 set_faults($node);
 flush_trail($node);
 is(stats($node)->{dropped}, 0, 'nothing is dropped');
-my @records = check_trail($node, 'stop: the trail is whole',
+@records = check_trail($node, 'stop: the trail is whole',
 	first => $sequence + 1);
 check_load($_, \@records, "$_->{label}: each statement is there once") foreach @loads;
 is(scalar(grep { $_->{type} eq 'gap' } @records), 0, 'no records are missing anywhere');

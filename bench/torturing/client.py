@@ -91,18 +91,23 @@ class Client:
         self.connection = None
         self.count = 0
         self.stopping = False
+        # at first each kind once, so that also a short run has them all
+        self.first = list(KINDS)
+        self.random.shuffle(self.first)
 
     def run(self):
-        """Until SIGTERM comes.  Returns an exit code."""
+        """Until SIGTERM comes, but not before each kind of work has been done.
+        Returns an exit code."""
         signal.signal(signal.SIGTERM, self._stop)
-        while not self.stopping:
+        while self.first or not self.stopping:
             try:
                 if self.connection is None:
                     self._connect()
                 self._work()
             except ConnectionLost:
                 self.connection = None
-                time.sleep(0.005)
+                # each attempt costs the server a process
+                time.sleep(self.random.uniform(0.01, 0.1))
             except ServerSilent:
                 return 1
         if self.connection is not None:
@@ -122,11 +127,14 @@ class Client:
         os.write(self.file, f"{number} {kind} {state}\n".encode())
 
     def _work(self):
-        kind = self.random.choices(list(KINDS), list(KINDS.values()))[0]
+        kind = (self.first[-1] if self.first
+                else self.random.choices(list(KINDS), list(KINDS.values()))[0])
         if kind == "block":
             self._block()
         else:
             self._send(kind)
+        if self.first:
+            self.first.pop()
         if self.random.random() < 0.005:
             self.connection.quit()
             self.connection = None
@@ -138,6 +146,10 @@ class Client:
         self._send("begin")
         for _ in range(self.random.randint(1, 5)):
             if self.random.random() < 0.05:
+                self.connection.simple("SAVEPOINT s")
+                self._send("null")
+                self.connection.simple("ROLLBACK TO s")
+            elif self.random.random() < 0.05:
                 self._send("null")
                 # of this one there is no record
                 self.connection.simple("ROLLBACK")

@@ -70,6 +70,10 @@ MODES = ("queued", "commit", "immediate")
 KEPT_FILES = 20
 
 
+# A stop that takes longer, in seconds, is a fault
+SLOW_STOP = 30
+
+
 class Torture:
     """One run."""
 
@@ -85,7 +89,6 @@ class Torture:
         self.weights = {**KILLS, **FAULTS} if options.faults else KILLS
         self.kills = collections.Counter()
         self.stalled = []       # the worker, while it is stopped
-        self.may_drop = False   # it was, since the server started
         self.told = []
         self.clients = {}
         self.round = 0
@@ -114,12 +117,12 @@ class Torture:
     def _prepare(self):
         """Roles and tables."""
         server = self.server
-        server.start({"log": "none"})
+        server.start({"pg_audit_queue.log": "none", "fsync": "off"})
         connection = server.connect("postgres")
         statements = ["CREATE EXTENSION pg_audit_queue",
                       "CREATE ROLE quiet SUPERUSER LOGIN",
-                      "ALTER ROLE quiet SET pg_audit_queue.log = 'none'"]
-        statements.append(SCHEMA)
+                      "ALTER ROLE quiet SET pg_audit_queue.log = 'none'",
+                      SCHEMA]
         for number in range(1, self.options.clients + 1):
             role = f"t{number}"
             statements += [f"CREATE ROLE {role} LOGIN",
@@ -162,9 +165,9 @@ class Torture:
                     os._exit(code)
             self.clients[pid] = number
 
-    def _client_ended(self, flags=os.WNOHANG):
+    def _client_ended(self):
         for pid, number in list(self.clients.items()):
-            done, status = os.waitpid(pid, flags)
+            done, status = os.waitpid(pid, os.WNOHANG)
             if done != 0:
                 del self.clients[pid]
                 yield number, os.waitstatus_to_exitcode(status)
@@ -190,15 +193,17 @@ class Torture:
         if size == "mixed":
             size = self.random.choice(QUEUE_SIZES)
         return {
-            "queue_size": size,
-            "flush_interval": self.random.choice(("1ms", "10ms", "100ms", "1s", "1h")),
-            "flush_threshold": self.random.choice(("1", "20", "50", "80")),
+            "pg_audit_queue.queue_size": size,
+            "pg_audit_queue.flush_interval":
+                self.random.choice(("1ms", "10ms", "100ms", "1s", "1h")),
+            "pg_audit_queue.flush_threshold": self.random.choice(("1", "20", "50", "80")),
+            # makes a commit long: between its record in WAL and its end
+            "fsync": self.random.choice(("on", "off")),
         }
 
     def _one_round(self):
         what = []
         while self.server.has_ended():
-            self.may_drop = False
             self.server.start(self._settings())
             if self.random.random() < KILLED_AGAIN:
                 time.sleep(self.random.uniform(0, 0.1))
@@ -233,7 +238,6 @@ class Torture:
         self.stalled = self.server.named("postgres: pg_audit_queue worker")
         for pid in self.stalled:
             kill(pid, signal.SIGSTOP)
-            self.may_drop = True
             time.sleep(self.random.uniform(0, 0.2))
 
     def _go_on(self):
@@ -294,8 +298,7 @@ class Torture:
 
     def _stop(self, signum):
         seconds = self.server.stop(signum, self.stalled)
-        # PostgreSQL waits as long for processes that do not react
-        if seconds > 5:
+        if seconds > SLOW_STOP:
             self.findings.add(f"a stop by signal {signum} took {seconds:.1f} s")
 
     def _look_around(self):
@@ -317,13 +320,14 @@ class Torture:
         end = time.monotonic() + LIMIT
         row = None
         while row is None:
-            row = self._try(connection, "SELECT audit_flush(), dropped FROM audit_queue_stats")
+            row = self._try(connection, "SELECT audit_flush(), dropped_full + dropped_memory"
+                                        " FROM audit_queue_stats")
             if row is None:
                 if time.monotonic() > end:
                     raise Failure("audit_flush() does not come to an end")
                 connection = self.server.connect()
-        # what ends while the queue is full cannot wait for space
-        if row[1] != "0" and not self.may_drop:
+        # but what ends while the queue is full cannot wait for space
+        if row[1] != "0":
             self.findings.add(f"{row[1]} records were dropped")
         if self.options.format == "json":
             self.trail.read(int(row[0]))
@@ -339,7 +343,7 @@ class Torture:
 
     def _end(self):
         """Clean stop, start, clean stop; now nothing may be missing or left over."""
-        if self.server.pid is None:
+        if self.server.has_ended():
             self.server.start(self._settings())
         self.server.connect().close()
         self._stop_clients()
@@ -354,8 +358,10 @@ class Torture:
         self.trail.read()
         for one in self.told:
             self.trail.check_acknowledged(*one)
-        for token, in rows:
-            self.trail.check_row(token)
+        with open(os.path.join(self.folder, "rows"), "w", encoding="ascii") as file:
+            for token, in rows:
+                file.write(token + "\n")
+                self.trail.check_row(token)
         self._look_around()
         check_queue(os.path.join(self.server.data, "pg_audit_queue"), self.findings)
 
@@ -367,7 +373,8 @@ def summary(torture, seconds):
     return (f"seed {options.seed}, mode {options.mode}, queue {options.queue_size}, "
             f"rounds {torture.round}, {seconds:.0f} s; kills: {kills}; "
             f"acknowledged {torture.acknowledged.count}, records {torture.trail.records}, "
-            f"interrupted {torture.trail.interrupted}, sessions {len(torture.trail.sessions)}, "
+            f"interrupted {torture.trail.interrupted}, drops {torture.trail.gaps}, "
+            f"sessions {len(torture.trail.sessions)}, "
             f"files {torture.trail.count_files()}, checks {torture.checks}; "
             f"wrong: {torture.findings.count}")
 
@@ -424,12 +431,15 @@ def torture(options):
     run = Torture(options, folder, socket_folder)
     begin = time.monotonic()
     print(f"seed {options.seed}", flush=True)
-    keep = True
+    keep, ended = True, False
     try:
         run.run()
         keep = options.keep or run.findings.count > 0
     except (Failure, ServerSilent, ConnectionLost) as error:
         run.findings.add(str(error))
+    except KeyboardInterrupt:
+        print("Ended by a signal")
+        keep, ended = options.keep, True
     except Exception:
         run.findings.add(traceback.format_exc())
     finally:
@@ -445,7 +455,7 @@ def torture(options):
             print(f"The files are in {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
-    return 1 if run.findings.count else 0
+    return 1 if run.findings.count or ended else 0
 
 
 def main():

@@ -12,7 +12,7 @@ import socket
 import struct
 
 # Silence of the server, in seconds, that is a fault
-SILENCE = 30
+SILENCE = 90
 
 
 class ConnectionLost(Exception):

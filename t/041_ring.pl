@@ -1,0 +1,100 @@
+#
+# The ring under stress, without a server: the program of t/ring, which runs
+# the queue's own code in several processes, kills them at fault points, at
+# random, and after every single instruction, and compares what comes out with
+# what went in.
+#
+# With scripts/test --full it runs for minutes.
+#
+# Copyright (c) 2026, pg_audit_queue contributors
+
+use strict;
+use warnings;
+
+use Cwd qw(abs_path);
+use FindBin;
+use lib $FindBin::RealBin;
+use PaqTest;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+# How long the program runs, in s
+my $seconds = full_tests() ? 300 : 10;
+my $steps   = full_tests() ? 10  : 1;
+
+# Build it where nothing else is; returns its path, undef if that fails.
+sub build
+{
+	my ($sanitize) = @_;
+	my $dir = PostgreSQL::Test::Utils::tempdir();
+	my $output;
+
+	return "$dir/ring_stress"
+	  if IPC::Run::run(
+		[
+			'make',
+			'-C' => "$FindBin::RealBin/ring",
+			"PROGRAM=$dir/ring_stress",
+			'PG_CONFIG=pg_config',
+			'PAQ_SRC=' . abs_path("$FindBin::RealBin/../src"),
+			"SANITIZE=$sanitize"
+		],
+		'>', \$output, '2>&1');
+	diag($output);
+	return;
+}
+
+# Run it with these arguments, and pass if it finds nothing.
+sub run_ok
+{
+	my ($program, $name, @arguments) = @_;
+	my $dir = PostgreSQL::Test::Utils::tempdir();
+	my ($stdout, $stderr);
+
+	# The processes end without freeing what they have.
+	local $ENV{ASAN_OPTIONS} = 'detect_leaks=0';
+	my $ok =
+	  IPC::Run::run([ $program, '--directory', $dir, @arguments ],
+		'>', \$stdout, '2>', \$stderr);
+
+	$ok ? note($stdout) : diag($stdout);
+	diag($stderr) if $stderr ne '';
+	ok($ok && $stderr eq '', $name);
+	return $stdout;
+}
+
+# Was somebody killed at that fault point?
+sub killed_at
+{
+	my ($summary, $point) = @_;
+
+	return $summary =~ / \Q$point\E: (\d+)\// && $1 > 0;
+}
+
+my $program = build('');
+ok($program, 'the program builds') or BAIL_OUT('it does not');
+my $summary = run_ok(
+	$program,    'nothing is lost, repeated or changed',
+	'--seconds', $seconds, '--steps', $steps);
+foreach my $point (
+	qw(ring-reserved ring-busy ring-copied ring-committed checkpoint-half
+	checkpoint-written batch-written flushed))
+{
+	ok(killed_at($summary, $point), "processes were killed at $point");
+}
+SKIP:
+{
+	skip 'processes cannot be traced here', 1
+	  if $summary =~ /^processes cannot be traced/m;
+	ok( $summary =~ / instructions stepped, (\d+) states/ && $1 > 100,
+		'a process died at every instruction');
+}
+
+$program = build('address,undefined');
+ok($program, 'it builds with AddressSanitizer');
+run_ok($program, 'and finds nothing with it', '--seconds', int($seconds / 2))
+  if $program;
+
+done_testing();

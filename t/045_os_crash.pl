@@ -1,0 +1,446 @@
+# A crash of the operating system, as a model: queue and trail files are kept
+# as they were when they were last synced and as they were when everything was
+# killed; of each page that differs one of the two is brought back at random,
+# files are shorter, a new file may be missing, and the boot id is another one.
+#
+# Then: what was flushed is there, unchanged; whatever is whole in the trail or
+# in the queue is there once; what is neither is covered by a GAP record.  The
+# same if the server is killed while it recovers.
+#
+# PAQ_TEST_SEED is the number to begin with (it is printed), PAQ_TEST_ROUNDS
+# the number of crashes, PAQ_TEST_ONLY does one of them alone, by its number.
+#
+# Copyright (c) 2026, pg_audit_queue contributors
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::RealBin, "$FindBin::RealBin/queue_files";
+use PaqTest;
+
+use File::Path;
+use BareServer;
+use Digest::MD5 qw(md5_hex);
+use PostgreSQL::Test::Utils;
+use QueueFile;
+use SavedState;
+use SystemCrash;
+use Test::More;
+use Workload;
+
+my $seed   = $ENV{PAQ_TEST_SEED}   // time % 1000000;
+my $rounds = $ENV{PAQ_TEST_ROUNDS} // (full_tests() ? 400 : 14);
+my $only   = $ENV{PAQ_TEST_ONLY};
+
+note("PAQ_TEST_SEED=$seed PAQ_TEST_ROUNDS=$rounds");
+
+my $node = audited_node(
+	'main',
+	start        => 0,
+	install_path => fault_install(),
+	settings     => { flush_interval => '1h' },
+	conf         => BareServer::conf());
+my $server = BareServer->new($node);
+
+# What the rounds take turns with
+my @settings = (
+	{ format => 'json',    queue_size => '64kB' },
+	{ format => 'pgaudit', queue_size => '64kB' },
+	{ format => 'json',    queue_size => '64kB' },
+	{ format => 'json',    queue_size => '16MB' });
+
+# ---------------------------------------------------------------------------
+# Before the crash
+# ---------------------------------------------------------------------------
+
+# Contents of the trail's files by path
+sub trail_contents
+{
+	return map { $_ => SavedState::read_file($_) } trail_files($node);
+}
+
+# A server's life: returns what there was when things were last synced, and at
+# the end.
+sub live_and_die
+{
+	my ($env) = @_;
+	my $queue = queue_dir($node) . '/queue';
+	my %run   = (synced => SavedState::read_file($queue));
+
+	set_faults($node);
+	$server->start or die 'does not start: ' . $server->log;
+	my $client = $server->connect;
+	my @pending;
+
+	# Up to here everything will be durable.
+	foreach my $part (1 .. 1 + int(rand(3)))
+	{
+		publish($client, int(rand(60)), spill => 5);
+		push @pending, begin_statement($server, padding(3000)) if rand() < 0.4;
+		$client->query('SELECT audit_flush()');
+	}
+	if (rand() < 0.4)
+	{
+		# the checkpoint, too
+		$client->query('SELECT audit_rotate()');
+		my $now = SavedState::read_file($queue);
+
+		substr($run{synced}, 0, 3 * 4096) = substr($now, 0, 3 * 4096);
+		if (rand() < 0.5)
+		{
+			publish($client, int(rand(20)));
+			$client->query('SELECT audit_flush()');
+		}
+	}
+	$run{durable} = { trail_contents() };
+
+	# And this in part.
+	my $point = (qw(checkpoint-written batch-written flushed none))[ rand 4 ];
+	publish($client, int(rand(15)), spill => 3);
+	push @pending, begin_statement($server, padding(500)) if rand() < 0.4;
+	if ($point ne 'none')
+	{
+		my $waiting = stop_worker_at($server, $point);
+
+		push @pending, $waiting;
+		$run{durable} = { trail_contents() } if $point eq 'flushed';
+	}
+	publish($client, int(rand(15)));
+	$server->kill_all;
+	$run{what}  = "worker at $point";
+	$run{state} = SavedState->save($node, 'crash');
+	$run{last}  = $run{state}->bytes('queue');
+	return \%run;
+}
+
+# ---------------------------------------------------------------------------
+# The crash
+# ---------------------------------------------------------------------------
+
+sub with_another_boot_id
+{
+	my ($bytes) = @_;
+	my $l = QueueFile::layout();
+
+	substr($bytes, 3 * $l->{page} + $l->{'live.boot_id'}, 8) = 'anotherb';
+	return $bytes;
+}
+
+# Bring back something between the synced and the last state; returns the
+# bytes by file.
+sub crash
+{
+	my ($run) = @_;
+	my $state = $run->{state};
+	my %p     = map { $_ => (0, 0.5, 1, rand())[ rand 4 ] } qw(queue trail);
+	my %bytes = (
+		queue => with_another_boot_id(
+			SystemCrash::mix($run->{synced}, $run->{last}, $p{queue})));
+
+	foreach my $file ($state->files_of_trail)
+	{
+		my $durable = $run->{durable}{ $file->{path} };
+
+		$bytes{ $file->{path} } =
+		  SystemCrash::grow($durable // '', $file->{bytes}, $p{trail});
+	}
+	foreach my $name ($state->spill_files)
+	{
+		# neither their contents nor their names are synced
+		my $kept = SystemCrash::grow('', $state->bytes($name), $p{queue});
+
+		$bytes{$name} = $kept eq '' && rand() < 0.5 ? undef : $kept;
+	}
+	$state->restore(%bytes);
+	$run->{what} .= sprintf ', pages %.2f of the queue, %.2f of the trail',
+	  @p{qw(queue trail)};
+	return \%bytes;
+}
+
+# ---------------------------------------------------------------------------
+# What must be there afterwards
+# ---------------------------------------------------------------------------
+
+# Records of a trail file: hashes with start, text, marker
+sub records_of
+{
+	my ($env, $bytes) = @_;
+	my @records;
+	my $at = 0;
+
+	# a line that begins with a tab belongs to the one before
+	foreach my $text (split /(?<=\n)(?!\t)/, $bytes)
+	{
+		push @records,
+		  {
+			start  => $at,
+			text   => $text,
+			marker => marker_in($text),
+			gap    => scalar $text =~ /^\{"type":"gap"|AUDIT: GAP,/,
+			interrupted => scalar $text =~ /"interrupted":true|,57P02|interrupted/
+		  };
+		$at += length $text;
+	}
+	return @records;
+}
+
+# The markers that must be there because their bytes are whole.
+sub expected_markers
+{
+	my ($env, $run, $crashed) = @_;
+	my %expected;
+
+	# in the trail
+	foreach my $file ($run->{state}->files_of_trail)
+	{
+		my $left = $crashed->{ $file->{path} };
+
+		foreach my $record (records_of($env, $file->{bytes}))
+		{
+			$expected{ $record->{marker} } = 'in the trail'
+			  if defined $record->{marker}
+			  && substr($left, $record->{start}, length $record->{text}) eq $record->{text};
+		}
+	}
+	# in the queue
+	my $queue = $crashed->{queue};
+	my @parsed = map { QueueFile->parse($run->{$_}) } qw(synced last);
+
+	$parsed[1]->check_layout;
+
+	foreach my $what (map { ($_->frames, $_->entries) } @parsed)
+	{
+		my ($spill) = $what->{record} =~ /(spill\.[0-9a-f]{16}\.\d+\.\d+)/;
+		my $marker = marker_in($what->{record});
+		my $whole  = 1;
+
+		# the record's bytes have not changed since: is it there?
+		if (defined $spill)
+		{
+			my $text = $run->{state}->bytes($spill) // '';
+
+			$whole  = ($crashed->{$spill} // '') eq $text;
+			$marker = marker_in($text);
+		}
+		next if !defined $marker || !$whole;
+		$expected{$marker} //= exists $what->{published_at} ? 'in a slot' : 'in the queue'
+		  if QueueFile::at(\$queue, @{ $what->{ranges} }) eq $what->{bytes};
+	}
+	return %expected;
+}
+
+# All markers there ever were in this life
+sub all_markers
+{
+	my ($run) = @_;
+	my %all;
+
+	foreach my $bytes (
+		$run->{last},
+		(map { $_->{bytes} } $run->{state}->files_of_trail),
+		map { $run->{state}->bytes($_) } $run->{state}->spill_files)
+	{
+		while ($bytes =~ /(fz-\d+-[0-9a-f]{8})/g)
+		{
+			my $marker = marker_in($1);
+
+			$all{$marker} = 1 if defined $marker;
+		}
+	}
+	return keys %all;
+}
+
+sub check_json
+{
+	my ($faults, @records) = @_;
+	my $expected;
+	my %seen;
+
+	foreach my $record (@records)
+	{
+		my $parsed = parse_record($record->{text});
+
+		if (!defined $parsed)
+		{
+			push @$faults, "no JSON record: $record->{text}";
+			next;
+		}
+		my $sequence = $parsed->{sequence};
+
+		push @$faults, "sequence $sequence, expected $expected"
+		  if defined $expected && $sequence != $expected;
+		$expected = $sequence + 1;
+
+		# one in place of several
+		$expected = $sequence + $parsed->{rowCount}
+		  if $record->{gap} && ($parsed->{errorMessage} // '') =~ /with sequence \d+ to \d+/;
+	}
+	return;
+}
+
+sub check_pgaudit
+{
+	my ($faults, @records) = @_;
+
+	foreach my $record (@records)
+	{
+		push @$faults, "no record: $record->{text}"
+		  if $record->{text} !~ /\A20\d\d-\d\d-\d\d .*AUDIT: (?:SESSION|OBJECT|GAP),.*\n\z/s
+		  || $record->{text} =~ /\n[^\t]/;
+	}
+	return;
+}
+
+sub check_trail_after
+{
+	my ($env, $run, $crashed, $after) = @_;
+	my %now = trail_contents();
+	my @faults;
+	my %count;
+
+	foreach my $path (sort keys %{ $run->{durable} })
+	{
+		my $durable = $run->{durable}{$path};
+
+		push @faults, "$path: changed where it was durable"
+		  if substr($now{$path} // '', 0, length $durable) ne $durable;
+	}
+	foreach my $path (sort keys %now)
+	{
+		push @faults, "$path: missing pages" if $now{$path} =~ /\0/;
+		push @faults, "$path: torn end" if $now{$path} ne '' && $now{$path} !~ /\n\z/;
+	}
+
+	my @records = map { records_of($env, $now{$_}) } trail_files($node);
+	if   ($env->{format} eq 'json') { check_json(\@faults, @records) }
+	else                            { check_pgaudit(\@faults, @records) }
+
+	my %expected = expected_markers($env, $run, $crashed);
+	my $lost     = 0;
+	my $gaps     = grep { $_->{gap} } @records;
+
+	foreach my $record (grep { defined $_->{marker} } @records)
+	{
+		$count{ $record->{marker} }{ $record->{interrupted} ? 'interrupted' : 'ended' }++;
+	}
+	foreach my $marker (all_markers($run), $after)
+	{
+		my $ended       = $count{$marker}{ended}       // 0;
+		my $interrupted = $count{$marker}{interrupted} // 0;
+
+		push @faults, "$marker: $ended records" if $ended > 1;
+		push @faults, "$marker: $interrupted records of its slot" if $interrupted > 1;
+		next if $ended + $interrupted > 0;
+		$lost++;
+		push @faults, "$marker: lost, though $expected{$marker}" if $expected{$marker};
+	}
+	push @faults, 'no GAP record tells of the crash' if !$gaps;
+	push @faults, "$lost records lost without a GAP record" if $lost && !$gaps;
+	push @faults, 'the new record is not there' if !$count{$after};
+	$run->{result} = "$lost lost, $gaps gaps";
+	return @faults;
+}
+
+# Kill the server while it recovers.
+sub interrupt_recovery
+{
+	my ($env) = @_;
+	my $point = (qw(checkpoint-half checkpoint-written batch-written flushed))[ rand 4 ];
+
+	set_faults($node, $point => 'stop');
+	$server->start_until_stopped;
+	$server->kill_all;
+	set_faults($node);
+	return $point;
+}
+
+# One crash; returns what was wrong.
+sub round
+{
+	my ($env) = @_;
+	my $run     = live_and_die($env);
+	my $crashed = crash($run);
+	my $after   = marker();
+	my $times   = (0, 0, 1, 2)[ rand 4 ];
+
+	$env->{run} = $run;
+	set_faults($node);
+	for (1 .. $times)
+	{
+		$run->{what} .= ', killed again at ' . interrupt_recovery($env);
+	}
+	$server->start or return 'does not start: ' . $server->log;
+	my $answer = $server->ask("SELECT '$after'");
+	my @faults;
+
+	push @faults, "answer $answer" if $answer ne 'D C:SELECT_1';
+	$answer = unaudited($server, 'SELECT audit_flush()');
+	push @faults, "flush: $answer" if $answer ne 'D C:SELECT_1';
+	my $status = $server->stop;
+	push @faults, "exit status $status" if $status != 0;
+	push @faults, "log: $_"
+	  foreach
+	  grep { /PANIC|FATAL|ERROR|TRAP|by signal/ && !/to administrator command/ }
+	  split /\n/, $server->log;
+	push @faults, check_trail_after($env, $run, $crashed, $after);
+	return @faults;
+}
+
+# Begin a round with a new queue and an empty trail, or with a file that a
+# clean stop has left.
+sub prepare
+{
+	my ($env) = @_;
+
+	File::Path::rmtree(queue_dir($node) . '.links.crash');
+	$server->set(%$env);
+	unlink(glob(queue_dir($node) . '/*'), glob(trail_dir($node) . '/*'));
+	set_faults($node);
+	$server->start or die 'does not start: ' . $server->log;
+	my $client = $server->connect;
+	publish($client, int(rand(100)));
+	$client->quit;
+	$server->stop;
+	return;
+}
+
+$server->make_extension;
+
+my $keep  = $ENV{PAQ_TEST_KEEP};
+my $bad   = 0;
+my $began = time;
+
+foreach my $number (defined $only ? $only : 1 .. $rounds)
+{
+	my $env = { %{ $settings[ $number % @settings ] } };
+	srand(hex substr(md5_hex("$seed $number"), 0, 8));
+	prepare($env);
+	my @faults = eval { round($env) };
+
+	if ($@)
+	{
+		push @faults, $@, $server->log;
+		$server->kill_all;
+	}
+	my $run = $env->{run};
+	my $name = "$env->{format}, $env->{queue_size}: " . ($run->{what} // '');
+	note("$number: $name: " . ($run->{result} // 'no result'));
+	next if !@faults;
+	$bad++;
+	if ($keep)
+	{
+		my $to = "$keep/$number";
+
+		mkdir $to;
+		system('cp', '-a', queue_dir($node), trail_dir($node), $server->{log}, $to);
+	}
+	$#faults = 4 if @faults > 5;
+	fail("$name (PAQ_TEST_SEED=$seed PAQ_TEST_ONLY=$number)");
+	diag(map { substr($_, -1500) . "\n" } @faults);
+	last if $bad >= ($ENV{PAQ_TEST_LIMIT} // 20);
+}
+is($bad, 0, 'all crashes');
+note(sprintf '%d s', time - $began);
+
+done_testing();
