@@ -73,6 +73,10 @@ sub live_and_die
 	my $client = $server->connect;
 	my @pending;
 
+	# That the file is in use was synced, too.
+	substr($run{synced}, 0, 3 * 4096) =
+	  substr(SavedState::read_file($queue), 0, 3 * 4096);
+
 	# Up to here everything will be durable.
 	foreach my $part (1 .. 1 + int(rand(3)))
 	{

@@ -187,7 +187,7 @@ paq_backlog_start(PaqReader *reader)
 		is_unfinished(reader, pg_atomic_read_u64(&reader->qf->live->reserved));
 	reader->cursor = start;
 	if (!whole)
-		paq_reader_distrust(reader);
+		paq_reader_go_back(reader);
 }
 
 /*

@@ -71,7 +71,7 @@ start_reading(PaqReader *reader, PaqCheckpoint *checkpoint)
 	reader->flushed_slots = Min(checkpoint->flushed_slots, checkpoint->drained_slots);
 	set_drops(reader->drops_flushed, checkpoint->flushed_drops);
 	if (!reader->trusted)
-		paq_reader_distrust(reader);
+		paq_reader_go_back(reader);
 	else
 	{
 		reader->cursor = reader->drained = checkpoint->drained;
@@ -82,26 +82,37 @@ start_reading(PaqReader *reader, PaqCheckpoint *checkpoint)
 }
 
 /*
- * It has turned out that the trail does not end where the checkpoint says.
- * Whatever was written since the last flush that it knows of will be compared
- * with the trail.  In the live file there is nothing yet that the trail could
- * have: it is an old copy then, which is reported.
+ * The trail may not end where the checkpoint says: whatever was written since
+ * the last flush that it knows of is to be compared with the trail.
  */
 void
-paq_reader_distrust(PaqReader *reader)
+paq_reader_go_back(PaqReader *reader)
 {
 	reader->trusted = false;
-	if (paq_reader_is_live(reader))
-	{
-		reader->lost = Max(reader->lost, 1);
-		return;
-	}
 	reader->cursor = reader->drained = reader->flushed;
 	reader->slot_cursor = reader->drained_slots = reader->flushed_slots;
 	set_drops(reader->drops_drained, reader->drops_flushed);
 	set_drops(reader->drops_read, reader->drops_drained);
 	if (reader->frames != NULL)
 		paq_backlog_seek(reader);
+}
+
+/*
+ * The trail has turned out to be ahead of this file, which is an old copy
+ * then.  In the live file there is nothing yet that the trail could have; all
+ * that can be done is to report it.
+ */
+void
+paq_reader_distrust(PaqReader *reader)
+{
+	reader->bounded = false;
+	if (!paq_reader_is_live(reader))
+		paq_reader_go_back(reader);
+	else
+	{
+		reader->trusted = false;
+		reader->lost = Max(reader->lost, 1);
+	}
 }
 
 /* How many records will at least still come out of this file, at this moment? */

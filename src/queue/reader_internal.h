@@ -99,6 +99,7 @@ extern void paq_spilled_collect(PaqReader *reader);
 extern void paq_spilled_remove(PaqReader *reader);
 
 /* reader.c */
+extern void paq_reader_go_back(PaqReader *reader);
 extern bool paq_reader_decode(PaqReader *reader, const char *data, uint32 len,
 							  PaqRecord *record);
 

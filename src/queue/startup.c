@@ -21,7 +21,7 @@
  */
 #include "postgres.h"
 
-#include <sys/stat.h>
+#include <sys/mman.h>
 
 #include "guc.h"
 #include "miscadmin.h"
@@ -130,6 +130,28 @@ take_over(const char *path, uint64 ring_size, int nslots,
 	return false;
 }
 
+/*
+ * A file that a clean shutdown left empty is used again: the disk has to know
+ * that before anything is put into it.  Should the operating system crash, the
+ * file must not be taken for the one that was left.
+ */
+static void
+begin_use(PaqQueueFile *qf)
+{
+	PaqCheckpoint checkpoint;
+
+	paq_file_set_boot_id(qf);
+	if (paq_checkpoint_read(qf, &checkpoint))
+	{
+		checkpoint.synced_end = 0;
+		paq_checkpoint_write(qf, &checkpoint);
+	}
+	if (enableFsync && msync(qf->base, qf->header->slots_offset, MS_SYNC) != 0)
+		ereport(FATAL,
+				(errcode_for_file_access(),
+				 errmsg("could not sync the audit queue file: %m")));
+}
+
 static void
 init_shared(void)
 {
@@ -185,7 +207,8 @@ paq_queue_startup(void)
 					(errmsg("could not open the audit queue that was just created"),
 					 errdetail("%s", reason ? reason : "It is gone.")));
 	}
-	paq_file_set_boot_id(&paq_live);
+	else
+		begin_use(&paq_live);
 	init_shared();
 	if (gap != NULL)
 		publish_gap(gap);

@@ -41,7 +41,8 @@
 
 /*
  * Set of the beginnings of SHA-256 digests.  No two records of a trail have
- * the same text: each has its session and its number in it.
+ * the same text if it has the session and its statement's number in it, or the
+ * time, as it does unless log_line_prefix was deprived of all that.
  */
 
 static HTAB *known = NULL;
@@ -376,6 +377,7 @@ scan(int fd, const char *path, const PaqFormat *format, const char *data,
 				return false;
 			if (!fits)
 				break;
+			*sequence = after ? after - 1 : *sequence + 1;
 		}
 		pos += len;
 	}
