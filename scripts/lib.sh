@@ -30,10 +30,17 @@ apt_log=
 cluster_conf=/etc/postgresql-common/createcluster.d/pg_audit_queue.conf
 cluster_conf_made=
 
-# Set by find_postgres and install_extension
+# Set by find_postgres and copy_postgres
 pg_config=
 bindir=
 pgxs_dir=
+
+# Set by fetch_source
+pg_source=
+
+# Packages that the tests need
+readonly test_packages=(binutils clang-format libipc-run-perl perl python3
+	python3-asyncpg python3-psycopg strace)
 
 say()
 {
@@ -342,6 +349,84 @@ install_extension()
 	fi
 	# warnings
 	cat "$log"
+}
+
+# ---------------------------------------------------------------------------
+# PostgreSQL's sources
+# ---------------------------------------------------------------------------
+
+# The system's own entries for binary packages, as entries for sources.
+write_apt_sources()
+{
+	local file
+
+	mkdir "$work/apt/sources.list.d"
+	for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.list; do
+		[ -f "$file" ] || continue
+		sed -n 's/^[[:blank:]]*deb[[:blank:]]/deb-src /p' "$file" \
+			>>"$work/apt/sources.list"
+	done
+	for file in /etc/apt/sources.list.d/*.sources; do
+		[ -f "$file" ] || continue
+		sed 's/^Types:.*/Types: deb-src/' "$file" \
+			>"$work/apt/sources.list.d/${file##*/}"
+	done
+	find "$work/apt" -exec chown "$run_user" '{}' +
+}
+
+# $1: apt-get or apt-cache.  With lists, cache and sources of its own, as a
+# user who need not be allowed to change the system's.
+own_apt()
+{
+	local program=$1
+
+	shift
+	as_user "$program" -q -o Dir::State="$work/apt/state" \
+		-o Dir::Cache="$work/apt/cache" \
+		-o Dir::Etc::SourceList="$work/apt/sources.list" \
+		-o Dir::Etc::SourceParts="$work/apt/sources.list.d" \
+		-o Acquire::Languages=none -o Acquire::Retries=2 "$@" 2>>"$work/apt/log"
+}
+
+# The versions to try: the one that is installed, then the others of the
+# archives, newest first.  Not every version that an archive lists is there.
+source_versions()
+{
+	dpkg-query -W -f '${source:Version}\n' "$1" 2>/dev/null || true
+	own_apt apt-cache showsrc "$1" | sed -n 's/^Version: //p' | sort -rVu
+}
+
+# Set pg_source to the folder of the sources of major version $1, in $work.
+# Fails, and says why, if they cannot be had.
+fetch_source()
+{
+	local package=postgresql-$1 version
+
+	command -v dpkg-source >/dev/null && command -v apt-get >/dev/null || {
+		say "There is no apt-get or no dpkg-source" >&2
+		return 1
+	}
+	mkdir -p "$work/apt/state/lists/partial" "$work/apt/cache/archives/partial"
+	: >"$work/apt/sources.list"
+	: >"$work/apt/log"
+	write_apt_sources
+	# one archive of several may be out of reach or have no sources
+	own_apt apt-get update >>"$work/apt/log" || true
+	while read -r version; do
+		say "Fetching the sources of $package $version"
+		! own_apt apt-get source "$package=$version" >>"$work/apt/log" || break
+		version=
+	done < <(source_versions "$package" | awk '!seen[$0]++')
+	[ -n "$version" ] || {
+		cat "$work/apt/log" >&2
+		say "The sources of $package cannot be fetched" >&2
+		return 1
+	}
+	pg_source=$(find "$work" -mindepth 1 -maxdepth 1 -type d -name 'postgresql-*')
+	[ -d "$pg_source/src/test/regress" ] || {
+		say "The sources of $package have no regression suite" >&2
+		return 1
+	}
 }
 
 # ---------------------------------------------------------------------------

@@ -68,12 +68,8 @@ ok(!-e "$folder/mixed", 'no files are left');
 {
 	local $ENV{PG_CONFIG} = fault_install() . '/bin/pg_config';
 
-	# Without logins: what dies between two points in a process that is refused
-	# cannot be told from damage, because such a process has no slot.
-	test_torture(
-		'at named points', $rounds / 2, '--faults', '--installed',
-		'--folder', "$folder/faults",
-		'--set',    "pg_audit_queue.log = 'all, -connect'");
+	test_torture('at named points', $rounds / 2, '--faults', '--installed',
+		'--folder', "$folder/faults");
 }
 
 # A trail that is whole, in a few thousand lines, with the files of its own.

@@ -5,7 +5,8 @@
 #
 # The damage is random.  PAQ_TEST_SEED is the number to begin with (it is
 # printed), PAQ_TEST_ROUNDS the number of mutations (60, or 2000 with
-# scripts/test --full), PAQ_TEST_ONLY does one mutation alone, by its number.
+# scripts/test --full), PAQ_TEST_ONLY does one round alone, by its number,
+# PAQ_TEST_KEEP names a directory for what those leave that fail.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

@@ -8,7 +8,8 @@
 # same if the server is killed while it recovers.
 #
 # PAQ_TEST_SEED is the number to begin with (it is printed), PAQ_TEST_ROUNDS
-# the number of crashes, PAQ_TEST_ONLY does one of them alone, by its number.
+# the number of crashes, PAQ_TEST_ONLY does one of them alone, by its number,
+# PAQ_TEST_KEEP names a directory for what those leave that fail.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 
@@ -409,7 +410,39 @@ sub prepare
 	return;
 }
 
+# After a clean stop there is nothing to be lost: no GAP record, nothing changed.
+sub check_clean_stop
+{
+	my ($env) = @_;
+	my $name = "$env->{format}, after a clean stop";
+	my %before;
+	my %after;
+	my $state;
+
+	prepare($env);
+	%before = trail_contents();
+	$state = SavedState->save($node, 'crash');
+	$state->restore(queue => with_another_boot_id($state->bytes('queue')));
+	ok($server->start, "$name: starts");
+	unaudited($server, 'SELECT audit_flush()');
+	$server->stop;
+	%after = trail_contents();
+	is_deeply([ sort keys %after ], [ sort keys %before ], "$name: no other file");
+	foreach my $path (sort keys %before)
+	{
+		my $new = substr($after{$path}, length $before{$path});
+
+		is(substr($after{$path}, 0, length $before{$path}),
+			$before{$path}, "$name: nothing is changed");
+		unlike($new, qr/"type":"gap"|AUDIT: GAP/, "$name: no GAP record");
+		is(marker_in($new), undef, "$name: nothing is there twice");
+	}
+	return;
+}
+
 $server->make_extension;
+srand($seed);
+check_clean_stop($_) foreach @settings[ 0, 1 ];
 
 my $keep  = $ENV{PAQ_TEST_KEEP};
 my $bad   = 0;
