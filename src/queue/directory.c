@@ -37,6 +37,9 @@
 #define BAD_PREFIX		PAQ_QUEUE_FILE ".bad."
 #define LOCK_FILE		"lock"
 
+/* Largest number in a file name that is taken for one of ours */
+#define MAX_OWN_NUMBER	1000000000
+
 /* How often, and after which delay, to try to get the lock again */
 #define LOCK_TRIES		50
 #define LOCK_DELAY_MS	100
@@ -76,7 +79,10 @@ paq_backlog_number(const char *name)
 	return number_after(name, BACKLOG_PREFIX);
 }
 
-/* One more than the largest number behind prefix in the directory. */
+/*
+ * One more than the largest number behind prefix in the directory.  We never
+ * get beyond MAX_OWN_NUMBER; somebody else's file may have done so.
+ */
 static uint32
 next_number(const char *prefix, int elevel)
 {
@@ -85,7 +91,12 @@ next_number(const char *prefix, int elevel)
 	uint32		largest = 0;
 
 	while ((de = ReadDirExtended(dir, paq_queue_directory, elevel)) != NULL)
-		largest = Max(largest, number_after(de->d_name, prefix));
+	{
+		uint32		number = number_after(de->d_name, prefix);
+
+		if (number <= MAX_OWN_NUMBER)
+			largest = Max(largest, number);
+	}
 	if (dir != NULL)
 		FreeDir(dir);
 	return largest + 1;

@@ -12,6 +12,7 @@
 #	place		sub(path, directory) that puts something else in the place of
 #				the restored file, or
 #	add			sub(directory) that puts something beside it
+#	outdated	true: the contents are good, but from an earlier time
 #	unusable	true: the file as such is lost, whatever its contents
 #
 # Random numbers are rand()'s: who calls srand() before can have the same again.
@@ -230,7 +231,7 @@ sub _whole_older
 	my ($bytes, $older) = @_;
 	my $old = choose(@$older) // return _empty();
 
-	return { what => 'an older copy, in place', bytes => $old };
+	return { what => 'an older copy, in place', bytes => $old, outdated => 1 };
 }
 
 # Something else under the name; the file itself is beside it
