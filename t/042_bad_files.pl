@@ -348,8 +348,14 @@ sub check_markers
 	my $without_text = grep { $_->{text} =~ /"cut":true/ && !defined $_->{marker} } @lines;
 
 	$count{ $_->{marker} }++ foreach grep { defined $_->{marker} } @lines;
+	# A spill file has no checksum; its record is another one then.
+	my $spill_changed = grep { /^spill/ } keys %$mutation;
+
 	foreach my $marker (sort keys %{ $state->{in_trail} })
 	{
+		next
+		  if $spill_changed
+		  && grep { defined $_->{spill} } @{ $state->{in_queue}{$marker} // [] };
 		push @$faults, "$marker: was in the trail, now " . ($count{$marker} // 0)
 		  if ($count{$marker} // 0) != 1;
 	}
@@ -409,15 +415,22 @@ sub round
 	my $gaps = grep { $_->{gap} } @lines;
 	my $aside = $log =~ /queue file "[^"]*" was set aside/;
 
-	# Where the trail could not be written, nothing tells an older copy.
-	my $told = !$state->{stuck} || !grep { $_->{outdated} } values %$mutation;
+	# An older copy is told only if the trail has more than it can know of; a
+	# file of backlog that is not there, not at all.
+	my $told = !grep { $_->{outdated} } values %$mutation;
+
+	foreach my $name (grep { /^queue\.\d/ } keys %$mutation)
+	{
+		$told = 0 if $mutation->{$name}{what} =~ /^nothing/;
+	}
 
 	push @faults, "$lost records lost without a GAP record"
 	  if $lost && !$gaps && $told;
 	push @faults, 'a file was set aside without a GAP record'
 	  if $aside && !$gaps && grep { !$_->{add} } values %$mutation;
 	push @faults, "backlog left: $_"
-	  foreach grep { /^queue\.[1-9]\d*$/ && -f "$queue/$_" } slurp_dir($queue);
+	  foreach grep { /^queue\.([1-9]\d*)$/ && $1 < 2**32 && -f "$queue/$_" }
+	  slurp_dir($queue);
 	return @faults;
 }
 

@@ -153,7 +153,7 @@ class Server:
             except ConnectionLost as error:
                 last = error
                 time.sleep(0.02)
-        raise Failure(f"nobody can log in: {last}")
+        raise Failure(f"nobody can log in: {last}\nstill there:\n{self.left_over()}")
 
     def log_since_start(self):
         with open(self.log, encoding="utf-8", errors="replace") as file:
@@ -215,7 +215,30 @@ class Server:
         kill(self.pid, signal.SIGKILL)
         for pid in children:
             kill(pid, signal.SIGKILL)
+        # Those that the postmaster has just started are ours now.  They may wait
+        # for ever for a lock that somebody held who has just been killed.
+        for pid in self.orphans():
+            kill(pid, signal.SIGKILL)
         self.wait_for_end()
+
+    def orphans(self):
+        """Processes of the server whose postmaster is dead."""
+        return [pid for pid, title in children_of(os.getpid()).items()
+                if pid != self.pid and (title.startswith("postgres") or self.data in title)]
+
+    def left_over(self):
+        """What those processes do, as text."""
+        lines = []
+        for pid in self.orphans():
+            words = [str(pid)]
+            for name in ("cmdline", "wchan", "syscall", "stat"):
+                try:
+                    with open(f"/proc/{pid}/{name}", encoding="ascii", errors="replace") as file:
+                        words.append(file.read().replace("\0", " ").strip())
+                except OSError:
+                    pass
+            lines.append(" | ".join(words))
+        return "\n".join(lines)
 
     def destroy(self):
         """End all that is left, as this process ends."""

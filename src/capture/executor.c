@@ -100,6 +100,7 @@ capture_ExecutorStart(QueryDesc *queryDesc, int eflags)
 			statement->flags |= PAQ_RECORD_INCOMPLETE;
 			paq_record_relations(statement, plan->rtable,
 								 paq_stmt_perm_infos(plan));
+			statement->perms_checked = true;
 		}
 		if (unlikely(statement != NULL && statement->granted != NIL))
 			paq_forget_granted(statement);

@@ -190,26 +190,13 @@ append_gap(PaqDrain *drain, const PaqGap *gap, bool *full)
 	return append(drain, &record, full);
 }
 
-/* Report records that were dropped; the server's log had its warning before. */
-static bool
-append_drops(PaqDrain *drain, const PaqGap *gap, bool *full)
-{
-	PaqRecord	record;
-
-	make_gap(&record, gap);
-	if (drain->sink->is_known(&record))
-		return true;
-	drain->gaps++;
-	return append(drain, &record, full);
-}
-
 /*
  * Read records and give them to the sink, until the sink has enough or there
  * are no more.  *more tells whether the sink's limit was the reason.
  *
  * If the end of the trail was not known exactly, it may have some of the
- * records already.  A gap before one that it has is none: the trail is
- * complete up to there.
+ * records already.  Room in the ring before one that it has is no gap: the
+ * trail is complete up to there.
  */
 static bool
 fill_batch(PaqDrain *drain, bool *more)
@@ -240,13 +227,12 @@ fill_batch(PaqDrain *drain, bool *more)
 					return false;
 				break;
 			case PAQ_READ_GAP:
+			case PAQ_READ_DROPS:
 				if (in_gap && !append_gap(drain, &gap, more))
 					return false;
 				gap = new_gap;
-				in_gap = true;
-				break;
-			case PAQ_READ_DROPS:
-				if (!append_drops(drain, &new_gap, more))
+				in_gap = gap.room;
+				if (!in_gap && !append_gap(drain, &gap, more))
 					return false;
 				break;
 			case PAQ_READ_BUSY:
@@ -299,21 +285,25 @@ flush(PaqDrain *drain)
 }
 
 /*
- * Start a new file if it is time for one.  The sink has made the one before
- * durable then, and the checkpoint must say which is the new one, durably, too.
+ * Start a new file if it is time for one.  The checkpoint must say which it
+ * is, durably.
  */
 static bool
 rotate_if_due(PaqDrain *drain, bool force)
 {
 	PaqRotation rotation;
+	bool		flushed;
+	bool		ok;
 
-	if (!drain->sink->rotate_if_due(force, drain->sequence, &rotation))
+	ok = drain->sink->rotate_if_due(force, drain->sequence, &flushed, &rotation);
+	if (flushed)
+		note_flushed(drain);
+	if (!ok)
 		return false;
 	if (force)
 		drain->put_off = (rotation == PAQ_ROTATION_PUT_OFF);
 	if (rotation != PAQ_ROTATION_DONE)
 		return true;
-	note_flushed(drain);
 	save_checkpoint(drain);
 	paq_reader_sync(drain->reader);
 	return true;
@@ -449,7 +439,8 @@ paq_drain_cycle(PaqDrain *drain, bool rotate)
 		char	   *message = pstrdup(paq_sink_error());
 
 		paq_drain_abandon(drain);
-		retreat_if_needed(drain);
+		if (drain->resumed)
+			(void) retreat_if_needed(drain);
 		paq_drain_failed(drain, message);
 		pfree(message);
 		return false;

@@ -6,7 +6,7 @@
  * The worker writes when a session waits for it, when the queue is filled to
  * flush_threshold, and flush_interval after a record came into an empty
  * queue; in between it sleeps, and with nothing to do it hibernates: no
- * timeout, no wake-ups, until the next record sets its latch.
+ * timeout, no wake-ups, until the next record, or drop, sets its latch.
  *
  * It is connected to no database, so that nothing waits for it that waits for
  * sessions, and it starts with the postmaster, on standbys too.  If it dies

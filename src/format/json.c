@@ -17,9 +17,9 @@
  *	formatVersion			number		1
  *	sequence				number		gap-free number in the trail
  *	logTime					time		end, or start if that is unknown
- *	startTime				time		when the statement began; of the last record
- *										before a gap
- *	endTime					time		when its outcome was known
+ *	startTime				time		when the statement began; since when records
+ *										are missing in a gap
+ *	endTime					time		when its outcome was known; until when
  *	durationUs				number		between the two, microseconds
  *	auditType				string		"SESSION", "OBJECT"; null in a gap
  *	class					string		"READ", "WRITE", ...; "GAP" in a gap

@@ -203,6 +203,7 @@ skip_room(PaqReader *reader, uint64 to, PaqGap *gap)
 	reader->cursor = to;
 	if (unfinished)
 		return false;
+	gap->room = true;
 	gap->from = reader->last_time;
 	gap->to = reader->next_frame < reader->nframes ?
 		frame_time(reader->qf, to) : PgStartTime;

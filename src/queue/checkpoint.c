@@ -6,10 +6,10 @@
  * The checkpoint ties a queue position to an end of the trail: everything
  * before "drained" is in the trail, everything in the trail beyond the stored
  * end is a batch that was being written and has to be cut off and written
- * again.  That is what makes the trail exact over a crash at any
- * instruction, so a checkpoint must never be seen half old and half new:
- * there are two blocks, the older one is overwritten, and the newest one with
- * a good checksum counts.
+ * again - if the file can be trusted, see judge.c.  That is what makes the
+ * trail exact over a crash at any instruction, so a checkpoint must never be
+ * seen half old and half new: there are two blocks, the older one is
+ * overwritten, and the newest one with a good checksum counts.
  *
  * Locking: written by the worker, or by the postmaster before there is one.
  *

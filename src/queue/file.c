@@ -290,8 +290,11 @@ paq_file_open(const char *path, PaqQueueFile *qf, char **reason)
 		*reason = psprintf("could not map queue file \"%s\": %m", path);
 	else
 	{
+		/* One damaged header is mended by the other. */
 		if (memcmp(qf->header, &header, sizeof(header)) != 0)
 			memcpy(qf->header, &header, sizeof(header));
+		if (memcmp(qf->base + second_header_offset(), &header, sizeof(header)) != 0)
+			memcpy(qf->base + second_header_offset(), &header, sizeof(header));
 		qf->foreign = is_foreign(fd, &st, &header);
 	}
 	close(fd);
@@ -373,6 +376,7 @@ init_contents(PaqQueueFile *qf, const PaqCheckpoint *inherit)
 	if (inherit != NULL)
 	{
 		checkpoint.sequence = inherit->sequence;
+		checkpoint.doubtful = inherit->doubtful;
 		memcpy(checkpoint.trail, inherit->trail, sizeof(checkpoint.trail));
 	}
 	checkpoint.drained = checkpoint.flushed = start;
@@ -398,9 +402,7 @@ paq_file_create(const char *path, Size ring_size, int nslots,
 
 	snprintf(tmp, sizeof(tmp), "%s.new", path);
 	if (unlink(tmp) != 0 && errno != ENOENT)
-		ereport(FATAL,
-				(errcode_for_file_access(),
-				 errmsg("could not remove file \"%s\": %m", tmp)));
+		paq_file_set_aside(tmp, "It is in the way of a new queue file.", FATAL);
 	fd = BasicOpenFilePerm(tmp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | PG_BINARY,
 						   S_IRUSR | S_IWUSR);
 	if (fd < 0)

@@ -111,7 +111,8 @@ is_stuck(uint64 *seen, instr_time *since)
 		*seen = now;
 		INSTR_TIME_SET_CURRENT(*since);
 	}
-	return pg_atomic_read_u32(&paq_shared->failing) != 0 ||
+	return (paq_overflow == PAQ_OVERFLOW_ERROR &&
+			pg_atomic_read_u32(&paq_shared->failing) != 0) ||
 		elapsed_ms(*since) >= STUCK_AFTER_MS;
 }
 

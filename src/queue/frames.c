@@ -78,6 +78,31 @@ frame_at_offset(PaqQueueFile *qf, uint64 offset)
 }
 
 /*
+ * An array of room positions, in TopMemoryContext, with the first used ones of
+ * the old array, which is freed.  Without memory there is nothing to go on
+ * with: the worker starts again.
+ */
+static uint64 *
+enlarge(uint64 *old, Size used, Size room)
+{
+	const int	flags = MCXT_ALLOC_HUGE | MCXT_ALLOC_NO_OOM;
+	uint64	   *new;
+
+	new = MemoryContextAllocExtended(TopMemoryContext, room * sizeof(uint64), flags);
+	if (new == NULL)
+		ereport(FATAL,
+				(errcode(ERRCODE_OUT_OF_MEMORY),
+				 errmsg("out of memory"),
+				 errdetail("Failed while reading the audit queue.")));
+	if (old != NULL)
+	{
+		memcpy(new, old, used * sizeof(uint64));
+		pfree(old);
+	}
+	return new;
+}
+
+/*
  * Positions of all good frames from lower on, in order, in TopMemoryContext;
  * the caller frees them.  Looks at every place of the ring, so that nothing
  * depends on the positions in the file.
@@ -86,10 +111,11 @@ uint64 *
 paq_frames_find(PaqQueueFile *qf, uint64 lower, uint32 *count)
 {
 	Size		room = 1024;
-	uint64	   *frames = MemoryContextAlloc(TopMemoryContext, room * sizeof(uint64));
+	uint64	   *frames = NULL;
 	uint64		offset = 0;
 
 	*count = 0;
+	frames = enlarge(frames, 0, room);
 	while (offset < qf->ring_size)
 	{
 		uint64		pos = frame_at_offset(qf, offset);
@@ -104,8 +130,8 @@ paq_frames_find(PaqQueueFile *qf, uint64 lower, uint32 *count)
 			continue;
 		if (*count == room)
 		{
+			frames = enlarge(frames, room, room * 2);
 			room *= 2;
-			frames = repalloc_huge(frames, room * sizeof(uint64));
 		}
 		frames[(*count)++] = pos;
 	}

@@ -79,6 +79,16 @@ paq_file_is_intact(PaqQueueFile *qf, const PaqCheckpoint *checkpoint)
 		 checkpoint->synced_end == pg_atomic_read_u64(&qf->live->reserved));
 }
 
+/* Is all that the trail has durable? */
+static bool
+all_is_flushed(const PaqCheckpoint *checkpoint)
+{
+	return checkpoint->flushed == checkpoint->drained &&
+		checkpoint->flushed_slots == checkpoint->drained_slots &&
+		memcmp(checkpoint->flushed_drops, checkpoint->drops,
+			   sizeof(checkpoint->drops)) == 0;
+}
+
 /* See the top of this file.  checkpoint is the file's. */
 bool
 paq_file_is_trusted(PaqQueueFile *qf, const PaqCheckpoint *checkpoint)
@@ -92,8 +102,7 @@ paq_file_is_trusted(PaqQueueFile *qf, const PaqCheckpoint *checkpoint)
 
 	/* The trail may be behind the checkpoint if it was not synced. */
 	return same_boot(qf) ||
-		(paq_file_is_intact(qf, checkpoint) &&
-		 checkpoint->flushed == checkpoint->drained);
+		(paq_file_is_intact(qf, checkpoint) && all_is_flushed(checkpoint));
 }
 
 /*
@@ -109,7 +118,7 @@ paq_file_is_empty(PaqQueueFile *qf)
 	if (!paq_checkpoint_read(qf, &checkpoint) ||
 		!paq_file_is_trusted(qf, &checkpoint) ||
 		checkpoint.synced_end != reserved ||
-		checkpoint.drained != reserved || checkpoint.flushed != reserved ||
+		checkpoint.drained != reserved || !all_is_flushed(&checkpoint) ||
 		paq_drops_unreported(qf, checkpoint.drops))
 		return false;
 	for (uint32 i = 0; i < qf->header->nslots; i++)

@@ -35,6 +35,9 @@
  */
 #define SYNC_BYTES			(4 * 1024 * 1024)
 
+/* A batch may have gaps besides records: drops, lost files, a damaged slot. */
+#define MAX_BATCH_GAPS		(PAQ_NDROPS + 2)
+
 /* There is one at a time. */
 static PaqReader the_reader;
 
@@ -52,20 +55,38 @@ same_drops(const uint64 *drops, const uint64 *other)
 }
 
 /*
- * Stand at the checkpoint of reader->qf, which goes to *checkpoint; without
- * one it is zero, that is, everything in the file counts.
+ * There is no valid checkpoint: everything in the file counts, or at least all
+ * that has not been given back.
  */
+static void
+guess_checkpoint(PaqQueueFile *qf, PaqCheckpoint *checkpoint)
+{
+	uint64		released = pg_atomic_read_u64(&qf->live->released);
+	uint64		reserved = pg_atomic_read_u64(&qf->live->reserved);
+
+	if (released <= reserved && reserved - released <= qf->ring_size)
+		checkpoint->drained = checkpoint->flushed = released;
+}
+
+/* Stand at the checkpoint of reader->qf, which goes to *checkpoint. */
 static void
 start_reading(PaqReader *reader, PaqCheckpoint *checkpoint)
 {
 	PaqQueueFile *qf = reader->qf;
 
 	memset(checkpoint, 0, sizeof(*checkpoint));
-	reader->trusted = paq_checkpoint_read(qf, checkpoint) &&
-		paq_file_is_trusted(qf, checkpoint);
-	reader->intact = paq_file_is_intact(qf, checkpoint);
+	if (!paq_checkpoint_read(qf, checkpoint))
+		guess_checkpoint(qf, checkpoint);
+	else if (paq_reader_is_live(reader))
+		reader->trusted = true; /* in use by this run of the server */
+	else
+		reader->trusted = paq_file_is_trusted(qf, checkpoint) &&
+			checkpoint->doubtful == 0;
+	reader->intact = paq_reader_is_live(reader) ||
+		paq_file_is_intact(qf, checkpoint);
 
-	reader->bounded = reader->trusted;
+	reader->bounded = reader->trusted || checkpoint->doubtful != 0;
+	reader->reported = paq_reader_is_live(reader) && checkpoint->doubtful != 0;
 	reader->flushed = TYPEALIGN64(PAQ_FRAME_ALIGN,
 								  Min(checkpoint->flushed, checkpoint->drained));
 	reader->flushed_slots = Min(checkpoint->flushed_slots, checkpoint->drained_slots);
@@ -111,11 +132,15 @@ paq_reader_distrust(PaqReader *reader)
 	else
 	{
 		reader->trusted = false;
-		reader->lost = Max(reader->lost, 1);
+		if (!reader->reported)
+			reader->lost = Max(reader->lost, 1);
 	}
 }
 
-/* How many records will at least still come out of this file, at this moment? */
+/*
+ * How many records will at most still come out of this file, if nobody puts
+ * any more into it?
+ */
 uint64
 paq_reader_ahead(PaqReader *reader)
 {
@@ -123,13 +148,13 @@ paq_reader_ahead(PaqReader *reader)
 	uint64		end;
 
 	if (!paq_reader_is_live(reader))
-		return paq_backlog_ahead(reader);
+		return paq_backlog_ahead(reader) + MAX_BATCH_GAPS;
 	end = pg_atomic_read_u64(&paq_live.live->reserved);
 	for (uint64 pos = reader->cursor;
 		 pos < end && paq_frame_is_good(reader->qf, pos, end);
 		 pos += paq_frame_at(reader->qf, pos)->size)
 		count++;
-	return count;
+	return count + MAX_BATCH_GAPS;
 }
 
 /*
@@ -216,7 +241,7 @@ lost_files(PaqReader *reader, PaqGap *gap)
 	gap->count = -1;
 	if (!reader->trusted && paq_reader_is_live(reader))
 		strlcpy(gap->message,
-				"the queue file is older than the trail; the records that it had later may be lost",
+				"the queue file is new, or older than the trail; records that were in the queue may be lost",
 				sizeof(gap->message));
 	else
 		snprintf(gap->message, sizeof(gap->message),
@@ -301,6 +326,7 @@ paq_reader_next(PaqReader *reader, PaqRecord *record, PaqGap *gap)
 	PaqReadResult result;
 
 	paq_spilled_close(reader);
+	gap->room = false;
 	if (unlikely(reader->lost != 0 && !reader->lost_read))
 	{
 		lost_files(reader, gap);
@@ -385,6 +411,7 @@ write_checkpoint(PaqReader *reader, uint64 sequence, const void *trail,
 	set_drops(checkpoint.drops, reader->drops_read);
 	set_drops(checkpoint.flushed_drops, reader->drops_flushed);
 	checkpoint.sequence = sequence;
+	checkpoint.doubtful = !reader->trusted && !paq_reader_is_live(reader);
 	checkpoint.synced_end = synced_end;
 	memcpy(checkpoint.trail, trail, sizeof(checkpoint.trail));
 	paq_checkpoint_write(reader->qf, &checkpoint);
@@ -507,6 +534,7 @@ paq_reader_advance(PaqReader *reader, uint64 sequence, const void *trail)
 	 */
 	reader = open_after(number, &checkpoint);
 	paq_reader_checkpoint(reader, sequence, trail);
+	paq_reader_sync(reader);
 	memset(&checkpoint, 0, sizeof(checkpoint));
 	checkpoint.drained = PAQ_DRAINED_ALL;
 	paq_checkpoint_write(&done, &checkpoint);

@@ -27,7 +27,7 @@
 #include "stats.h"
 
 /* Bytes of trail state that a checkpoint keeps for the sink. */
-#define PAQ_TRAIL_STATE_SIZE	(3 * sizeof(uint64) + MAXPGPATH)
+#define PAQ_TRAIL_STATE_SIZE	(5 * sizeof(uint64) + MAXPGPATH)
 
 /* How far the trail has got, stored in the queue file; see checkpoint.c. */
 typedef struct PaqCheckpoint
@@ -44,6 +44,8 @@ typedef struct PaqCheckpoint
 	uint64		flushed_drops[PAQ_NDROPS];	/* the same, durably */
 	uint64		sequence;		/* of the last record in the trail; 0: what
 								 * the file before this one says */
+	uint64		doubtful;		/* 1: the file was found not to be trusted; in a
+								 * new file: that is known */
 	uint64		synced_end;		/* "reserved" when all of this file and of the
 								 * trail was on disk; 0: it was not */
 	char		trail[PAQ_TRAIL_STATE_SIZE];	/* sink's state */
@@ -64,9 +66,12 @@ typedef enum PaqReadResult
 /* What is known about missing records */
 typedef struct PaqGap
 {
-	int64		from;			/* TimestampTz: of the last record before, 0 if
-								 * unknown */
-	int64		to;				/* TimestampTz: of the first one after */
+	bool		room;			/* it is a place in the ring: none, if the trail
+								 * has what follows */
+	int64		from;			/* TimestampTz: of the last record before, or the
+								 * first dropped; 0 if unknown */
+	int64		to;				/* TimestampTz: of the first one after, or the
+								 * last dropped */
 	int64		count;			/* of records, -1 if unknown */
 	char		message[256];	/* what happened to them */
 } PaqGap;

@@ -30,6 +30,8 @@ struct PaqReader
 	uint32		number;			/* of backlog, see paq_backlog_path() */
 	bool		trusted;		/* see judge.c */
 	bool		bounded;		/* the positions say where the records end */
+	bool		reported;		/* of the live file: that the one before it could
+								 * not be used has been reported */
 	bool		intact;			/* see paq_file_is_intact() */
 
 	uint64		cursor;			/* next frame */

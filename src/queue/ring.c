@@ -146,7 +146,7 @@ paq_ring_commit(uint64 pos, uint32 size, const char *record, uint32 len,
 
 	/*
 	 * The record must be there before the stamp says so.  Pairs with the read
-	 * barrier in frame_state() of reader.c.
+	 * barrier in paq_frame_state().
 	 */
 	pg_write_barrier();
 	pg_atomic_write_u64(&frame->stamp,

@@ -75,6 +75,29 @@ publish_gap(const char *text)
 }
 
 /*
+ * A file that a clean shutdown left empty is used again: the disk has to know
+ * that before anything is put into it.  Should the operating system crash, the
+ * file must not be taken for the one that was left.
+ */
+static bool
+begin_use(PaqQueueFile *qf)
+{
+	PaqCheckpoint checkpoint;
+
+	paq_file_set_boot_id(qf);
+	if (!paq_checkpoint_read(qf, &checkpoint))
+		return false;
+	checkpoint.synced_end = 0;
+	paq_checkpoint_write(qf, &checkpoint);
+	if (!enableFsync || msync(qf->base, qf->header->slots_offset, MS_SYNC) == 0)
+		return true;
+	ereport(LOG,
+			(errcode_for_file_access(),
+			 errmsg("could not sync the audit queue file: %m")));
+	return false;
+}
+
+/*
  * Judge the queue file at path.  Returns true if it can be used as it is,
  * mapped in paq_live.  Otherwise it is out of the way under another name, if
  * there was one; *inherit is what is known about the trail, if anything; and
@@ -117,39 +140,23 @@ take_over(const char *path, uint64 ring_size, int nslots,
 		if (qf.ring_size == paq_file_ring_size(ring_size) &&
 			qf.header->nslots == nslots)
 		{
-			paq_live = qf;
-			return true;
+			if (begin_use(&qf))
+			{
+				paq_live = qf;
+				return true;
+			}
 		}
-		(void) paq_checkpoint_read(&qf, inherit);
-		paq_file_close(&qf);
-		return false;
+		else
+		{
+			(void) paq_checkpoint_read(&qf, inherit);
+			paq_file_close(&qf);
+			return false;
+		}
 	}
 
 	paq_file_close(&qf);
 	paq_directory_keep_backlog(path);
 	return false;
-}
-
-/*
- * A file that a clean shutdown left empty is used again: the disk has to know
- * that before anything is put into it.  Should the operating system crash, the
- * file must not be taken for the one that was left.
- */
-static void
-begin_use(PaqQueueFile *qf)
-{
-	PaqCheckpoint checkpoint;
-
-	paq_file_set_boot_id(qf);
-	if (paq_checkpoint_read(qf, &checkpoint))
-	{
-		checkpoint.synced_end = 0;
-		paq_checkpoint_write(qf, &checkpoint);
-	}
-	if (enableFsync && msync(qf->base, qf->header->slots_offset, MS_SYNC) != 0)
-		ereport(FATAL,
-				(errcode_for_file_access(),
-				 errmsg("could not sync the audit queue file: %m")));
 }
 
 static void
@@ -201,14 +208,13 @@ paq_queue_startup(void)
 	paq_file_path(path, PAQ_QUEUE_FILE);
 	if (!take_over(path, ring_size, MaxBackends, &inherit, &gap))
 	{
+		inherit.doubtful = gap != NULL;
 		paq_file_create(path, ring_size, MaxBackends, &inherit);
 		if (!paq_file_open(path, &paq_live, &reason))
 			ereport(FATAL,
 					(errmsg("could not open the audit queue that was just created"),
 					 errdetail("%s", reason ? reason : "It is gone.")));
 	}
-	else
-		begin_use(&paq_live);
 	init_shared();
 	if (gap != NULL)
 		publish_gap(gap);

@@ -87,7 +87,8 @@ extern void paq_salvage_count(int fd, const PaqFormat *format, uint64 from,
 extern bool paq_salvage_is_known(const PaqRecord *record);
 extern void paq_salvage_forget(void);
 extern void paq_salvage_keep_state(const PaqSinkState *state);
-extern bool paq_salvage_state(PaqSinkState *state);
+extern void paq_salvage_state(PaqSinkState *state);
+extern bool paq_salvage_pending(void);
 
 /* rotate.c */
 extern const PaqFormat *paq_trail_format(void);
@@ -98,7 +99,7 @@ extern bool paq_trail_name(char *dst, Size size, pg_time_t name_time,
 extern void paq_trail_plan_rotation(pg_time_t from);
 extern bool paq_trail_is_full(uint64 size);
 extern bool paq_file_rotate_if_due(bool force, uint64 sequence,
-								   PaqRotation *rotation);
+								   bool *flushed, PaqRotation *rotation);
 extern TimestampTz paq_file_next_rotation(void);
 
 /* check.c */

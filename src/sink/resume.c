@@ -8,7 +8,7 @@
  * If the checkpoint may be wrong, nothing is cut off but a torn last record;
  * see salvage.c.  If there is none at all, because the queue file was lost,
  * the newest trail file in the directory tells where to go on counting, and
- * which records need not be written again; it is not written to.
+ * which records need not be written again; it is only read.
  *
  * Functions that return false have noted the reason for paq_sink_error().
  *
@@ -161,7 +161,8 @@ find_newest(char *path)
 		snprintf(name, sizeof(name), "%s/%s", paq_log_directory, de->d_name);
 		if (lstat(name, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size == 0)
 			continue;
-		if (found && !is_newer(&st, &newest))
+		if (found && !is_newer(&st, &newest) &&
+			(is_newer(&newest, &st) || strcmp(name, path) < 0))
 			continue;
 		newest = st;
 		strlcpy(path, name, MAXPGPATH);
@@ -174,25 +175,32 @@ find_newest(char *path)
 
 /*
  * Nothing says where the trail ends.  *sequence is how far it had got at some
- * time.
+ * time.  If there is a trail, there was a queue: not to know of it is what an
+ * old copy would do.
  */
 static bool
-resume_without_state(bool exact, uint64 *sequence)
+resume_without_state(bool *exact, uint64 *sequence)
 {
 	char		path[MAXPGPATH];
 	struct stat st;
 	uint64		found = 0;
-	uint64		offset;
+	uint64		count;
 	bool		ok = true;
 	int			fd;
 
-	if (!find_newest(path) || !open_existing(path, &fd, &st) || fd < 0)
+	if (!find_newest(path))
 		return true;
-	if (exact)
-		paq_salvage_count(fd, paq_trail_format_of(path), 0, &offset, &found);
+	if (!open_existing(path, &fd, &st))
+		return false;
+	if (fd < 0)
+		return true;
+	if (*exact)
+	{
+		paq_salvage_count(fd, paq_trail_format_of(path), 0, &count, &found);
+		*exact = false;
+	}
 	else
-		ok = paq_salvage(fd, path, paq_trail_format_of(path), 0, &offset,
-						 &found);
+		ok = paq_salvage_add(fd, path, paq_trail_format_of(path), &found);
 	close(fd);
 	*sequence = Max(*sequence, found);
 	paq_trail.flushed_sequence = *sequence;
@@ -210,6 +218,7 @@ is_outdated(int fd, const PaqSinkState *state, uint64 size, uint64 ahead,
 {
 	char		newest[MAXPGPATH];
 	const PaqFormat *format = paq_trail_format_of(state->file);
+	const Size	directory_len = strlen(paq_log_directory);
 	struct stat st;
 	uint64		count = 0;
 	uint64		last = 0;
@@ -223,7 +232,8 @@ is_outdated(int fd, const PaqSinkState *state, uint64 size, uint64 ahead,
 		return true;
 
 	/* In another directory there may be anybody's files. */
-	if (strncmp(state->file, paq_log_directory, strlen(paq_log_directory)) != 0)
+	if (strncmp(state->file, paq_log_directory, directory_len) != 0 ||
+		!IS_DIR_SEP(state->file[directory_len]))
 		return false;
 	if (!find_newest(newest) || strcmp(newest, state->file) == 0 ||
 		!open_existing(newest, &newest_fd, &st) || newest_fd < 0)
@@ -283,9 +293,9 @@ salvage(int fd, const PaqSinkState *state, uint64 *sequence)
 	struct stat st;
 	uint64		offset;
 
-	*sequence = state->flushed_sequence;
+	*sequence = state->known_sequence;
 	if (fstat(fd, &before) != 0 ||
-		!paq_salvage(fd, state->file, format, state->flushed, &offset, sequence) ||
+		!paq_salvage(fd, state->file, format, state->known_from, &offset, sequence) ||
 		fstat(fd, &st) != 0)
 	{
 		close(fd);
@@ -325,7 +335,7 @@ paq_trail_resume(const PaqSinkState *state, bool *exact, uint64 ahead,
 	paq_trail.retreat = false;
 	paq_trail.flushed_sequence = state->flushed_sequence;
 	if (state->file[0] == '\0')
-		return resume_without_state(*exact, sequence);
+		return resume_without_state(exact, sequence);
 	if (!open_existing(state->file, &fd, &st))
 		return false;
 	if (fd < 0)
@@ -349,7 +359,11 @@ paq_trail_resume(const PaqSinkState *state, bool *exact, uint64 ahead,
 		return salvage(fd, state, sequence);
 	compare_with_state(state, st.st_size, &offset);
 	if (!continue_file(fd, &st, state->file, offset))
+	{
+		paq_trail.retreat = false;
 		return false;
-	paq_trail.flushed = Min(state->flushed, offset);
+	}
+	paq_trail.flushed = paq_trail.retreat ?
+		paq_trail.offset : Min(state->flushed, offset);
 	return true;
 }

@@ -146,10 +146,15 @@ rotation_is_due(bool force, pg_time_t now, pg_time_t *name_time)
 	bool		aged;
 
 	*name_time = now;
-	if (paq_trail.fd < 0 || settings_changed())
+	if (paq_trail.fd < 0)
 		return true;
-	if (paq_trail_is_gone())
+	/* in this order: what is gone may have to be written again */
+	if (paq_trail_is_gone() || settings_changed())
 		return true;
+
+	/* The next worker has to find the known records, too. */
+	if (paq_salvage_pending())
+		return false;
 
 	if (paq_trail.rotation_age != paq_log_rotation_age)
 		paq_trail_plan_rotation(now);
@@ -218,11 +223,13 @@ finish_file(void)
 
 /* See sink.h. */
 bool
-paq_file_rotate_if_due(bool force, uint64 sequence, PaqRotation *rotation)
+paq_file_rotate_if_due(bool force, uint64 sequence, bool *flushed,
+					   PaqRotation *rotation)
 {
 	pg_time_t	now = (pg_time_t) time(NULL);
 	pg_time_t	name_time;
 
+	*flushed = false;
 	*rotation = PAQ_ROTATION_NONE;
 	if (!rotation_is_due(force, now, &name_time))
 		return true;
@@ -239,7 +246,10 @@ paq_file_rotate_if_due(bool force, uint64 sequence, PaqRotation *rotation)
 	}
 
 	/* Later flushes are of the new file only, and cuts. */
-	if (!paq_trail_flush(sequence) || !finish_file())
+	if (!paq_trail_flush(sequence))
+		return false;
+	*flushed = true;
+	if (!finish_file())
 		return false;
 	if (!paq_trail_create(name_time))
 	{

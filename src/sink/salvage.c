@@ -5,19 +5,19 @@
  *
  * Up to a known place the file was durable.  Beyond it, any page may be
  * missing: file systems show those as zeros, or end the file before them; no
- * format writes a zero byte.  Whole records are kept wherever they are.  A
- * record that is torn by missing pages is overwritten, together with these, by
- * one GAP record that is just as long, its message filled up with spaces, so
- * that the file has only valid records and nothing moves.  At the end, it is
- * cut off.
+ * format writes a zero byte.  A record that is torn by missing pages is
+ * overwritten, together with these, by one GAP record that is just as long, its
+ * message filled up with spaces, so that the file has only valid records and
+ * nothing moves.  At the end, it is cut off.  All other records are kept, but
+ * for those that have to make room for a GAP record that does not fit into a
+ * small hole.
  *
  * The queue may have records that were kept.  They are recognized by the
  * digest of their text, without the sequence, which depends on when they are
  * written: text is the same whenever it is made, if the settings of the format
  * are the same.
  *
- * Guarantees: no record that is whole is lost; a crash in here changes
- * nothing, the same happens once more.
+ * Guarantees: a crash in here loses nothing, the same happens once more.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -48,9 +48,9 @@
 static HTAB *known = NULL;
 static const PaqFormat *known_format;
 
-/* Where the part of the trail begins whose records are known */
-static PaqSinkState known_from;
-static bool have_known_from = false;
+/* The state that says where the known records begin */
+static PaqSinkState kept_state;
+static bool pending = false;
 
 /* The digest that digest_piece() adds to */
 static pg_cryptohash_ctx *digest_context = NULL;
@@ -168,22 +168,25 @@ paq_salvage_is_known(const PaqRecord *record)
 void
 paq_salvage_keep_state(const PaqSinkState *state)
 {
-	known_from = *state;
-	have_known_from = true;
+	kept_state = *state;
+	pending = true;
 }
 
-/*
- * Put that into a state that is to be stored.  Returns false, with nothing
- * changed, if there are no known records, or they are in another file.
- */
-bool
+/* Put that into a state that is to be stored, if there are known records. */
+void
 paq_salvage_state(PaqSinkState *state)
 {
-	if (!have_known_from || strcmp(known_from.file, state->file) != 0)
-		return false;
-	state->flushed = known_from.flushed;
-	state->flushed_sequence = known_from.flushed_sequence;
-	return true;
+	if (!pending || strcmp(kept_state.file, state->file) != 0)
+		return;
+	state->known_from = kept_state.known_from;
+	state->known_sequence = kept_state.known_sequence;
+}
+
+/* Are there known records in the current file? */
+bool
+paq_salvage_pending(void)
+{
+	return pending;
 }
 
 void
@@ -192,7 +195,7 @@ paq_salvage_forget(void)
 	if (known != NULL)
 		hash_destroy(known);
 	known = NULL;
-	have_known_from = false;
+	pending = false;
 }
 
 /* Sequence of a record, 0 if it does not tell. */
@@ -337,6 +340,40 @@ fill_damage(int fd, const char *path, const PaqFormat *format, uint64 offset,
 }
 
 /*
+ * Overwrite the *len damaged bytes at data, offset in the file, with a GAP
+ * record.  If they are too few for one, it takes the place of whole records
+ * behind, too; these are not known then, and will be written again if the queue
+ * has them.  *len is what it covers in the end, 0 if the file ends before there
+ * is enough room.
+ */
+static bool
+mend(int fd, const char *path, const PaqFormat *format, const char *data,
+	 uint64 offset, Size room, Size *len, uint64 *sequence)
+{
+	for (;;)
+	{
+		Size		next = whole_record(format, data + *len, room - *len);
+		uint64		after = next > 0 ?
+			text_sequence(format, data + *len, next) : 0;
+		bool		fits;
+
+		if (!fill_damage(fd, path, format, offset, *len, *sequence, after, &fits))
+			return false;
+		if (fits)
+		{
+			*sequence = after ? after - 1 : *sequence + 1;
+			return true;
+		}
+		if (next == 0)
+		{
+			*len = 0;
+			return true;
+		}
+		*len += next;
+	}
+}
+
+/*
  * Go through the size bytes of the file at data, from from on.  Sets *offset
  * to where its last record ends.
  */
@@ -363,21 +400,14 @@ scan(int fd, const char *path, const PaqFormat *format, const char *data,
 		}
 		else
 		{
-			uint64		after = 0;
-			Size		next = 0;
-			bool		fits;
-
 			len = length_of_damage(format, data + pos, size - pos);
 			if (len == 0)
 				break;
-			next = whole_record(format, data + pos + len, size - pos - len);
-			if (next > 0)
-				after = text_sequence(format, data + pos + len, next);
-			if (!fill_damage(fd, path, format, pos, len, *sequence, after, &fits))
+			if (!mend(fd, path, format, data + pos, pos, size - pos, &len,
+					  sequence))
 				return false;
-			if (!fits)
+			if (len == 0)
 				break;
-			*sequence = after ? after - 1 : *sequence + 1;
 		}
 		pos += len;
 	}
@@ -449,8 +479,10 @@ paq_salvage_add(int fd, const char *path, const PaqFormat *format,
 	char	   *data = map_file(fd, path, &size);
 	Size		len;
 
-	if (data == NULL || format != known_format)
-		return true;
+	if (data == NULL)
+		return size == 0;
+	if (known == NULL)
+		begin_known(format);
 	for (Size pos = 0;
 		 pos < size && (len = whole_record(format, data + pos, size - pos)) > 0;
 		 pos += len)
@@ -479,12 +511,16 @@ paq_salvage_count(int fd, const PaqFormat *format, uint64 from, uint64 *count,
 	*count = *sequence = 0;
 	if (data == NULL)
 		return;
-	for (Size pos = from;
-		 pos < size && (len = whole_record(format, data + pos, size - pos)) > 0;
-		 pos += len)
+	for (Size pos = from; pos < size; pos += len)
 	{
-		(*count)++;
-		*sequence = text_sequence(format, data + pos, len);
+		len = whole_record(format, data + pos, size - pos);
+		if (len > 0)
+		{
+			(*count)++;
+			*sequence = text_sequence(format, data + pos, len);
+		}
+		else if ((len = length_of_damage(format, data + pos, size - pos)) == 0)
+			break;
 	}
 	munmap(data, size);
 }

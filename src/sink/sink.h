@@ -42,6 +42,9 @@ typedef struct PaqSinkState
 	uint64		offset;			/* bytes of the file that belong to the trail */
 	uint64		flushed;		/* of them, those that are durable */
 	uint64		flushed_sequence;	/* of the last record in these */
+	uint64		known_from;		/* where the records begin that is_known()
+								 * knows; otherwise the same as flushed */
+	uint64		known_sequence; /* of the last record before */
 	char		file[MAXPGPATH];	/* path, relative to the data directory or
 									 * absolute; "" for none */
 } PaqSinkState;
@@ -70,7 +73,7 @@ typedef struct PaqSink
 	 * is not exact, or nothing is known, *sequence is set to that of the last
 	 * record found.
 	 *
-	 * ahead is the number of records that are still to come at least: what is
+	 * ahead is the number of records that are still to come at most: what is
 	 * cut off must be among them.  If it cannot be, or there is a newer file,
 	 * the state is that of an old copy of the queue: *exact becomes false.
 	 */
@@ -88,10 +91,11 @@ typedef struct PaqSink
 	 * Called with no batch open, after the settings were read again and
 	 * before every batch: start a new file where age, size, a changed setting
 	 * or force say so, or where there is none (or it is gone).  If that was
-	 * done, the state has changed and must be stored before the next batch;
-	 * what was written before, up to sequence, is durable then.
+	 * done, the state has changed and must be stored before the next batch.
+	 * *flushed tells whether, whatever came of the rest, all that was written
+	 * before, up to sequence, has been made durable.
 	 */
-	bool		(*rotate_if_due) (bool force, uint64 sequence,
+	bool		(*rotate_if_due) (bool force, uint64 sequence, bool *flushed,
 						  PaqRotation *rotation);
 
 	/* When rotate_if_due() will next have to act; DT_NOEND for never. */

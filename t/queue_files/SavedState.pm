@@ -19,6 +19,8 @@ package SavedState;
 use strict;
 use warnings;
 
+use Time::HiRes ();
+
 use File::Path qw(rmtree);
 use PaqTest;
 use PostgreSQL::Test::Utils;
@@ -60,7 +62,7 @@ sub save
 		  {
 			path  => $path,
 			mode  => $stat[2] & 07777,
-			mtime => $stat[9],
+			mtime => (Time::HiRes::stat($path))[9],
 			bytes => read_file($path)
 		  };
 	}
@@ -127,7 +129,7 @@ sub restore
 		next if exists $bytes{ $file->{path} } && !defined $bytes{ $file->{path} };
 		_write($file->{path}, $bytes{ $file->{path} } // $file->{bytes});
 		chmod $file->{mode}, $file->{path};
-		utime $file->{mtime}, $file->{mtime}, $file->{path};
+		Time::HiRes::utime($file->{mtime}, $file->{mtime}, $file->{path});
 	}
 	return;
 }
