@@ -135,7 +135,8 @@ ok( poll_until(
 	'a file that is no queue is set aside');
 flush_trail($node);
 @records = check_trail($node, 'the trail is whole');
-is(scalar(grep { $_->{type} eq 'gap' } @records), 1, 'a GAP record tells of it');
+is(scalar(grep { $_->{type} eq 'gap' } @records),
+	2, 'a GAP record tells of it, as one did of the copy');
 is_deeply(
 	[ map { ($_->{commandText} // '') =~ /^SELECT '(\w[\w ]*)'/ ? $1 : () } @records ],
 	[

@@ -74,7 +74,7 @@ sub killed_at
 }
 
 my $program = build('');
-ok($program, 'the program builds') or BAIL_OUT('it does not');
+ok($program, 'the program builds') or done_testing(), exit 1;
 my $summary = run_ok(
 	$program,    'nothing is lost, repeated or changed',
 	'--seconds', $seconds, '--steps', $steps);

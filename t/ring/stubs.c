@@ -50,6 +50,7 @@
  * ---------------------------------------------------------------------
  */
 bool		IsUnderPostmaster = false;
+bool		enableFsync = false;
 bool		am_walsender = false;
 int			MaxBackends = MAX_PRODUCERS;
 int			MyProcPid = 0;
