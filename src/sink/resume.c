@@ -176,7 +176,8 @@ find_newest(char *path)
 /*
  * Nothing says where the trail ends.  *sequence is how far it had got at some
  * time.  If there is a trail, there was a queue: not to know of it is what an
- * old copy would do.
+ * old copy would do.  Only sequences show that it is one; other files that end
+ * in .log may be anybody's.
  */
 static bool
 resume_without_state(bool *exact, uint64 *sequence)
@@ -197,7 +198,7 @@ resume_without_state(bool *exact, uint64 *sequence)
 	if (*exact)
 	{
 		paq_salvage_count(fd, paq_trail_format_of(path), 0, &count, &found);
-		*exact = false;
+		*exact = found == 0;
 	}
 	else
 		ok = paq_salvage_add(fd, path, paq_trail_format_of(path), &found);
