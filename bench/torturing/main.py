@@ -375,7 +375,8 @@ def summary(torture, seconds):
             f"acknowledged {torture.acknowledged.count}, records {torture.trail.records}, "
             f"interrupted {torture.trail.interrupted}, drops {torture.trail.gaps}, "
             f"sessions {len(torture.trail.sessions)}, "
-            f"files {torture.trail.count_files()}, checks {torture.checks}; "
+            f"files {torture.trail.count_files()}, checks {torture.checks}, "
+            f"lock waiters left {torture.server.lock_waiters}; "
             f"wrong: {torture.findings.count}")
 
 

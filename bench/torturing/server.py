@@ -19,6 +19,9 @@ from proto import Connection, ConnectionLost
 # Longest time that anything may take, in seconds
 LIMIT = 90
 
+# Before it is looked what processes do that are left, in seconds
+PATIENCE = 5
+
 # From linux/prctl.h
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -83,6 +86,7 @@ class Server:
         self.pid = None
         self.settings = {}
         self.log_read = 0
+        self.lock_waiters = 0
 
     def make(self, settings, extra):
         """initdb; settings are pg_audit_queue's, extra is text for postgresql.conf."""
@@ -141,12 +145,15 @@ class Server:
     def connect(self, user="quiet"):
         """A session as soon as there can be one, that of "quiet" leaves no records."""
         end = time.monotonic() + LIMIT
+        patience = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             if self.has_ended():
                 # The last processes of the one before may still be there.
                 log = self.log_since_start()
                 if not any(text in log for text in TOO_EARLY):
                     raise Failure("the server has ended by itself:\n" + log)
+                if time.monotonic() > patience:
+                    self.kill_lock_waiters()
                 self.start(self.settings)
             try:
                 return Connection(self.socket, user)
@@ -215,16 +222,29 @@ class Server:
         kill(self.pid, signal.SIGKILL)
         for pid in children:
             kill(pid, signal.SIGKILL)
-        # Those that the postmaster has just started are ours now.  They may wait
-        # for ever for a lock that somebody held who has just been killed.
+        self.wait_for_end()
+        # those that the postmaster had just started
         for pid in self.orphans():
             kill(pid, signal.SIGKILL)
-        self.wait_for_end()
 
     def orphans(self):
         """Processes of the server whose postmaster is dead."""
         return [pid for pid, title in children_of(os.getpid()).items()
                 if pid != self.pid and (title.startswith("postgres") or self.data in title)]
+
+    def kill_lock_waiters(self):
+        """A process that waits for a lightweight lock of PostgreSQL's whose holder
+        was killed, and then the postmaster, waits for ever: it sleeps on a
+        semaphore and does not notice.  It takes an administrator to end it."""
+        for pid in self.orphans():
+            try:
+                with open(f"/proc/{pid}/wchan", encoding="ascii") as file:
+                    waits = "futex" in file.read()
+            except OSError:
+                continue
+            if waits:
+                kill(pid, signal.SIGKILL)
+                self.lock_waiters += 1
 
     def left_over(self):
         """What those processes do, as text."""
