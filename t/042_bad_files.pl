@@ -347,7 +347,14 @@ sub check_markers
 	# a record whose spill file is gone has no text, but is there
 	my $without_text = grep { $_->{text} =~ /"cut":true/ && !defined $_->{marker} } @lines;
 
-	$count{ $_->{marker} }++ foreach grep { defined $_->{marker} } @lines;
+	# An old page of a slot has a statement whose end is in the ring.
+	my $old_pages = grep { $_->{what} =~ /^old page/ } values %$mutation;
+
+	$count{ $_->{marker} }++
+	  foreach grep {
+		defined $_->{marker}
+		  && !($old_pages && $_->{text} =~ /"interrupted":true/)
+	  } @lines;
 	# A spill file has no checksum; its record is another one then.
 	my $spill_changed = grep { /^spill/ } keys %$mutation;
 
@@ -370,8 +377,10 @@ sub check_markers
 		  if $found > 1;
 		push @$faults, "$marker: lost, though spared"
 		  . ($sources[0]{entry} ? ' in a slot' : '')
-		  if $found == 0 && $spared;
-		next if $found > 0;
+		  if $found == 0
+		  && $spared
+		  && !($old_pages && grep { $_->{entry} } @sources);
+		next if $found > 0 || $old_pages && grep { $_->{entry} } @sources;
 
 		# the only thing without a checksum
 		next if grep { $_->{entry} } @sources;
@@ -413,15 +422,17 @@ sub round
 	check_lines($state, \@faults, @lines);
 	my $lost = check_markers($state, $mutation, \@faults, $after, @lines);
 	my $gaps = grep { $_->{gap} } @lines;
-	my $aside = $log =~ /queue file "[^"]*" was set aside/;
+	my $aside = $log =~ /queue file "[^"]*queue(?:\.\d+)?" was set aside/;
 
 	# An older copy is told only if the trail has more than it can know of; a
 	# file of backlog that is not there, not at all.
 	my $told = !grep { $_->{outdated} } values %$mutation;
 
-	foreach my $name (grep { /^queue\.\d/ } keys %$mutation)
+	foreach my $name (grep { /^queue\b/ } keys %$mutation)
 	{
-		$told = 0 if $mutation->{$name}{what} =~ /^nothing/;
+		$told = 0
+		  if $mutation->{$name}{what} =~ /^nothing/
+		  && ($name ne 'queue' || keys %{ $state->{files} } > 1);
 	}
 
 	push @faults, "$lost records lost without a GAP record"

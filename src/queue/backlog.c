@@ -178,10 +178,12 @@ paq_backlog_start(PaqReader *reader)
 		return;
 	for (uint32 i = reader->next_frame; whole && i < reader->nframes; i++)
 	{
-		whole = reader->frames[i] == reader->cursor ||
-			is_unfinished(reader, reader->frames[i]);
-		reader->cursor = reader->frames[i] +
-			paq_frame_at(reader->qf, reader->frames[i])->size;
+		PaqFrame   *frame = paq_frame_at(reader->qf, reader->frames[i]);
+
+		whole = (reader->frames[i] == reader->cursor ||
+				 is_unfinished(reader, reader->frames[i])) &&
+			paq_spilled_is_there((char *) (frame + 1), frame->length);
+		reader->cursor = reader->frames[i] + frame->size;
 	}
 	whole = whole &&
 		is_unfinished(reader, pg_atomic_read_u64(&reader->qf->live->reserved));

@@ -95,6 +95,7 @@ extern PaqReadResult paq_backlog_next(PaqReader *reader, PaqRecord *record,
 
 /* spilled.c */
 extern void paq_spilled_open(PaqReader *reader, PaqText name);
+extern bool paq_spilled_is_there(const char *data, uint32 len);
 extern void paq_spilled_check(PaqReader *reader, PaqRecord *record);
 extern void paq_spilled_close(PaqReader *reader);
 extern void paq_spilled_collect(PaqReader *reader);

@@ -92,20 +92,44 @@ paq_spilled_open(PaqReader *reader, PaqText name)
 	close(fd);
 }
 
+/* Bytes of texts that a record has in its spill file */
+static uint64
+spilled_bytes(const PaqRecordHeader *header)
+{
+	uint64		bytes = 0;
+
+	if (header->field_len[PAQ_FIELD_STATEMENT] != PAQ_NULL_LEN)
+		bytes += header->field_len[PAQ_FIELD_STATEMENT];
+	if (header->field_len[PAQ_FIELD_PARAMETER] != PAQ_NULL_LEN)
+		bytes += header->field_len[PAQ_FIELD_PARAMETER];
+	return bytes;
+}
+
+/* Is the spill file there that the record needs, if it needs one? */
+bool
+paq_spilled_is_there(const char *data, uint32 len)
+{
+	char		path[MAXPGPATH];
+	struct stat st;
+	PaqText		name;
+
+	if (likely(!paq_record_spill_name(data, len, &name)))
+		return true;
+	snprintf(path, sizeof(path), "%s/%.*s", paq_queue_directory,
+			 (int) name.len, name.data);
+	return lstat(path, &st) == 0 && S_ISREG(st.st_mode) &&
+		(uint64) st.st_size >= spilled_bytes((const PaqRecordHeader *) data);
+}
+
 /* If the current record's texts are not all there, it says so. */
 void
 paq_spilled_check(PaqReader *reader, PaqRecord *record)
 {
 	static const char lost[] = "the text of the statement is lost";
 	PaqText    *message = &record->field[PAQ_FIELD_MESSAGE];
-	const uint32 *len = record->header.field_len;
-	uint64		expected = 0;
 
-	if (len[PAQ_FIELD_STATEMENT] != PAQ_NULL_LEN)
-		expected += len[PAQ_FIELD_STATEMENT];
-	if (len[PAQ_FIELD_PARAMETER] != PAQ_NULL_LEN)
-		expected += len[PAQ_FIELD_PARAMETER];
-	if (reader->spill_size >= expected || message->data != NULL)
+	if (reader->spill_size >= spilled_bytes(&record->header) ||
+		message->data != NULL)
 		return;
 	message->data = lost;
 	message->len = sizeof(lost) - 1;
