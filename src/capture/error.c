@@ -198,8 +198,9 @@ errors_are_hidden(void)
 
 /*
  * The end of a transaction that is rolled back: if errors are hidden, look
- * whether there is one.  Looking raises an error if there is none, which is
- * how to tell; nothing else must be left of that error.
+ * whether there is one.  Looking where there is none raises an error, of which
+ * nothing must be left, and geterrcode() reads in front of its array.  So look
+ * only if somebody handles an error: he holds interrupts, as the rollback does.
  */
 void
 paq_error_at_abort(void)
@@ -209,7 +210,8 @@ paq_error_at_abort(void)
 	ErrorContextCallback *const callbacks = error_context_stack;
 	volatile int sqlstate = 0;
 
-	if (error_seen || !errors_are_hidden() || proc_exit_inprogress)
+	if (error_seen || !errors_are_hidden() || proc_exit_inprogress ||
+		interrupt_holdoff < 2)
 		return;
 	error_context_stack = NULL;
 	PG_TRY();
