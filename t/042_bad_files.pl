@@ -360,9 +360,7 @@ sub check_markers
 
 	foreach my $marker (sort keys %{ $state->{in_trail} })
 	{
-		next
-		  if $spill_changed
-		  && grep { defined $_->{spill} } @{ $state->{in_queue}{$marker} // [] };
+		next if $spill_changed && ($count{$marker} // 0) == 2;
 		push @$faults, "$marker: was in the trail, now " . ($count{$marker} // 0)
 		  if ($count{$marker} // 0) != 1;
 	}
@@ -430,6 +428,8 @@ sub round
 
 	foreach my $name (grep { /^queue\b/ } keys %$mutation)
 	{
+		# the number of dropped records is with the positions
+		$told = 0 if $mutation->{$name}{what} =~ /^old pages at .*\b12288\b/;
 		$told = 0
 		  if $mutation->{$name}{what} =~ /^nothing/
 		  && ($name ne 'queue' || keys %{ $state->{files} } > 1);
