@@ -367,7 +367,8 @@ sub round
 	my $run     = live_and_die($env);
 	my $crashed = crash($run);
 	my $after   = marker();
-	my $times   = (0, 0, 1, 2)[ rand 4 ];
+	my @times   = (0, 0, 1, full_tests() ? 2 : ());
+	my $times   = $times[ rand @times ];
 
 	$env->{run} = $run;
 	set_faults($node);
