@@ -28,6 +28,7 @@ PR_SET_CHILD_SUBREAPER = 36
 
 # What a server says that is started while processes of the one before are there
 TOO_EARLY = ("pre-existing shared memory block", "could not lock", "is in use by another server",
+             'lock file "postmaster.pid" is empty',
              'lock file "postmaster.pid" already exists')
 
 libc = ctypes.CDLL(None, use_errno=True)
@@ -150,6 +151,7 @@ class Server:
             if self.has_ended():
                 # The last processes of the one before may still be there.
                 log = self.log_since_start()
+                self.remove_empty_lock_file()
                 if not any(text in log for text in TOO_EARLY):
                     raise Failure("the server has ended by itself:\n" + log)
                 if time.monotonic() > patience:
@@ -231,6 +233,13 @@ class Server:
         """Processes of the server whose postmaster is dead."""
         return [pid for pid, title in children_of(os.getpid()).items()
                 if pid != self.pid and (title.startswith("postgres") or self.data in title)]
+
+    def remove_empty_lock_file(self):
+        """A postmaster killed while it makes the file leaves it empty, which takes
+        an administrator, too."""
+        path = os.path.join(self.data, "postmaster.pid")
+        if os.path.exists(path) and os.path.getsize(path) == 0:
+            os.unlink(path)
 
     def kill_lock_waiters(self):
         """A process that waits for a lightweight lock of PostgreSQL's whose holder
