@@ -384,16 +384,27 @@ release_pending(PaqPending *pending)
 	dlist_push_head(&free_list, &pending->node);
 }
 
-/* Forget a pending record that shall not be published. */
+/*
+ * Forget a pending record that shall not be published.  Its spill file goes
+ * last: while the slot has the record, recovery may need it.
+ */
 void
 paq_pending_free(PaqPending *pending)
 {
+	char		copy[SPILL_NAME_LEN];
 	PaqText		name;
+	bool		spilled;
 
-	if (paq_record_spill_name(pending->record,
-							  paq_pending_header(pending)->length, &name))
-		paq_spill_remove(name.data, name.len);
+	spilled = paq_record_spill_name(pending->record,
+									paq_pending_header(pending)->length, &name);
+	if (spilled)
+	{
+		Assert(name.len <= sizeof(copy));
+		memcpy(copy, name.data, name.len);
+	}
 	release_pending(pending);
+	if (spilled)
+		paq_spill_remove(copy, name.len);
 }
 
 /*
