@@ -569,9 +569,10 @@ paq_reader_sync(PaqReader *reader)
 }
 
 /*
- * The worker leaves at a shutdown; the trail has the given sequence and state.
- * See to it that the next one can rely on this file even if the operating
- * system is restarted in between.
+ * The worker leaves; the trail has the given sequence and state.  See to it that
+ * the next one can rely on this file even if the operating system is restarted
+ * in between: unless there are sessions still, because the postmaster is dead
+ * or they do not end.  These may go on writing what is then not on disk.
  */
 void
 paq_reader_close(PaqReader *reader, uint64 sequence, const void *trail)
@@ -584,7 +585,7 @@ paq_reader_close(PaqReader *reader, uint64 sequence, const void *trail)
 	if (reader->drained != reserved)
 		size += qf->header->ring_size;
 	sync_file(reader, size);
-	if (!reader->intact)
+	if (!reader->intact || pg_atomic_read_u32(&paq_shared->attached) > 0)
 		return;
 	write_checkpoint(reader, sequence, trail, reserved);
 	paq_reader_sync(reader);
