@@ -88,13 +88,14 @@ sub first_sequence
 }
 
 # Number of the line that has a record of an acknowledged statement of that
-# kind, not one of the first
+# kind, not one of the first, and matches the pattern if there is one
 sub line_of
 {
-	my ($kind) = @_;
+	my ($kind, $pattern) = @_;
 
 	foreach my $number (20 .. $#lines)
 	{
+		next if defined $pattern && $lines[$number] !~ $pattern;
 		next if $lines[$number] !~ /T(\d)-(\d+)-\Q$kind\E/ || $lines[$number] =~ /"cut"/;
 		return $number if slurp_file("$folder/whole/acknowledged/$1") =~ /^$2 /m;
 	}
@@ -187,8 +188,14 @@ test_damage('no number in a session', qr/no line of session/,
 	changed($select, sub { s/"sessionLine":\d+/"sessionLine":null/ }));
 test_damage('a changed text', qr/T\d-\d+-long-\d+ has another text/,
 	changed(line_of('long'), sub { s/(-long-\d+.*)-long-/$1-gnol-/ }));
-test_damage('a nested statement without record', qr/has no record of (?:INSERT|EXECUTE)/,
-	changed(line_of('nest'), sub { s/T(\d-\d+-nest)/$1/ }));
+foreach my $command (qw(INSERT EXECUTE))
+{
+	test_damage(
+		"a nested $command without record",
+		qr/has no record of $command/,
+		changed(
+			line_of('nest', qr/"command":"$command"/), sub { s/T(\d-\d+-nest)/$1/ }));
+}
 test_damage(
 	'another order', qr/T\d-\d+-select follows number \d+/,
 	do
