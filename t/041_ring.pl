@@ -84,6 +84,8 @@ foreach my $point (
 {
 	ok(killed_at($summary, $point), "processes were killed at $point");
 }
+ok($summary =~ /deaths unnoticed: (\d+), stepped over: (\d+)/ && $1 > 0 && $2 > 0,
+	'the consumer steps over what a dead process has reserved');
 SKIP:
 {
 	skip 'processes cannot be traced here', 1

@@ -8,7 +8,8 @@
 # - a line that is not a record, an incomplete last line
 # - a sequence that does not begin with 1, jumps, or comes back
 # - a record of type gap, unless it counts what the full queue could not take when
-#   a session ended
+#   a session ended; or, with fault points, is about a death that the postmaster
+#   took no notice of
 # - a session whose records are not numbered 1, 2, 3, ...
 # - a statement with more records than it may have, or not in its client's order
 # - a statement that was acknowledged, and has no record or one of another outcome
@@ -44,6 +45,10 @@ QUEUE_FILES = {"queue", "lock"}
 # server's own doing, not a crash's.  No statement that was acknowledged may be
 # among them.
 EXPLAINED_GAP = re.compile(r"because their session ended while the queue was full")
+
+# A process that a fault point ended while the server was recovering from another
+# crash: the postmaster takes no notice then, and nobody else knows the record.
+UNNOTICED_GAP = re.compile(r"a process was killed while it was recording")
 
 # Longer than any text
 csv.field_size_limit(1 << 24)
@@ -88,10 +93,11 @@ class Numbers:
 class Trail:
     """The trail's files, read as one."""
 
-    def __init__(self, folder, layout, findings):
+    def __init__(self, folder, layout, findings, faults=False):
         self.folder = folder
         self.layout = layout
         self.findings = findings
+        self.faults = faults
         self.files = {}         # name: bytes read; in the order of the trail
         self.removed = 0
         self.file = None        # the one being read
@@ -101,6 +107,7 @@ class Trail:
         self.records = 0
         self.interrupted = 0
         self.gaps = 0
+        self.unnoticed = 0
 
     # -- reading ----------------------------------------------------------
 
@@ -187,6 +194,8 @@ class Trail:
         if record["type"] != "record":
             if EXPLAINED_GAP.search(record["errorMessage"] or ""):
                 self.gaps += 1
+            elif self.faults and UNNOTICED_GAP.search(record["errorMessage"] or ""):
+                self.unnoticed += 1
             else:
                 self.findings.add(f"{self._place()}: {record['type']}: "
                                   f"{record['errorMessage']}")

@@ -84,7 +84,7 @@ class Torture:
         self.server = Server(options.bindir, folder, socket_folder)
         self.acknowledged_folder = os.path.join(folder, "acknowledged")
         self.findings = Findings()
-        self.trail = Trail(self.server.trail, options.format, self.findings)
+        self.trail = Trail(self.server.trail, options.format, self.findings, options.faults)
         self.acknowledged = Acknowledged(self.acknowledged_folder)
         self.weights = {**KILLS, **FAULTS} if options.faults else KILLS
         self.kills = collections.Counter()
@@ -370,10 +370,11 @@ def summary(torture, seconds):
     options = torture.options
     kills = " ".join(f"{kind} {torture.kills[kind]}" for kind in [*KILLS, *FAULTS, "nothing"]
                      if torture.kills[kind])
+    unnoticed = f"unnoticed deaths {torture.trail.unnoticed}, " if options.faults else ""
     return (f"seed {options.seed}, mode {options.mode}, queue {options.queue_size}, "
             f"rounds {torture.round}, {seconds:.0f} s; kills: {kills}; "
             f"acknowledged {torture.acknowledged.count}, records {torture.trail.records}, "
-            f"interrupted {torture.trail.interrupted}, drops {torture.trail.gaps}, "
+            f"interrupted {torture.trail.interrupted}, drops {torture.trail.gaps}, {unnoticed}"
             f"sessions {len(torture.trail.sessions)}, "
             f"files {torture.trail.count_files()}, checks {torture.checks}, "
             f"lock waiters left {torture.server.lock_waiters}; "

@@ -128,37 +128,6 @@ frame_time(PaqQueueFile *qf, uint64 pos)
 }
 
 /*
- * Is the room from the cursor to the given position that of records which
- * processes were putting there when they were killed?
- */
-static bool
-is_unfinished(PaqReader *reader, uint64 to)
-{
-	PaqQueueFile *qf = reader->qf;
-	uint64		pos = reader->cursor;
-
-	while (pos < to)
-	{
-		uint32		size = 0;
-
-		if (paq_frame_state(qf, pos) == PAQ_FRAME_IS_BUSY)
-		{
-			size = paq_frame_at(qf, pos)->size;
-			if (size % PAQ_FRAME_ALIGN != 0 || size > to - pos)
-				size = 0;
-		}
-		if (size == 0)
-			size = paq_slots_unfinished_frame(reader, pos, to - pos);
-
-		/* Of one that no slot knows of, nobody knows the size. */
-		if (size == 0)
-			return pg_atomic_read_u32(&qf->live->unslotted) > 0;
-		pos += size;
-	}
-	return true;
-}
-
-/*
  * Find what there is, and stand at the cursor.  paq_reader_retreat() may go
  * back from there as far as "flushed".
  *
@@ -181,12 +150,13 @@ paq_backlog_start(PaqReader *reader)
 		PaqFrame   *frame = paq_frame_at(reader->qf, reader->frames[i]);
 
 		whole = (reader->frames[i] == reader->cursor ||
-				 is_unfinished(reader, reader->frames[i])) &&
+				 paq_writers_explain(reader->qf, reader->cursor, reader->frames[i])) &&
 			paq_spilled_is_there((char *) (frame + 1), frame->length);
 		reader->cursor = reader->frames[i] + frame->size;
 	}
 	whole = whole &&
-		is_unfinished(reader, pg_atomic_read_u64(&reader->qf->live->reserved));
+		paq_writers_explain(reader->qf, reader->cursor,
+							pg_atomic_read_u64(&reader->qf->live->reserved));
 	reader->cursor = start;
 	if (!whole)
 		paq_reader_go_back(reader);
@@ -200,7 +170,8 @@ static bool
 skip_room(PaqReader *reader, uint64 to, PaqGap *gap)
 {
 	uint64		bytes = to - reader->cursor;
-	bool		unfinished = reader->bounded && is_unfinished(reader, to);
+	bool		unfinished = reader->bounded &&
+		paq_writers_explain(reader->qf, reader->cursor, to);
 
 	reader->cursor = to;
 	if (unfinished)

@@ -61,6 +61,7 @@ detach(int code, Datum arg)
 {
 	if (my_slot != NULL)
 		my_slot->used = 0;
+	paq_writer_attach(NULL);
 	if (DatumGetBool(arg))
 		pg_atomic_fetch_sub_u32(&paq_shared->attached, 1);
 }
@@ -95,7 +96,7 @@ paq_pending_attach(void)
 		return;
 	my_slot = (PaqSlot *) (paq_live.slots + (Size) number * PAQ_SLOT_SIZE);
 	my_slot->used = 0;
-	my_slot->pid = MyProcPid;
+	paq_writer_attach(my_slot);
 	counted = !am_walsender && !is_worker();
 	if (counted)
 		pg_atomic_fetch_add_u32(&paq_shared->attached, 1);
@@ -136,7 +137,6 @@ place_in_slot(PaqPending *pending, uint32 len)
 	entry->size = size;
 	entry->valid = 0;
 	entry->published_at = 0;
-	entry->frame_size = 0;
 
 	/*
 	 * An entry must be recognizably invalid before "used" includes it.  For
@@ -423,8 +423,6 @@ paq_pending_publish(PaqPending *pending, PaqSpaceWait wait)
 	PaqSlotEntry *entry = pending->entry;
 	uint64		pos;
 
-	if (likely(entry != NULL))
-		entry->frame_size = PAQ_FRAME_SIZE(len);
 	pos = paq_ring_put(pending->record, len, pending->crc, wait,
 					   entry ? &entry->published_at : NULL);
 	if (likely(pos != 0))

@@ -43,10 +43,12 @@
 #endif
 
 #define PAQ_FILE_MAGIC		UINT64CONST(0x5155455541555044)
-#define PAQ_FILE_VERSION	2
+#define PAQ_FILE_VERSION	3
 
 #define PAQ_QUEUE_FILE		"queue"
 #define PAQ_SLOT_SIZE		8192	/* bytes of a pending slot */
+#define PAQ_NGUESTS			32	/* processes without a slot that put records
+									 * into the ring at the same time */
 #define PAQ_BOOT_ID_LEN		40
 
 /* Written once; protected by its checksum. */
@@ -81,6 +83,18 @@ typedef struct PaqDrops
 } PaqDrops;
 
 /*
+ * A process that is putting a record into the ring, see writers.c.  Written by
+ * that process only; read by recovery, and by the worker if nothing comes.
+ */
+typedef struct PaqWriter
+{
+	pg_atomic_uint32 pid;		/* 0: belongs to nobody */
+	uint32		size;			/* of the frame, bytes: from before space for it
+								 * is reserved until it is committed; else 0 */
+	uint64		position;		/* of the frame; 0 until that is known */
+} PaqWriter;
+
+/*
  * Positions that every producer touches.  No checksum: what counts after a
  * crash of the server is the last value stored, and after one of the
  * operating system it is only a hint.
@@ -100,16 +114,13 @@ typedef struct PaqLive
 								 * hint, the checkpoint is what counts */
 	char		pad2[128 - 2 * sizeof(pg_atomic_uint64)];
 
-	/*
-	 * Records without an entry in a slot that are being put into the ring;
-	 * raised before space is reserved, lowered when the frame is committed
-	 */
-	pg_atomic_uint32 unslotted;
-
 	/* Written by the postmaster at start */
 	char		boot_id[PAQ_BOOT_ID_LEN];	/* operating system's run, "" if
 											 * unknown */
-	char		pad3[128 - PAQ_BOOT_ID_LEN - sizeof(pg_atomic_uint32)];
+	char		pad3[128 - PAQ_BOOT_ID_LEN];
+
+	/* Borrowed by processes that have no slot */
+	PaqWriter	guests[PAQ_NGUESTS];
 
 	/* Counted up by any process */
 	PaqDrops	drops[PAQ_NDROPS];
@@ -147,8 +158,9 @@ typedef struct PaqFrame
 typedef struct PaqSlot
 {
 	uint32		used;			/* bytes of entries, free ones included */
-	uint32		pid;			/* last owner */
-	char		pad[64 - 2 * sizeof(uint32)];
+	uint32		unused;
+	PaqWriter	writer;			/* its owner, the last one if there is none */
+	char		pad[64 - 2 * sizeof(uint32) - sizeof(PaqWriter)];
 	char		entries[PAQ_SLOT_SIZE - 64];
 } PaqSlot;
 
@@ -159,8 +171,7 @@ typedef struct PaqSlotEntry
 	uint64		published_at;	/* position of its frame once it has one: if
 								 * that frame is committed, the entry is not
 								 * pending any more */
-	uint32		frame_size;		/* of that frame, bytes, noted before space for
-								 * it is reserved; 0 until then */
+	uint32		unused;
 	pg_crc32c	crc;			/* paq_fields_crc() of the record, which may be
 								 * a shortened copy of that in the frame */
 	/* record follows */
@@ -302,6 +313,52 @@ extern bool paq_ring_filling;
 extern pg_crc32c paq_fields_crc(const char *record, uint32 len);
 extern pg_crc32c paq_frame_crc(PaqQueueFile *qf, uint64 pos,
 							   const char *record, uint32 len);
+
+/* writers.c */
+extern PaqWriter *paq_my_writer;
+
+/*
+ * Around reserving and committing a frame of size bytes: before it is reserved;
+ * when it is known where; when it is committed, or there was no space.
+ */
+static inline void
+paq_writer_begin(PaqWriter *writer, uint32 size)
+{
+	writer->position = 0;
+	pg_write_barrier();			/* pairs with that in paq_writers_abandoned() */
+	writer->size = size;
+}
+
+static inline void
+paq_writer_place(PaqWriter *writer, uint64 pos)
+{
+	writer->position = pos;
+}
+
+static inline void
+paq_writer_end(PaqWriter *writer)
+{
+	pg_write_barrier();			/* pairs with that in paq_writers_abandoned() */
+	writer->size = 0;
+}
+
+extern void paq_writer_attach(PaqSlot *slot);
+extern PaqWriter *paq_writer_borrow(void);
+extern void paq_writer_return(PaqWriter *writer);
+extern void paq_writers_tidy(void);
+extern bool paq_writers_explain(PaqQueueFile *qf, uint64 from, uint64 to);
+extern uint64 paq_writers_abandoned(uint64 pos);
+
+/* frames.c */
+typedef enum PaqFrameState
+{
+	PAQ_FRAME_IS_NONE,
+	PAQ_FRAME_IS_BUSY,
+	PAQ_FRAME_IS_COMMITTED
+} PaqFrameState;
+
+extern PaqFrameState paq_frame_state(PaqQueueFile *qf, uint64 pos);
+extern bool paq_frame_is_good(PaqQueueFile *qf, uint64 pos, uint64 limit);
 
 /* spill.c */
 extern bool paq_spill_write(char *name, Size namesize,

@@ -4,7 +4,8 @@
  *		The consumer's side: records out of a queue file, in order.
  *
  * The live file is read while backends write to it: the cursor stops at the
- * first frame that is not committed.  How backlog is read - a file that an
+ * first frame that is not committed, until it is, or until all who could commit
+ * it are dead.  How backlog is read - a file that an
  * earlier run of the server left - is in backlog.c.
  *
  * Guarantees: nothing is handed out twice between two calls of
@@ -34,6 +35,13 @@
  * the trail has to be compared with the queue.
  */
 #define SYNC_BYTES			(4 * 1024 * 1024)
+
+/*
+ * After that long, in ms, it is looked whether the process still lives that is
+ * to commit the next frame.  It takes microseconds, but may have to wait for a
+ * processor.
+ */
+#define ABANDONED_AFTER		1000
 
 /* A batch may have gaps besides records: drops, lost files, a damaged slot. */
 #define MAX_BATCH_GAPS		(PAQ_NDROPS + 2)
@@ -144,16 +152,23 @@ paq_reader_distrust(PaqReader *reader)
 uint64
 paq_reader_ahead(PaqReader *reader)
 {
+	uint64		pos = reader->cursor;
 	uint64		count = 0;
 	uint64		end;
 
 	if (!paq_reader_is_live(reader))
 		return paq_backlog_ahead(reader) + MAX_BATCH_GAPS;
 	end = pg_atomic_read_u64(&paq_live.live->reserved);
-	for (uint64 pos = reader->cursor;
-		 pos < end && paq_frame_is_good(reader->qf, pos, end);
-		 pos += paq_frame_at(reader->qf, pos)->size)
-		count++;
+	while (pos < end)
+	{
+		if (paq_frame_is_good(reader->qf, pos, end))
+		{
+			pos += paq_frame_at(reader->qf, pos)->size;
+			count++;
+		}
+		else
+			pos += PAQ_FRAME_ALIGN;
+	}
 	return count + MAX_BATCH_GAPS;
 }
 
@@ -251,6 +266,37 @@ lost_files(PaqReader *reader, PaqGap *gap)
 }
 
 /*
+ * The frame at the cursor is not committed.  Steps over it and fills in *gap if
+ * its process is dead.  What that was going to record is lost: its slot may be
+ * another process's by now.
+ */
+static PaqReadResult
+next_is_busy(PaqReader *reader, PaqGap *gap)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	uint64		end;
+
+	if (reader->busy_at != reader->cursor)
+	{
+		reader->busy_at = reader->cursor;
+		reader->busy_since = now;
+	}
+	if (now < TimestampTzPlusMilliseconds(reader->busy_since, ABANDONED_AFTER))
+		return PAQ_READ_BUSY;
+	end = paq_writers_abandoned(reader->cursor);
+	if (end == 0)
+		return PAQ_READ_BUSY;
+	gap->from = reader->last_time;
+	gap->to = reader->busy_since;
+	gap->count = -1;
+	snprintf(gap->message, sizeof(gap->message),
+			 "a process was killed while it was recording; %llu bytes of the audit queue remain empty",
+			 (unsigned long long) (end - reader->cursor));
+	reader->cursor = end;
+	return PAQ_READ_GAP;
+}
+
+/*
  * Next record of the live file.  Nothing but this process or a fault of the
  * machine's memory can have damaged a frame that was committed; step over it.
  */
@@ -265,7 +311,7 @@ next_live(PaqReader *reader, PaqRecord *record, PaqGap *gap)
 	if (reader->cursor >= limit)
 		return PAQ_READ_END;
 	if (paq_frame_state(qf, reader->cursor) != PAQ_FRAME_IS_COMMITTED)
-		return PAQ_READ_BUSY;
+		return next_is_busy(reader, gap);
 	if (paq_frame_is_good(qf, reader->cursor, limit))
 	{
 		reader->cursor += frame->size;

@@ -51,6 +51,9 @@ struct PaqReader
 	bool		lost_read;		/* reported */
 	bool		lost_drained;	/* as of the last checkpoint */
 	TimestampTz last_time;		/* of the last record read, 0 if none */
+	uint64		busy_at;		/* the live file's last position at which a frame
+								 * was not committed yet; 0 if there was none */
+	TimestampTz busy_since;
 
 	uint64	   *frames;			/* positions of backlog's frames, in order */
 	uint32		nframes;
@@ -64,23 +67,12 @@ struct PaqReader
 };
 
 /* frames.c */
-typedef enum PaqFrameState
-{
-	PAQ_FRAME_IS_NONE,
-	PAQ_FRAME_IS_BUSY,
-	PAQ_FRAME_IS_COMMITTED
-} PaqFrameState;
-
-extern PaqFrameState paq_frame_state(PaqQueueFile *qf, uint64 pos);
-extern bool paq_frame_is_good(PaqQueueFile *qf, uint64 pos, uint64 limit);
 extern uint64 *paq_frames_find(PaqQueueFile *qf, uint64 lower, uint32 *count);
 
 /* slots.c */
 extern PaqReadResult paq_slots_next(PaqReader *reader, PaqRecord *record,
 									PaqGap *gap);
 extern uint64 paq_slots_count(PaqReader *reader);
-extern uint32 paq_slots_unfinished_frame(PaqReader *reader, uint64 pos,
-										 uint64 room);
 
 /* backlog.c */
 extern uint32 paq_backlog_find(uint32 after);

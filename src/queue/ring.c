@@ -6,9 +6,10 @@
  * To put a record into the ring:
  *
  * 1. Compute the checksum of the record's fields, the long part, beforehand.
- * 2. Reserve: advance "reserved" by the frame's size, if that much is free.
- *	  From here to step 4 nothing may raise an error, allocate or be
- *	  interrupted: the worker cannot step over a frame that is not finished.
+ * 2. Say what is going to be done (writers.c), and reserve: advance "reserved"
+ *	  by the frame's size, if that much is free.  From here to step 4 nothing may
+ *	  raise an error, allocate or be interrupted: the worker cannot step over a
+ *	  frame that is not finished, while we live.
  * 3. Mark the frame BUSY with its length; copy the record.
  * 4. Commit: store the frame's final stamp.
  * 5. Wake the worker if the queue crossed the threshold or the worker
@@ -188,6 +189,24 @@ signals_may_exit(void)
 	return MyBackendType == B_BG_WORKER || MyProc == NULL;
 }
 
+/* This process's PaqWriter, or a borrowed one; NULL if there is none. */
+static inline PaqWriter *
+get_writer(void)
+{
+	if (likely(paq_my_writer != NULL))
+		return paq_my_writer;
+	return paq_writer_borrow();
+}
+
+/* Nothing of ours is unfinished any more. */
+static inline void
+release_writer(PaqWriter *writer)
+{
+	paq_writer_end(writer);
+	if (unlikely(writer != paq_my_writer))
+		paq_writer_return(writer);
+}
+
 /*
  * Put len bytes, at most paq_ring_max_record(), into the ring; fields_crc is
  * their paq_fields_crc().  Stores the frame's position in *published_at between
@@ -195,6 +214,9 @@ signals_may_exit(void)
  * after the record; or 0, if there is no space: wait is not PAQ_SPACE_WAIT, or
  * there is no use in waiting (overflow "drop", single-user mode).  With
  * PAQ_SPACE_WAIT it may raise an error instead, with nothing reserved.
+ *
+ * 0 also for a process without slot, if so many others were killed in here that
+ * no PaqWriter is left, which the worker will soon change.
  */
 uint64
 paq_ring_put(const char *record, uint32 len, pg_crc32c fields_crc,
@@ -204,8 +226,9 @@ paq_ring_put(const char *record, uint32 len, pg_crc32c fields_crc,
 	uint64		limit = paq_live.ring_size;
 	bool		mask = signals_may_exit();
 	sigset_t	save_mask;
-	uint64		used;
-	uint64		pos;
+	PaqWriter  *writer;
+	uint64		used = 0;
+	uint64		pos = 0;
 
 	Assert(len <= paq_ring_max_record());
 	if (wait == PAQ_SPACE_WAIT)
@@ -215,24 +238,26 @@ paq_ring_put(const char *record, uint32 len, pg_crc32c fields_crc,
 	{
 		if (unlikely(mask))
 			sigprocmask(SIG_SETMASK, &BlockSig, &save_mask);
-		if (unlikely(published_at == NULL))
-			pg_atomic_fetch_add_u32(&paq_live.live->unslotted, 1);
-		pos = try_reserve(size, limit, &used);
-		if (likely(pos != 0))
-			break;
-		if (unlikely(published_at == NULL))
-			pg_atomic_fetch_sub_u32(&paq_live.live->unslotted, 1);
+		writer = get_writer();
+		if (likely(writer != NULL))
+		{
+			paq_writer_begin(writer, size);
+			pos = try_reserve(size, limit, &used);
+			if (likely(pos != 0))
+				break;
+			release_writer(writer);
+		}
 		if (unlikely(mask))
 			sigprocmask(SIG_SETMASK, &save_mask, NULL);
-		if (wait != PAQ_SPACE_WAIT || !paq_make_room(size + paq_ring_reserve()))
+		if (writer == NULL || wait != PAQ_SPACE_WAIT || !paq_make_room(size + paq_ring_reserve()))
 			return 0;
 	}
 
+	paq_writer_place(writer, pos);
 	if (likely(published_at != NULL))
 		*published_at = pos;
 	paq_ring_commit(pos, size, record, len, fields_crc);
-	if (unlikely(published_at == NULL))
-		pg_atomic_fetch_sub_u32(&paq_live.live->unslotted, 1);
+	release_writer(writer);
 	wake_if_needed(used, size);
 	if (unlikely(mask))
 		sigprocmask(SIG_SETMASK, &save_mask, NULL);

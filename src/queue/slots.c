@@ -180,34 +180,3 @@ paq_slots_count(PaqReader *reader)
 	reader->slot_cursor = save_cursor;
 	return count;
 }
-
-/*
- * Did a process that was about to put its record at pos die on the way?
- * Returns the size of the frame, in bytes, that was to fill the room there,
- * or part of it; 0 if no slot knows of one.
- *
- * The process may have died after reserving the space and before it noted
- * where; then its frame's size must be just the room that is there.
- */
-uint32
-paq_slots_unfinished_frame(PaqReader *reader, uint64 pos, uint64 room)
-{
-	for (uint32 i = 0; i < reader->qf->header->nslots; i++)
-	{
-		PaqSlot    *slot = paq_slot(reader->qf, i);
-		uint64		offset = 0;
-		PaqSlotEntry *entry;
-
-		while ((entry = entry_at(slot, &offset)) != NULL)
-		{
-			if (entry_record(entry) == NULL || entry->frame_size == 0 ||
-				entry->frame_size > room ||
-				entry->frame_size % PAQ_FRAME_ALIGN != 0)
-				continue;
-			if (entry->published_at == pos ||
-				(entry->published_at == 0 && entry->frame_size == room))
-				return entry->frame_size;
-		}
-	}
-	return 0;
-}

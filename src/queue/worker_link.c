@@ -70,7 +70,10 @@ paq_worker_hibernate(PaqReader *reader)
 	if (pg_atomic_read_u64(&paq_live.live->reserved) ==
 			pg_atomic_read_u64(&paq_live.live->released) &&
 		!paq_reader_has_drops(reader))
+	{
+		paq_writers_tidy();
 		return true;
+	}
 	pg_atomic_write_u32(&paq_shared->hibernating, 0);
 	return false;
 }

@@ -7,7 +7,7 @@
  * by somebody's death: of whoever passes a chosen fault point, of a random
  * process at a random time, or of all at once.  After a death all others are
  * killed too, as the postmaster does; except that the consumer may come back
- * alone.
+ * alone, and that there are lives in which deaths go unnoticed.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -33,6 +33,9 @@
 
 /* Records of stress_live_sleepy() */
 #define SLEEPY_RECORDS	200
+
+/* Records of each producer of stress_live_unnoticed() */
+#define UNNOTICED_RECORDS	2000
 
 /* Fault points, with how often one is passed at most before it kills */
 static const struct
@@ -68,6 +71,7 @@ static uint64 total_lives = 0;
 static uint64 total_kills[END_STOP];	/* by Ending */
 static uint64 consumer_restarts = 0;
 static uint64 startup_kills = 0;
+static uint64 unnoticed_deaths = 0;
 
 static void
 kill_child(pid_t *pid)
@@ -447,6 +451,51 @@ stress_live_sleepy(void)
 	paq_flush_threshold = threshold;
 }
 
+/*
+ * Nobody knows of the records that producers were putting into the ring when
+ * they died, unless their slot survives the life.
+ */
+static void
+forget_unnoticed(void)
+{
+	for (uint32 i = 0; i < n_producers; i++)
+	{
+		Account    *account = &stress->account[i];
+		uint8	   *state = &stress->state[i][account->publishing];
+
+		if (account->publishing != 0 && *state == STATE_PUBLISHING)
+			*state = STATE_FREEING;
+		account->publishing = 0;
+	}
+	pg_atomic_write_u32(&paq_shared->attached, 0);
+}
+
+/*
+ * A life in which the postmaster takes no notice of a death: what the process
+ * had reserved is never committed, and all others go on.
+ */
+void
+stress_live_unnoticed(void)
+{
+	static const char *const points[] = {"ring-reserved", "ring-busy", "ring-copied"};
+
+	life++;
+	stress_startup();
+	stress->unnoticed = true;
+	stress_arm(points[stress_random(lengthof(points))], 1 + stress_random(300));
+	start_consumer();
+	start_producers(n_producers, UNNOTICED_RECORDS);
+	while (!wait_for_end(false))
+	{
+		unnoticed_deaths++;
+		if (stress_chance(50))
+			stress_arm(points[stress_random(lengthof(points))], 1 + stress_random(300));
+	}
+	forget_unnoticed();
+	stop();
+	stress->unnoticed = false;
+}
+
 /* A scenario begins, with so many producers. */
 void
 stress_lives_begin(uint32 n)
@@ -467,4 +516,7 @@ stress_print_lives(void)
 	printf("the consumer alone was restarted %llu times, startup was killed %llu times\n",
 		   (unsigned long long) consumer_restarts,
 		   (unsigned long long) startup_kills);
+	printf("deaths unnoticed: %llu, stepped over: %llu\n",
+		   (unsigned long long) unnoticed_deaths,
+		   (unsigned long long) pg_atomic_read_u64(&stress->stepped_over));
 }

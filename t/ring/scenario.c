@@ -214,6 +214,8 @@ stress_run_scenario(uint64 seed, uint32 n_lives)
 			change_settings();
 	}
 	stress_live_sleepy();
+	if (seed % 5 == 4)
+		stress_live_unnoticed();
 	stress_live(END_STOP);
 	check_directory();
 	records = stress_check_trail();

@@ -90,6 +90,7 @@ typedef struct Stress
 	bool		sleepy;			/* the consumer sleeps after each record */
 	bool		lazy;			/* it flushes only if somebody asks */
 	bool		alone;			/* there is no consumer: do not wait for it */
+	bool		unnoticed;		/* processes die, and the others go on */
 
 	/* Who passes the armed point as the countdown gets to 0 is killed there. */
 	char		armed[32];		/* "" for none, "*" for any */
@@ -107,6 +108,7 @@ typedef struct Stress
 	pg_atomic_uint64 errors;
 	pg_atomic_uint64 drops;
 	pg_atomic_uint64 waits;
+	pg_atomic_uint64 stepped_over;	/* rooms of those who died unnoticed */
 	pg_atomic_uint64 timeouts;	/* waits that nobody ended in time */
 
 	bool		stepping;		/* a process is stepped */
@@ -213,6 +215,7 @@ extern void stress_give_up(void) pg_attribute_noreturn();
 extern void stress_live(Ending ending);
 extern void stress_live_full(void);
 extern void stress_live_sleepy(void);
+extern void stress_live_unnoticed(void);
 extern void stress_lives_begin(uint32 n);
 extern void stress_print_lives(void);
 
