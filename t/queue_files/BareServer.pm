@@ -254,20 +254,20 @@ sub wait_until_stopped
 	return;
 }
 
-# kill_all(): the postmaster first, so that nobody is started again; returns
-# when all have gone.
+# kill_all(): all of them before any notices that another is dead; returns when
+# all have gone.
 sub kill_all
 {
 	my ($self) = @_;
-	my $pid = delete $self->{pid} // return;
+	my $pid = $self->{pid} // return;
 	my @pids;
 
 	# nobody is born while we count
 	kill('STOP', $pid);
-	$self->{pid} = $pid;
+	sleep 0.002 until _is_stopped($pid) || !_is_alive($pid);
 	@pids = $self->children;
 	delete $self->{pid};
-	kill('KILL', $pid, @pids);
+	kill('KILL', @pids, $pid);
 	waitpid($pid, 0);
 	delete $running{$pid};
 	foreach my $child (@pids)
