@@ -23,6 +23,7 @@
 
 #include <setjmp.h>
 
+#include "compat.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
 #include "queue/queue_internal.h"
@@ -162,7 +163,7 @@ extern char *stress_context;	/* when it is, for messages; NULL: now */
 
 /* shared.c */
 extern void stress_init(void);
-extern void stress_fail(const char *fmt,...) pg_attribute_printf(1, 2) pg_attribute_noreturn();
+pg_noreturn extern void stress_fail(const char *fmt,...) pg_attribute_printf(1, 2);
 extern void stress_seed(uint64 seed);
 extern uint64 stress_random64(void);
 extern uint32 stress_random(uint32 n);
@@ -189,10 +190,10 @@ extern const char *stress_make_message(uint32 producer, uint64 id, uint32 len);
 extern const char *stress_check_record(const PaqRecord *record);
 
 /* producer.c, consumer.c */
-extern void stress_producer(uint32 number, bool slotless, uint64 life,
-							uint64 seed, uint32 records) pg_attribute_noreturn();
-extern void stress_filler(uint64 life, uint64 seed) pg_attribute_noreturn();
-extern void stress_consumer(uint64 seed) pg_attribute_noreturn();
+pg_noreturn extern void stress_producer(uint32 number, bool slotless, uint64 life,
+							uint64 seed, uint32 records);
+pg_noreturn extern void stress_filler(uint64 life, uint64 seed);
+pg_noreturn extern void stress_consumer(uint64 seed);
 extern void stress_consumer_open(void);
 extern bool stress_consume(void);
 
@@ -211,7 +212,7 @@ typedef enum Ending
 extern pid_t stress_start_child(void);
 extern void stress_startup(void);
 extern void stress_note_deaths(bool forget);
-extern void stress_give_up(void) pg_attribute_noreturn();
+pg_noreturn extern void stress_give_up(void);
 extern void stress_live(Ending ending);
 extern void stress_live_full(void);
 extern void stress_live_sleepy(void);
@@ -238,7 +239,7 @@ extern sigjmp_buf *stress_cancel;	/* where a wait may be cancelled to */
 extern sigjmp_buf *stress_error;	/* where an error is caught */
 extern bool stress_no_memory;	/* allocations fail now and then */
 extern void stress_become(int number, BackendType type);
-extern void stress_exit(void) pg_attribute_noreturn();
+pg_noreturn extern void stress_exit(void);
 extern void stress_nap(long timeout);
 
 #endif							/* STRESS_H */

@@ -67,9 +67,7 @@ pid_t		PostmasterPid = 0;
 TimestampTz PgStartTime = 0;
 int			pg_dir_create_mode = S_IRWXU;
 int			pg_file_create_mode = S_IRUSR | S_IWUSR;
-#if PG_VERSION_NUM >= 170000
-ProcNumber	MyProcNumber = -1;
-#endif
+PAQ_DEFINE_PROC_NUMBER;
 
 int			paq_queue_size = 64;
 char	   *paq_queue_directory = NULL;
@@ -91,11 +89,7 @@ stress_become(int number, BackendType type)
 		return;
 	MyProc = &stress->procs[number];
 	MyLatch = &stress->latches[number];
-#if PG_VERSION_NUM >= 170000
-	MyProcNumber = number;
-#else
-	MyProc->pgprocno = number;
-#endif
+	paq_set_proc_number(number);
 }
 
 /* ---------------------------------------------------------------------
@@ -191,11 +185,7 @@ errcode_for_file_access(void)
 }
 
 void
-ExceptionalCondition(const char *condition,
-#if PG_VERSION_NUM < 160000
-					 const char *type,
-#endif
-					 const char *file, int line)
+ExceptionalCondition(PAQ_EXCEPTIONAL_CONDITION_ARGS)
 {
 	stress_fail("assertion failed at %s:%d: %s", file, line, condition);
 }
@@ -629,18 +619,11 @@ ConditionVariableSleep(ConditionVariable *cv, uint32 wait_event_info)
 	(void) ConditionVariableTimedSleep(cv, -1, wait_event_info);
 }
 
-#if PG_VERSION_NUM >= 160000
-bool
+PAQ_CANCEL_SLEEP_TYPE
 ConditionVariableCancelSleep(void)
 {
-	return false;
+	return PAQ_CANCEL_SLEEP_RESULT;
 }
-#else
-void
-ConditionVariableCancelSleep(void)
-{
-}
-#endif
 
 void
 ConditionVariableBroadcast(ConditionVariable *cv)
