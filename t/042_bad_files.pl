@@ -88,7 +88,7 @@ sub _know_markers
 		$file->check_layout;
 		foreach my $what ($file->frames, $file->entries)
 		{
-			my ($spill) = $what->{record} =~ /(spill\.[0-9a-f]{16}\.\d+\.\d+)/;
+			my ($spill) = $what->{record} =~ /(spill\.[0-9a-f]{16}\.\d+\.\d+\.[0-9a-f]{8})/;
 			my $marker =
 			  marker_in(defined $spill ? $state->bytes($spill) // '' : $what->{record});
 
@@ -356,12 +356,9 @@ sub check_markers
 		defined $_->{marker}
 		  && !($old_pages && $_->{text} =~ /"interrupted":true/)
 	  } @lines;
-	# A spill file has no checksum; its record is another one then.
-	my $spill_changed = grep { /^spill/ } keys %$mutation;
 
 	foreach my $marker (sort keys %{ $state->{in_trail} })
 	{
-		next if $spill_changed && ($count{$marker} // 0) == 2;
 		push @$faults, "$marker: was in the trail, now " . ($count{$marker} // 0)
 		  if ($count{$marker} // 0) != 1;
 	}

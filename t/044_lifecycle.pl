@@ -161,7 +161,7 @@ my $large = "SELECT length('" . 'x' x (8 * 1024 * 1024) . "')";
 ($kb) = slurp_file("/proc/$worker/status") =~ /^VmSize:\s+(\d+) kB$/m;
 system_or_bail('prlimit', '--pid', $worker, '--as=' . ($kb + 2048) * 1024 . ':');
 $client = start_psql($node, "$large;", name => 'large', settings => { mode => 'immediate' });
-ok(wait_for_log($node, qr/could not map audit spill file .*: Cannot allocate memory/, $position),
+ok(wait_for_log($node, qr/could not read audit spill file .*: Cannot allocate memory/, $position),
 	'a large statement cannot be read');
 system_or_bail('prlimit', '--pid', $worker, '--as=unlimited:');
 is((finish_psql($client))[0], 0, 'it is tried again');

@@ -216,7 +216,7 @@ sub expected_markers
 
 	foreach my $what (map { ($_->frames, $_->entries) } @parsed)
 	{
-		my ($spill) = $what->{record} =~ /(spill\.[0-9a-f]{16}\.\d+\.\d+)/;
+		my ($spill) = $what->{record} =~ /(spill\.[0-9a-f]{16}\.\d+\.\d+\.[0-9a-f]{8})/;
 		my $marker = marker_in($what->{record});
 		my $whole  = 1;
 

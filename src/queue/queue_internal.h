@@ -363,6 +363,8 @@ extern bool paq_frame_is_good(PaqQueueFile *qf, uint64 pos, uint64 limit);
 /* spill.c */
 extern bool paq_spill_write(char *name, Size namesize,
 							const PaqText *statement, const PaqText *parameter);
+extern bool paq_spill_is_good(const char *name, Size len, const char *data,
+							  Size size);
 extern void paq_spill_remove(const char *name, Size len);
 extern void paq_spill_remove_older(uint64 generation);
 

@@ -8,9 +8,10 @@
  * file's name.  So a record of any length PostgreSQL accepts can be kept with
  * no more memory than the text itself already takes.
  *
- * The name is "spill.", the generation of the queue file, the process id and
- * a counter.  The worker removes a file once its record is durable; files of
- * older generations that nobody removed go when their queue file is done.
+ * The name is "spill.", the generation of the queue file, the process id, a
+ * counter, and the checksum of what is in the file.  The worker removes a file
+ * once its record is durable; files of older generations that nobody removed go
+ * when their queue file is done.
  *
  * Must not raise: callers are in the middle of somebody's statement.
  *
@@ -30,6 +31,40 @@
 #include "storage/fd.h"
 
 #define SPILL_PREFIX	"spill."
+
+/* CRC-32C of what a spill file with these texts has in it */
+static pg_crc32c
+texts_crc(const PaqText *statement, const PaqText *parameter)
+{
+	pg_crc32c	crc;
+
+	INIT_CRC32C(crc);
+	if (statement->data != NULL)
+		COMP_CRC32C(crc, statement->data, statement->len);
+	if (parameter->data != NULL)
+		COMP_CRC32C(crc, parameter->data, parameter->len);
+	FIN_CRC32C(crc);
+	return crc;
+}
+
+/* Are these size bytes what the file with that name, len bytes, had in it? */
+bool
+paq_spill_is_good(const char *name, Size len, const char *data, Size size)
+{
+	char		wanted[9];
+	char		found[9];
+	pg_crc32c	crc;
+
+	if (len < sizeof(wanted))
+		return false;
+	memcpy(wanted, name + len - 8, 8);
+	wanted[8] = '\0';
+	INIT_CRC32C(crc);
+	COMP_CRC32C(crc, data, size);
+	FIN_CRC32C(crc);
+	snprintf(found, sizeof(found), "%08x", crc);
+	return strcmp(found, wanted) == 0;
+}
 
 /* Write all of it.  Returns false with errno set. */
 static bool
@@ -69,9 +104,9 @@ paq_spill_write(char *name, Size namesize,
 	int			fd;
 	bool		ok;
 
-	snprintf(name, namesize, SPILL_PREFIX "%016llx.%d.%u",
+	snprintf(name, namesize, SPILL_PREFIX "%016llx.%d.%u.%08x",
 			 (unsigned long long) paq_file_generation(&paq_live),
-			 MyProcPid, ++counter);
+			 MyProcPid, ++counter, texts_crc(statement, parameter));
 	paq_file_path(path, name);
 
 	fd = BasicOpenFilePerm(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | PG_BINARY,

@@ -32,64 +32,91 @@ paq_spilled_close(PaqReader *reader)
 	reader->spill_size = 0;
 }
 
-/* Closes fd if it raises an error. */
-static void
-map_spill(PaqReader *reader, int fd, const char *path, Size size)
+/*
+ * Open and map a spill file.  Returns NULL if it is not there, or is no file
+ * or an empty one, or if it cannot be read now, which errno then says; else it is
+ * 0.
+ */
+static void *
+map_file(const char *path, Size *size)
 {
-	void	   *map = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
+	int			fd = paq_file_open_fd(path);
+	void	   *map = MAP_FAILED;
+	struct stat st;
 
-	if (map == MAP_FAILED)
+	if (fd < 0)
 	{
-		int			save_errno = errno;
-
-		close(fd);
-		errno = save_errno;
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not map audit spill file \"%s\": %m", path)));
+		if (errno == ENOENT || errno == ELOOP || errno == EISDIR || errno == ENXIO)
+			errno = 0;
+		return NULL;
 	}
-	reader->spill = map;
-	reader->spill_size = size;
+	errno = 0;
+	*size = 0;
+	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0)
+	{
+		*size = st.st_size;
+		map = mmap(NULL, *size, PROT_READ, MAP_PRIVATE, fd, 0);
+	}
+	close(fd);
+	return map == MAP_FAILED ? NULL : map;
+}
+
+static void
+spill_path(char *path, const PaqText *name)
+{
+	snprintf(path, MAXPGPATH, "%s/%.*s", paq_queue_directory,
+			 (int) name->len, name->data);
 }
 
 /*
  * Map the spill file called name, which is to be removed when the record is
- * durable.  A file that is not there, or is none, is as if it was empty: the
- * record is then handed out without its texts.  If there is one that cannot be
- * read now, the batch has to be tried again: raises an error.
+ * durable.  A file that is not there, or not what it was, is as if it was empty:
+ * the record is then handed out without its texts.  If there is one that cannot
+ * be read now, the batch has to be tried again: raises an error.
  */
 void
 paq_spilled_open(PaqReader *reader, PaqText name)
 {
 	MemoryContext oldcontext = MemoryContextSwitchTo(TopMemoryContext);
 	char		path[MAXPGPATH];
-	struct stat st;
-	int			fd;
 
 	reader->spills_read = lappend(reader->spills_read,
 								  pnstrdup(name.data, name.len));
 	MemoryContextSwitchTo(oldcontext);
 
-	snprintf(path, sizeof(path), "%s/%.*s", paq_queue_directory,
-			 (int) name.len, name.data);
-	fd = paq_file_open_fd(path);
-	if (fd < 0 && errno != ENOENT && errno != ELOOP && errno != EISDIR &&
-		errno != ENXIO)
+	spill_path(path, &name);
+	reader->spill = map_file(path, &reader->spill_size);
+	if (reader->spill == NULL && errno != 0)
 		ereport(ERROR,
 				(errcode_for_file_access(),
-				 errmsg("could not open audit spill file \"%s\": %m", path)));
-	if (fd < 0 || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
-	{
-		ereport(LOG,
-				(errmsg("audit spill file \"%s\" is missing, or is no file", path),
-				 errdetail("The record is written without its texts.")));
-		if (fd >= 0)
-			close(fd);
+				 errmsg("could not read audit spill file \"%s\": %m", path)));
+	if (reader->spill != NULL &&
+		paq_spill_is_good(name.data, name.len, reader->spill, reader->spill_size))
 		return;
-	}
-	if (st.st_size > 0)
-		map_spill(reader, fd, path, st.st_size);
-	close(fd);
+	ereport(LOG,
+			(errmsg("audit spill file \"%s\" is missing or damaged", path),
+			 errdetail("The record is written without its texts.")));
+	paq_spilled_close(reader);
+}
+
+/* Is the spill file there, and whole, that the record needs, if it needs one? */
+bool
+paq_spilled_is_there(const char *data, uint32 len)
+{
+	char		path[MAXPGPATH];
+	PaqText		name;
+	Size		size;
+	void	   *map;
+	bool		good;
+
+	if (likely(!paq_record_spill_name(data, len, &name)))
+		return true;
+	spill_path(path, &name);
+	map = map_file(path, &size);
+	good = map != NULL && paq_spill_is_good(name.data, name.len, map, size);
+	if (map != NULL)
+		munmap(map, size);
+	return good;
 }
 
 /* Bytes of texts that a record has in its spill file */
@@ -105,27 +132,11 @@ spilled_bytes(const PaqRecordHeader *header)
 	return bytes;
 }
 
-/* Is the spill file there that the record needs, if it needs one? */
-bool
-paq_spilled_is_there(const char *data, uint32 len)
-{
-	char		path[MAXPGPATH];
-	struct stat st;
-	PaqText		name;
-
-	if (likely(!paq_record_spill_name(data, len, &name)))
-		return true;
-	snprintf(path, sizeof(path), "%s/%.*s", paq_queue_directory,
-			 (int) name.len, name.data);
-	return lstat(path, &st) == 0 && S_ISREG(st.st_mode) &&
-		(uint64) st.st_size >= spilled_bytes((const PaqRecordHeader *) data);
-}
-
 /* If the current record's texts are not all there, it says so. */
 void
 paq_spilled_check(PaqReader *reader, PaqRecord *record)
 {
-	static const char lost[] = "the text of the statement is lost";
+	static const char lost[] = "the text of the statement is lost, unless the trail has the record already";
 	PaqText    *message = &record->field[PAQ_FIELD_MESSAGE];
 
 	if (reader->spill_size >= spilled_bytes(&record->header) ||

@@ -191,7 +191,7 @@ extern const char *stress_check_record(const PaqRecord *record);
 
 /* producer.c, consumer.c */
 pg_noreturn extern void stress_producer(uint32 number, bool slotless, uint64 life,
-							uint64 seed, uint32 records);
+										uint64 seed, uint32 records);
 pg_noreturn extern void stress_filler(uint64 life, uint64 seed);
 pg_noreturn extern void stress_consumer(uint64 seed);
 extern void stress_consumer_open(void);

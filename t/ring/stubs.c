@@ -4,9 +4,7 @@
  *		What the queue needs of a server, for a program without one.
  *
  * Memory comes from malloc; a report that the queue makes is a failure of the
- * test, except about a missing spill file, which may be that of a record whose
- * process died while it freed it;
- * latches and condition variables are flags that their owner looks at again
+ * test; latches and condition variables are flags that their owner looks at again
  * and again.  What nobody calls is here as well where it is short, so that a
  * change of the queue does not always need one here.
  *
@@ -118,7 +116,6 @@ void
 errfinish(const char *filename, int lineno, const char *funcname)
 {
 	if (report_level < LOG ||
-		strstr(report_text, "is missing, or is no file") != NULL ||
 		strstr(report_text, "% full") != NULL)
 		return;
 	if (stress_error != NULL && strstr(report_text, "queue is full") != NULL)
