@@ -11,7 +11,6 @@ use lib $FindBin::RealBin;
 use PaqTest;
 
 use Test::More;
-use Time::HiRes qw(sleep);
 
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -54,23 +53,11 @@ foreach my $strategy (qw(wal_log file_copy))
 		'DROP DATABASE');
 }
 
-# An idle server
+# An idle server; t/044_lifecycle.pl counts for longer.
 
 flush_trail($node);
-my $seconds = full_tests() ? 30 : 10;
-my $wakeups;
-ok( poll_until(
-		sub {
-			my $before = $wakeups // -1;
-
-			sleep 0.5;
-			$wakeups = stats($node)->{wakeups};
-			return $wakeups == $before;
-		}),
-	'the worker comes to rest');
-sleep $seconds;
-is(stats($node)->{wakeups},
-	$wakeups, "and does not wake up for $seconds seconds");
+my $wakeups = worker_at_rest($node);
+ok($wakeups, 'the worker comes to rest');
 
 # The next record ends that.  The trail's files are looked at here, which
 # wakes nobody.

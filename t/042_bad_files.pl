@@ -3,11 +3,8 @@
 # no file.  The server starts each time and records what is done; whatever the
 # damage has spared gets into the trail, once; what is lost leaves a GAP record.
 #
-# The damage is random, but the same each time unless PAQ_TEST_SEED says
-# otherwise.  PAQ_TEST_SEED is the number to begin with (it is
-# printed), PAQ_TEST_ROUNDS the number of mutations (60, or 2000 with
-# scripts/test --full), PAQ_TEST_ONLY does one round alone, by its number,
-# PAQ_TEST_KEEP names a directory for what those leave that fail.
+# A round may damage several files; PAQ_TEST_ROUNDS, see queue_files/Rounds.pm, is
+# the number of mutations here.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 
@@ -19,20 +16,15 @@ use lib $FindBin::RealBin, "$FindBin::RealBin/queue_files";
 use PaqTest;
 
 use BareServer;
-use Digest::MD5 qw(md5_hex);
 use Mutation;
 use PostgreSQL::Test::Utils;
 use QueueFile;
+use Rounds;
 use SavedState;
 use Test::More;
 use Workload;
 
-my $seed   = $ENV{PAQ_TEST_SEED}   // 284318;
-my $rounds = $ENV{PAQ_TEST_ROUNDS} // (full_tests() ? 2000 : 60);
-my $only   = $ENV{PAQ_TEST_ONLY};
-
-note("PAQ_TEST_SEED=$seed PAQ_TEST_ROUNDS=$rounds");
-srand($seed);
+my $rounds = Rounds->new(short => 60, full => 2000);
 
 # Small, so that all of it has been written to several times
 my $node = audited_node(
@@ -463,16 +455,11 @@ foreach my $state (@states)
 		  . keys(%{ $state->{in_queue} // {} }) . ' in the queue');
 }
 
-my $done   = 0;
-my $number = 0;
-my $bad    = 0;
-my $began  = time;
-my $keep   = $ENV{PAQ_TEST_KEEP};
+my $done = 0;
 
-while ($done < $rounds)
+foreach my $number ($rounds->numbers)
 {
-	$number = defined $only ? $only : $number + 1;
-	srand(hex substr(md5_hex("$seed $number"), 0, 8));
+	$rounds->begin($number);
 	my $state    = Mutation::choose(@states);
 	my %mutation = mutations($state);
 	my $what     = join '; ', map { "$_: $mutation{$_}{what}" } sort keys %mutation;
@@ -486,24 +473,10 @@ while ($done < $rounds)
 		$server->kill_all;
 	}
 	$done += keys %mutation;
-	if (@faults)
-	{
-		$bad++;
-		if ($keep)
-		{
-			my $to = "$keep/$number";
-
-			mkdir $to;
-			system("cp -a $queue $to/queue; cp -a " . trail_dir($node) . " $to/trail; cp $server->{log} $to/log");
-		}
-		$#faults = 4 if @faults > 5;
-		fail("$state->{name}: $what (PAQ_TEST_SEED=$seed PAQ_TEST_ONLY=$number)");
-		diag(map { substr($_, -1500) . "\n" } @faults);
-		last if $bad >= ($ENV{PAQ_TEST_LIMIT} // 20);
-	}
-	last if defined $only;
+	last if @faults && $rounds->failed($number, "$state->{name}: $what", \@faults,
+		$queue, trail_dir($node), $server->{log});
+	last if $done >= $rounds->count;
 }
-is($bad, 0, "$done mutations");
-note(sprintf '%d rounds in %d s', $number, time - $began);
+$rounds->finish("$done mutations");
 
 done_testing();

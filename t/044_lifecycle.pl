@@ -82,7 +82,6 @@ sub succeeded
 
 my $idle = audited_node('idle', conf => "autovacuum = off\n");
 my $idle_worker = worker_pid($idle);
-my $idle_wakeups;
 
 # Switches of the process because it went to sleep
 sub sleeps
@@ -94,15 +93,8 @@ sub sleeps
 }
 
 flush_trail($idle);
-ok( poll_until(
-		sub {
-			my $before = $idle_wakeups // -1;
-
-			sleep 0.5;
-			$idle_wakeups = stats($idle)->{wakeups};
-			return $idle_wakeups == $before;
-		}),
-	'an idle server comes to rest');
+my $idle_wakeups = worker_at_rest($idle);
+ok($idle_wakeups, 'an idle server comes to rest');
 my $idle_sleeps = sleeps($idle_worker);
 my $idle_since  = time;
 

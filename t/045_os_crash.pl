@@ -7,9 +7,7 @@
 # in the queue is there once; what is neither is covered by a GAP record.  The
 # same if the server is killed while it recovers.
 #
-# PAQ_TEST_SEED is the number to begin with (it is printed), PAQ_TEST_ROUNDS
-# the number of crashes, PAQ_TEST_ONLY does one of them alone, by its number,
-# PAQ_TEST_KEEP names a directory for what those leave that fail.
+# See queue_files/Rounds.pm for what can be chosen.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 
@@ -22,19 +20,15 @@ use PaqTest;
 
 use File::Path;
 use BareServer;
-use Digest::MD5 qw(md5_hex);
 use PostgreSQL::Test::Utils;
 use QueueFile;
+use Rounds;
 use SavedState;
 use SystemCrash;
 use Test::More;
 use Workload;
 
-my $seed   = $ENV{PAQ_TEST_SEED}   // 285098;
-my $rounds = $ENV{PAQ_TEST_ROUNDS} // (full_tests() ? 400 : 14);
-my $only   = $ENV{PAQ_TEST_ONLY};
-
-note("PAQ_TEST_SEED=$seed PAQ_TEST_ROUNDS=$rounds");
+my $rounds = Rounds->new(short => 14, full => 400);
 
 my $node = audited_node(
 	'main',
@@ -199,10 +193,11 @@ sub expected_markers
 	# in the trail
 	foreach my $file ($run->{state}->files_of_trail)
 	{
-		my $left = $crashed->{ $file->{path} };
+		my $left = $crashed->{ $file->{path} } // '';
 
 		foreach my $record (records_of($env, $file->{bytes}))
 		{
+			last if $record->{start} + length $record->{text} > length $left;
 			$expected{ $record->{marker} } = 'in the trail'
 			  if defined $record->{marker}
 			  && substr($left, $record->{start}, length $record->{text}) eq $record->{text};
@@ -442,17 +437,13 @@ sub check_clean_stop
 }
 
 $server->make_extension;
-srand($seed);
 check_clean_stop($_) foreach @settings[ 0, 1 ];
 
-my $keep  = $ENV{PAQ_TEST_KEEP};
-my $bad   = 0;
-my $began = time;
-
-foreach my $number (defined $only ? $only : 1 .. $rounds)
+foreach my $number ($rounds->numbers)
 {
 	my $env = { %{ $settings[ $number % @settings ] } };
-	srand(hex substr(md5_hex("$seed $number"), 0, 8));
+
+	$rounds->begin($number);
 	prepare($env);
 	my @faults = eval { round($env) };
 
@@ -464,21 +455,9 @@ foreach my $number (defined $only ? $only : 1 .. $rounds)
 	my $run = $env->{run};
 	my $name = "$env->{format}, $env->{queue_size}: " . ($run->{what} // '');
 	note("$number: $name: " . ($run->{result} // 'no result'));
-	next if !@faults;
-	$bad++;
-	if ($keep)
-	{
-		my $to = "$keep/$number";
-
-		mkdir $to;
-		system('cp', '-a', queue_dir($node), trail_dir($node), $server->{log}, $to);
-	}
-	$#faults = 4 if @faults > 5;
-	fail("$name (PAQ_TEST_SEED=$seed PAQ_TEST_ONLY=$number)");
-	diag(map { substr($_, -1500) . "\n" } @faults);
-	last if $bad >= ($ENV{PAQ_TEST_LIMIT} // 20);
+	last if @faults && $rounds->failed($number, $name, \@faults,
+		queue_dir($node), trail_dir($node), $server->{log});
 }
-is($bad, 0, 'all crashes');
-note(sprintf '%d s', time - $began);
+$rounds->finish('all crashes');
 
 done_testing();

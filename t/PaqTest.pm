@@ -68,6 +68,7 @@ our @EXPORT = qw(
   wait_for_worker
   wait_until_waiting
   without_config
+  worker_at_rest
   worker_pid
 );
 
@@ -375,6 +376,24 @@ sub stats
 	return decode_json(
 		unaudited_sql(
 			$node, 'SELECT row_to_json(s) FROM audit_queue_stats s'));
+}
+
+# worker_at_rest($node): waits until the worker does not wake up any more, and
+# returns how often it has; undef if it does not come to rest.
+sub worker_at_rest
+{
+	my ($node) = @_;
+	my $wakeups;
+
+	poll_until(
+		sub {
+			my $before = $wakeups // -1;
+
+			sleep 0.5;
+			$wakeups = stats($node)->{wakeups};
+			return $wakeups == $before;
+		}) or return;
+	return $wakeups;
 }
 
 # worker_pid($node): process id of the worker; undef if there is none.
