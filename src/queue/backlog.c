@@ -25,6 +25,7 @@
 #include "guc.h"
 #include "queue/reader_internal.h"
 #include "storage/fd.h"
+#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 /*
@@ -50,15 +51,56 @@ paq_backlog_find(uint32 after)
 	return oldest;
 }
 
+/* The file with that number cannot be used: remember to say so. */
+static void
+note_unusable(PaqReader *reader, const char *path, const char *reason)
+{
+	MemoryContext oldcontext = MemoryContextSwitchTo(TopMemoryContext);
+	PaqUnusable *unusable = palloc(sizeof(PaqUnusable));
+	struct stat st;
+
+	unusable->number = reader->number;
+	unusable->reason = pstrdup(reason);
+	reader->unusable = lappend(reader->unusable, unusable);
+	MemoryContextSwitchTo(oldcontext);
+	reader->lost_bytes += lstat(path, &st) == 0 ? Max(st.st_size, 1) : 1;
+	reader->lost = true;
+	ereport(LOG,
+			(errmsg("audit queue file \"%s\" cannot be used", path),
+			 errdetail("%s", reason)));
+}
+
 /*
- * Map the backlog file that reader->number says.  One that cannot be used is
- * set aside; the reader remembers to report that records are missing.
+ * The trail says, durably, what cannot be used: set it aside.  Not before, or a
+ * worker that died in between would leave nothing but the server's log to tell
+ * of it.
+ */
+void
+paq_backlog_set_aside(PaqReader *reader)
+{
+	ListCell   *lc;
+
+	foreach(lc, reader->unusable)
+	{
+		PaqUnusable *unusable = lfirst(lc);
+		char		path[MAXPGPATH];
+
+		paq_backlog_path(path, unusable->number);
+		paq_file_set_aside(path, unusable->reason, LOG);
+		pfree(unusable->reason);
+	}
+	list_free_deep(reader->unusable);
+	reader->unusable = NIL;
+}
+
+/*
+ * Map the backlog file that reader->number says.  One that cannot be used will
+ * be set aside when the reader has reported that records are missing.
  */
 bool
 paq_backlog_open(PaqReader *reader)
 {
 	char		path[MAXPGPATH];
-	struct stat st;
 	char	   *reason;
 
 	paq_backlog_path(path, reader->number);
@@ -71,9 +113,7 @@ paq_backlog_open(PaqReader *reader)
 	}
 	if (reason == NULL)
 		return false;			/* it is gone */
-	if (lstat(path, &st) == 0)
-		reader->lost += Max(st.st_size, 1);
-	paq_file_set_aside(path, reason, LOG);
+	note_unusable(reader, path, reason);
 	return false;
 }
 

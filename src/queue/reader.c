@@ -141,7 +141,7 @@ paq_reader_distrust(PaqReader *reader)
 	{
 		reader->trusted = false;
 		if (!reader->reported)
-			reader->lost = Max(reader->lost, 1);
+			reader->lost = true;
 	}
 }
 
@@ -174,7 +174,8 @@ paq_reader_ahead(PaqReader *reader)
 
 /*
  * Open the oldest queue file newer than the backlog file called after: more
- * backlog if there is any, else the live file.
+ * backlog if there is any, else the live file.  What cannot be used before it is
+ * reported by paq_reader_next(), and set aside then.
  */
 static PaqReader *
 open_after(uint32 after, PaqCheckpoint *checkpoint)
@@ -210,8 +211,7 @@ open_after(uint32 after, PaqCheckpoint *checkpoint)
 
 /*
  * Open the oldest queue file.  *checkpoint says how far the trail has got;
- * *trusted whether that is exact, see sink.h.  A backlog file that cannot be
- * used is reported and set aside.
+ * *trusted whether that is exact, see sink.h.
  */
 PaqReader *
 paq_reader_open(PaqCheckpoint *checkpoint, bool *trusted)
@@ -254,14 +254,14 @@ lost_files(PaqReader *reader, PaqGap *gap)
 	gap->from = 0;
 	gap->to = PgStartTime;
 	gap->count = -1;
-	if (!reader->trusted && paq_reader_is_live(reader))
+	if (reader->lost_bytes > 0)
+		snprintf(gap->message, sizeof(gap->message),
+				 "queue files of %llu bytes could not be used; the records in them may be lost",
+				 (unsigned long long) reader->lost_bytes);
+	else
 		strlcpy(gap->message,
 				"the queue file is new, or older than the trail; records that were in the queue may be lost",
 				sizeof(gap->message));
-	else
-		snprintf(gap->message, sizeof(gap->message),
-				 "queue files of %llu bytes could not be used; the records in them may be lost",
-				 (unsigned long long) reader->lost);
 	reader->lost_read = true;
 }
 
@@ -373,7 +373,7 @@ paq_reader_next(PaqReader *reader, PaqRecord *record, PaqGap *gap)
 
 	paq_spilled_close(reader);
 	gap->room = false;
-	if (unlikely(reader->lost != 0 && !reader->lost_read))
+	if (unlikely(reader->lost && !reader->lost_read))
 	{
 		lost_files(reader, gap);
 		return PAQ_READ_GAP;
@@ -491,7 +491,7 @@ paq_reader_unflushed(PaqReader *reader)
 	return reader->drained != reader->flushed ||
 		reader->drained_slots != reader->flushed_slots ||
 		!same_drops(reader->drops_drained, reader->drops_flushed) ||
-		reader->spills_drained != NIL;
+		reader->lost_drained || reader->spills_drained != NIL;
 }
 
 /* Bytes of the ring between the two. */
@@ -532,7 +532,9 @@ paq_reader_flushed(PaqReader *reader, uint64 sequence, const void *trail)
 	}
 	if (reader->lost_drained)
 	{
-		reader->lost = 0;
+		reader->lost = false;
+		reader->lost_bytes = 0;
+		paq_backlog_set_aside(reader);
 		reader->lost_read = reader->lost_drained = false;
 	}
 	paq_spilled_remove(reader);

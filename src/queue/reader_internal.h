@@ -23,6 +23,13 @@
 #include "nodes/pg_list.h"
 #include "queue/queue_internal.h"
 
+/* A backlog file that is to be set aside */
+typedef struct PaqUnusable
+{
+	uint32		number;			/* see paq_backlog_path() */
+	char	   *reason;
+} PaqUnusable;
+
 struct PaqReader
 {
 	PaqQueueFile *qf;			/* &backlog or &paq_live */
@@ -46,8 +53,11 @@ struct PaqReader
 	uint64		drops_drained[PAQ_NDROPS];
 	uint64		drops_flushed[PAQ_NDROPS];
 	uint64		synced;			/* "flushed" when the checkpoint was last synced */
-	uint64		lost;			/* bytes of files that could not be used, to be
-								 * reported; 0 once that is durable */
+	bool		lost;			/* there were files that could not be used, or
+								 * ought to be; false once the trail says so,
+								 * durably */
+	uint64		lost_bytes;		/* of those that there were */
+	List	   *unusable;		/* these, PaqUnusable; until that is durable, too */
 	bool		lost_read;		/* reported */
 	bool		lost_drained;	/* as of the last checkpoint */
 	TimestampTz last_time;		/* of the last record read, 0 if none */
@@ -77,6 +87,7 @@ extern uint64 paq_slots_count(PaqReader *reader);
 /* backlog.c */
 extern uint32 paq_backlog_find(uint32 after);
 extern bool paq_backlog_open(PaqReader *reader);
+extern void paq_backlog_set_aside(PaqReader *reader);
 extern void paq_backlog_remove(uint32 number);
 extern void paq_backlog_start(PaqReader *reader);
 extern void paq_backlog_seek(PaqReader *reader);
