@@ -56,10 +56,11 @@ sub trail_contents
 }
 
 # A server's life: returns what there was when things were last synced, and at
-# the end.
+# the end.  The fault point at which the worker stops is a random one unless
+# given, or "none".
 sub live_and_die
 {
-	my ($env) = @_;
+	my ($env, $point) = @_;
 	my $queue = queue_dir($node) . '/queue';
 	my %run   = (synced => SavedState::read_file($queue));
 
@@ -95,7 +96,7 @@ sub live_and_die
 	$run{durable} = { trail_contents() };
 
 	# And this in part.
-	my $point = (qw(checkpoint-written batch-written flushed none))[ rand 4 ];
+	$point //= (qw(checkpoint-written batch-written flushed none))[ rand 4 ];
 	publish($client, int(rand(15)), spill => 3);
 	push @pending, begin_statement($server, padding(500)) if rand() < 0.4;
 	if ($point ne 'none')
@@ -127,12 +128,12 @@ sub with_another_boot_id
 }
 
 # Bring back something between the synced and the last state; returns the
-# bytes by file.
+# bytes by file.  How much of queue and trail is random unless given.
 sub crash
 {
-	my ($run) = @_;
+	my ($run, %given) = @_;
 	my $state = $run->{state};
-	my %p     = map { $_ => (0, 0.5, 1, rand())[ rand 4 ] } qw(queue trail);
+	my %p = ((map { $_ => (0, 0.5, 1, rand())[ rand 4 ] } qw(queue trail)), %given);
 	my %bytes = (
 		queue => with_another_boot_id(
 			SystemCrash::mix($run->{synced}, $run->{last}, $p{queue})));
@@ -436,8 +437,69 @@ sub check_clean_stop
 	return;
 }
 
+# A sector of the trail cannot be read: the server is there all the same, and
+# goes on as soon as it can be.
+sub check_unreadable_trail
+{
+	my ($env) = @_;
+	my $name = "$env->{format}, trail cannot be read";
+
+	prepare($env);
+	my $run     = live_and_die($env, 'batch-written');
+	my $crashed = crash($run, queue => 0, trail => 1);
+	my $after   = marker();
+
+	set_faults($node, 'trail-read' => 5);
+	ok($server->start, "$name: the server starts");
+	is($server->ask("SELECT '$after'"), 'D C:SELECT_1', "$name: sessions work");
+	ok( poll_until(
+			sub {
+				$server->log =~
+				  /audit trail cannot be written: could not read file ".*": Input\/output error/;
+			}),
+		"$name: its log says why");
+	set_faults($node);
+	is(unaudited($server, 'SELECT audit_flush()'), 'D C:SELECT_1', "$name: it goes on");
+	$server->stop;
+	is(join("\n", check_trail_after($env, $run, $crashed, $after)),
+		'', "$name: nothing is lost or doubled");
+	return;
+}
+
+# Of a queue file neither: it is set aside, and a GAP record says so.
+sub check_unreadable_queue
+{
+	my ($env) = @_;
+	my $name = "$env->{format}, queue cannot be read";
+
+	prepare($env);
+	live_and_die($env, 'none');
+	set_faults($node, 'trail-write' => 5);
+	ok($server->start, "$name: the server starts");
+	ok(poll_until(sub { -e queue_dir($node) . '/queue.1' && $server->worker }),
+		"$name: with backlog");
+	set_faults($node, 'trail-write' => 5, 'queue-read' => 5);
+	kill('TERM', $server->worker);
+	ok( poll_until(
+			sub {
+				$server->log =~ /could not read queue file ".*": Input\/output error/;
+			}),
+		"$name: its log says why");
+	set_faults($node);
+	is(unaudited($server, 'SELECT audit_flush()'), 'D C:SELECT_1', "$name: it goes on");
+	$server->stop;
+	my %now = trail_contents();
+	my @gaps = grep { $_->{gap} } map { records_of($env, $now{$_}) } trail_files($node);
+	is(scalar(@gaps), 1, "$name: a GAP record");
+	like($gaps[0]{text}, qr/queue files of \d+ bytes could not be used/, "$name: says so");
+	ok((grep { /^queue\.bad\./ } slurp_dir(queue_dir($node))), "$name: the file is kept");
+	return;
+}
+
 $server->make_extension;
 check_clean_stop($_) foreach @settings[ 0, 1 ];
+check_unreadable_trail($_) foreach @settings[ 0, 1 ];
+check_unreadable_queue($settings[0]);
 
 foreach my $number ($rounds->numbers)
 {

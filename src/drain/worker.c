@@ -42,6 +42,7 @@
 #include "postmaster/interrupt.h"
 #include "stats.h"
 #include "storage/condition_variable.h"
+#include "storage/fd.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/lwlock.h"
@@ -296,6 +297,7 @@ recover_from_error(void)
 	HOLD_INTERRUPTS();
 	LWLockReleaseAll();
 	ConditionVariableCancelSleep();
+	AtEOXact_Files(false);		/* directories that were being read */
 	MemoryContextSwitchTo(TopMemoryContext);
 	edata = CopyErrorData();
 	FlushErrorState();

@@ -33,9 +33,9 @@ paq_spilled_close(PaqReader *reader)
 }
 
 /*
- * Open and map a spill file.  Returns NULL if it is not there, or is no file
- * or an empty one, or if it cannot be read now, which errno then says; else it is
- * 0.
+ * Open and map a spill file.  Returns NULL if it is not there, or is no file, or
+ * an empty one, or the disk cannot read it; then errno is 0.  If it cannot be
+ * opened or mapped now, but perhaps later, errno says why.
  */
 static void *
 map_file(const char *path, Size *size)
@@ -51,11 +51,13 @@ map_file(const char *path, Size *size)
 		return NULL;
 	}
 	errno = 0;
-	*size = 0;
 	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0)
 	{
 		*size = st.st_size;
-		map = mmap(NULL, *size, PROT_READ, MAP_PRIVATE, fd, 0);
+		if (paq_file_is_readable(fd, *size))
+			map = mmap(NULL, *size, PROT_READ, MAP_PRIVATE, fd, 0);
+		else if (errno == EIO)
+			errno = 0;
 	}
 	close(fd);
 	return map == MAP_FAILED ? NULL : map;

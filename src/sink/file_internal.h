@@ -82,7 +82,8 @@ extern bool paq_salvage(int fd, const char *path, const PaqFormat *format,
 						uint64 from, uint64 *offset, uint64 *sequence);
 extern bool paq_salvage_add(int fd, const char *path,
 							const PaqFormat *format, uint64 *sequence);
-extern void paq_salvage_count(int fd, const PaqFormat *format, uint64 from,
+extern bool paq_salvage_count(int fd, const char *path,
+							  const PaqFormat *format, uint64 from,
 							  uint64 *count, uint64 *sequence);
 extern bool paq_salvage_is_known(const PaqRecord *record);
 extern void paq_salvage_forget(void);

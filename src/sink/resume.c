@@ -197,7 +197,8 @@ resume_without_state(bool *exact, uint64 *sequence)
 		return true;
 	if (*exact)
 	{
-		paq_salvage_count(fd, paq_trail_format_of(path), 0, &count, &found);
+		ok = paq_salvage_count(fd, path, paq_trail_format_of(path), 0, &count,
+							   &found);
 		*exact = found == 0;
 	}
 	else
@@ -214,8 +215,8 @@ resume_without_state(bool *exact, uint64 *sequence)
  * queue has, or a newer file with larger sequences.
  */
 static bool
-is_outdated(int fd, const PaqSinkState *state, uint64 size, uint64 ahead,
-			uint64 sequence)
+look_if_outdated(int fd, const PaqSinkState *state, uint64 size, uint64 ahead,
+				 uint64 sequence, bool *outdated)
 {
 	char		newest[MAXPGPATH];
 	const PaqFormat *format = paq_trail_format_of(state->file);
@@ -224,39 +225,49 @@ is_outdated(int fd, const PaqSinkState *state, uint64 size, uint64 ahead,
 	uint64		count = 0;
 	uint64		last = 0;
 	int			newest_fd;
+	bool		ok;
 
+	*outdated = false;
 	if (format == NULL)
+		return true;
+	if (size > state->offset &&
+		!paq_salvage_count(fd, state->file, format, state->offset, &count, &last))
 		return false;
-	if (size > state->offset)
-		paq_salvage_count(fd, format, state->offset, &count, &last);
-	if (count > ahead)
+	*outdated = count > ahead;
+	if (*outdated)
 		return true;
 
 	/* In another directory there may be anybody's files. */
 	if (strncmp(state->file, paq_log_directory, directory_len) != 0 ||
 		!IS_DIR_SEP(state->file[directory_len]))
+		return true;
+	if (!find_newest(newest) || strcmp(newest, state->file) == 0)
+		return true;
+	if (!open_existing(newest, &newest_fd, &st))
 		return false;
-	if (!find_newest(newest) || strcmp(newest, state->file) == 0 ||
-		!open_existing(newest, &newest_fd, &st) || newest_fd < 0)
-		return false;
-	paq_salvage_count(newest_fd, paq_trail_format_of(newest), 0, &count, &last);
+	if (newest_fd < 0)
+		return true;
+	ok = paq_salvage_count(newest_fd, newest, paq_trail_format_of(newest), 0,
+						   &count, &last);
 	close(newest_fd);
-	return last > sequence;
+	*outdated = last > sequence;
+	return ok;
 }
 
 /*
- * Learn what files have that are newer than the given one.  Returns whether
+ * Learn what files have that are newer than the given one; *any tells whether
  * there are any.
  */
 static bool
 add_newer_files(const struct stat *than, const PaqFormat *format,
-				uint64 *sequence)
+				uint64 *sequence, bool *any)
 {
 	DIR		   *dir = AllocateDir(paq_log_directory);
 	struct dirent *de;
-	bool		any = false;
+	bool		ok = true;
 
-	while ((de = ReadDirExtended(dir, paq_log_directory, LOG)) != NULL)
+	*any = false;
+	while (ok && (de = ReadDirExtended(dir, paq_log_directory, LOG)) != NULL)
 	{
 		char		path[MAXPGPATH];
 		struct stat st;
@@ -266,19 +277,20 @@ add_newer_files(const struct stat *than, const PaqFormat *format,
 		if (paq_trail_format_of(de->d_name) != format)
 			continue;
 		snprintf(path, sizeof(path), "%s/%s", paq_log_directory, de->d_name);
-		if (!open_existing(path, &fd, &st) || fd < 0)
+		ok = open_existing(path, &fd, &st);
+		if (!ok || fd < 0)
 			continue;
-		if (st.st_ino != than->st_ino && st.st_size > 0 &&
-			is_newer(&st, than) && paq_salvage_add(fd, path, format, &last))
+		if (st.st_ino != than->st_ino && st.st_size > 0 && is_newer(&st, than))
 		{
+			ok = paq_salvage_add(fd, path, format, &last);
 			*sequence = Max(*sequence, last);
-			any = true;
+			*any = true;
 		}
 		close(fd);
 	}
 	if (dir != NULL)
 		FreeDir(dir);
-	return any;
+	return ok;
 }
 
 /*
@@ -287,32 +299,33 @@ add_newer_files(const struct stat *than, const PaqFormat *format,
  * failure.
  */
 static bool
-salvage(int fd, const PaqSinkState *state, uint64 *sequence)
+salvage(int fd, const struct stat *before, const PaqSinkState *state,
+		uint64 *sequence)
 {
 	const PaqFormat *format = paq_trail_format_of(state->file);
-	struct stat before;
-	struct stat st;
+	struct stat st = *before;
 	uint64		offset;
+	bool		any;
 
 	*sequence = state->known_sequence;
-	if (fstat(fd, &before) != 0 ||
-		!paq_salvage(fd, state->file, format, state->known_from, &offset, sequence) ||
-		fstat(fd, &st) != 0)
+	if (!paq_salvage(fd, state->file, format, state->known_from, &offset, sequence))
 	{
 		close(fd);
 		return false;
 	}
+	st.st_size = offset;
 	if (!continue_file(fd, &st, state->file, offset))
 		return false;
 
 	/* Or else a failed fsync might take back more than is in the queue. */
-	if (!paq_trail_flush(*sequence))
+	if (!paq_trail_flush(*sequence) ||
+		!add_newer_files(before, format, sequence, &any))
 	{
 		paq_trail.retreat = false;
 		paq_trail_close();
 		return false;
 	}
-	if (add_newer_files(&before, format, sequence))
+	if (any)
 	{
 		paq_trail_close();
 		paq_trail.flushed_sequence = *sequence;
@@ -329,6 +342,7 @@ paq_trail_resume(const PaqSinkState *state, bool *exact, uint64 ahead,
 {
 	struct stat st;
 	uint64		offset;
+	bool		outdated;
 	int			fd;
 
 	paq_trail_close();
@@ -348,7 +362,13 @@ paq_trail_resume(const PaqSinkState *state, bool *exact, uint64 ahead,
 		paq_trail.retreat = state->offset > state->flushed;
 		return true;
 	}
-	if (*exact && is_outdated(fd, state, st.st_size, ahead, *sequence))
+	if (*exact &&
+		!look_if_outdated(fd, state, st.st_size, ahead, *sequence, &outdated))
+	{
+		close(fd);
+		return false;
+	}
+	if (*exact && outdated)
 	{
 		ereport(LOG,
 				(errmsg("audit trail file \"%s\" has more records than the queue file knows of",
@@ -357,7 +377,7 @@ paq_trail_resume(const PaqSinkState *state, bool *exact, uint64 ahead,
 		*exact = false;
 	}
 	if (!*exact && paq_trail_format_of(state->file) != NULL)
-		return salvage(fd, state, sequence);
+		return salvage(fd, &st, state, sequence);
 	compare_with_state(state, st.st_size, &offset);
 	if (!continue_file(fd, &st, state->file, offset))
 	{

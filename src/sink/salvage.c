@@ -31,6 +31,7 @@
 
 #include "common/cryptohash.h"
 #include "common/sha2.h"
+#include "fault.h"
 #include "sink/file_internal.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
@@ -415,35 +416,60 @@ scan(int fd, const char *path, const PaqFormat *format, const char *data,
 	return true;
 }
 
-/* Map the file; NULL, with an error noted, if that fails or it is empty. */
-static char *
-map_file(int fd, const char *path, Size *size)
+/*
+ * Can the file be read from offset from to its end?  Through a mapping, a
+ * sector that the disk cannot read any more is SIGBUS.
+ */
+static bool
+is_readable(int fd, uint64 from, uint64 size)
+{
+	static char scratch[64 * 1024];
+
+	errno = PAQ_FAULT("trail-read");
+	if (errno != 0)
+		return false;
+	for (uint64 pos = from; pos < size; pos += sizeof(scratch))
+		if (!paq_trail_read(fd, scratch, Min(sizeof(scratch), size - pos), pos))
+			return false;
+	return true;
+}
+
+/*
+ * Map the file, to be looked at from offset from on.  *data is NULL if there is
+ * nothing there.
+ */
+static bool
+map_file(int fd, const char *path, uint64 from, char **data, Size *size)
 {
 	struct stat st;
-	char	   *data;
 
-	*size = 0;
+	*data = NULL;
 	if (fstat(fd, &st) != 0)
 	{
 		paq_sink_set_error("could not stat file \"%s\": %m", path);
-		return NULL;
-	}
-	if (st.st_size == 0)
-		return NULL;
-	data = mmap(NULL, st.st_size, PROT_READ, MAP_SHARED, fd, 0);
-	if (data == MAP_FAILED)
-	{
-		paq_sink_set_error("could not map file \"%s\": %m", path);
-		return NULL;
+		return false;
 	}
 	*size = st.st_size;
-	return data;
+	if (*size <= from)
+		return true;
+	if (!is_readable(fd, from, *size))
+	{
+		paq_sink_set_error("could not read file \"%s\": %m", path);
+		return false;
+	}
+	*data = mmap(NULL, *size, PROT_READ, MAP_SHARED, fd, 0);
+	if (*data != MAP_FAILED)
+		return true;
+	*data = NULL;
+	paq_sink_set_error("could not map file \"%s\": %m", path);
+	return false;
 }
 
 /*
  * Mend the file from offset from on, where a record begins.  Sets *offset to
  * its end, and *sequence, which is that of the record before from, to that of
- * the last one.  is_known() knows the records that are there.
+ * the last one.  is_known() knows the records that are there.  Closes fd if it
+ * raises an error, for want of memory.
  */
 bool
 paq_salvage(int fd, const char *path, const PaqFormat *format, uint64 from,
@@ -453,64 +479,99 @@ paq_salvage(int fd, const char *path, const PaqFormat *format, uint64 from,
 	char	   *data;
 	bool		ok;
 
-	begin_known(format);
-	data = map_file(fd, path, &size);
+	if (!map_file(fd, path, from, &data, &size))
+		return false;
 	*offset = size;
-	if (data == NULL || size <= from)
+	PG_TRY();
+	{
+		begin_known(format);
+		ok = data == NULL ||
+			scan(fd, path, format, data, from, size, offset, sequence);
+	}
+	PG_CATCH();
 	{
 		if (data != NULL)
 			munmap(data, size);
-		return true;
+		close(fd);
+		PG_RE_THROW();
 	}
-	ok = scan(fd, path, format, data, from, size, offset, sequence);
-	munmap(data, size);
+	PG_END_TRY();
+	if (data != NULL)
+		munmap(data, size);
 	return ok && (*offset == size || paq_trail_truncate(fd, path, *offset));
 }
 
-/*
- * is_known() knows the records of this file, too, as far as they are whole.
- * Sets *sequence to that of the last one.
- */
-bool
-paq_salvage_add(int fd, const char *path, const PaqFormat *format,
-				uint64 *sequence)
+/* Learn the whole records of a file up to the first that is not. */
+static bool
+add_records(const char *path, const PaqFormat *format, const char *data,
+			Size size, uint64 *sequence)
 {
-	Size		size;
-	char	   *data = map_file(fd, path, &size);
 	Size		len;
 
-	if (data == NULL)
-		return size == 0;
-	if (known == NULL)
-		begin_known(format);
 	for (Size pos = 0;
 		 pos < size && (len = whole_record(format, data + pos, size - pos)) > 0;
 		 pos += len)
 	{
 		uint64		number = text_sequence(format, data + pos, len);
 
-		(void) add_known(data + pos, len);
+		if (!add_known(data + pos, len))
+		{
+			paq_sink_set_error("could not compute a digest of file \"%s\"", path);
+			return false;
+		}
 		*sequence = number ? number : *sequence + 1;
 	}
-	munmap(data, size);
 	return true;
+}
+
+/*
+ * is_known() knows the records of this file, too, as far as they are whole.
+ * Sets *sequence to that of the last one.  Closes fd if it raises an error.
+ */
+bool
+paq_salvage_add(int fd, const char *path, const PaqFormat *format,
+				uint64 *sequence)
+{
+	Size		size;
+	char	   *data;
+	bool		ok;
+
+	if (!map_file(fd, path, 0, &data, &size))
+		return false;
+	if (data == NULL)
+		return true;
+	PG_TRY();
+	{
+		if (known == NULL)
+			begin_known(format);
+		ok = add_records(path, format, data, size, sequence);
+	}
+	PG_CATCH();
+	{
+		munmap(data, size);
+		close(fd);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	munmap(data, size);
+	return ok;
 }
 
 /*
  * Count the whole records of a file from offset from on, and get the sequence
  * of the last one, 0 if the format does not tell.
  */
-void
-paq_salvage_count(int fd, const PaqFormat *format, uint64 from, uint64 *count,
-				  uint64 *sequence)
+bool
+paq_salvage_count(int fd, const char *path, const PaqFormat *format,
+				  uint64 from, uint64 *count, uint64 *sequence)
 {
 	Size		size;
-	char	   *data = map_file(fd, "", &size);
+	char	   *data;
 	Size		len;
 
 	*count = *sequence = 0;
-	if (data == NULL)
-		return;
+	if (!map_file(fd, path, from, &data, &size))
+		return false;
 	for (Size pos = from; pos < size; pos += len)
 	{
 		len = whole_record(format, data + pos, size - pos);
@@ -522,5 +583,7 @@ paq_salvage_count(int fd, const PaqFormat *format, uint64 from, uint64 *count,
 		else if ((len = length_of_damage(format, data + pos, size - pos)) == 0)
 			break;
 	}
-	munmap(data, size);
+	if (data != NULL)
+		munmap(data, size);
+	return true;
 }
