@@ -203,6 +203,23 @@ sub clean_state
 	return;
 }
 
+# Nothing is in the trail, and somebody was killed between reserving space and
+# saying where; all frames at the end are as long as his.
+sub reserved_state
+{
+	my $client = $server->connect;
+	my $dying  = $server->connect;
+	my $sql = sub { sprintf q{SELECT '%-40s'}, marker() };
+
+	set_faults($node, 'trail-write' => 5);
+	$client->query($sql->()) foreach 1 .. 20;
+	set_faults($node, 'trail-write' => 5, 'ring-unplaced' => 'stop');
+	$dying->start($sql->());
+	$server->wait_until_stopped($dying->pid);
+	$server->kill_all;
+	return;
+}
+
 # ---------------------------------------------------------------------------
 # Damage, and what has become of it
 # ---------------------------------------------------------------------------
@@ -384,6 +401,20 @@ sub check_markers
 	return $lost;
 }
 
+# A worker reads what there is, but cannot write it, before it dies.
+sub die_in_recovery
+{
+	set_faults($node, 'trail-write' => 5);
+	$server->start or return 0;
+	my $client = $server->connect(user => 'paq_quiet');
+
+	$client->start('SELECT audit_flush()');
+	poll_until(sub { $server->log =~ /audit trail cannot be written/ })
+	  or die "the trail can be written:\n" . $server->log;
+	$server->kill_all;
+	return 1;
+}
+
 # One round: returns what was wrong.
 sub round
 {
@@ -392,6 +423,7 @@ sub round
 	my @faults;
 
 	apply($state, %$mutation);
+	die_in_recovery() or return 'does not start: ' . $server->log if rand() < 0.2;
 	set_faults($node);
 	$server->start or return 'does not start: ' . $server->log;
 	my $answer = $server->ask("SELECT '$after'");
@@ -478,5 +510,29 @@ foreach my $number ($rounds->numbers)
 	last if $done >= $rounds->count;
 }
 $rounds->finish("$done mutations");
+
+# What was reserved explains one hole of that size, not all.
+
+my $reserved = make_state('reserved', \&reserved_state);
+my @frames   = QueueFile->parse($reserved->bytes('queue'))->frames;
+my $size     = $frames[-1]{size};
+my $bytes    = $reserved->bytes('queue');
+
+is(scalar(grep { $_->{size} == $size } @frames[ -12, -8, -4 ]),
+	3, 'reserved: frames of one size');
+foreach my $frame (@frames[ -12, -8, -4 ])
+{
+	my ($offset) = @{ $frame->{ranges}[0] };
+
+	substr($bytes, $offset, 8) = "\xff" x 8;
+}
+$reserved->restore(queue => $bytes);
+set_faults($node);
+$server->start or die 'does not start: ' . $server->log;
+is($server->ask('SELECT audit_flush()'), 'D C:SELECT_1', 'reserved: flushed');
+$server->stop;
+my @faults;
+is(scalar(grep { $_->{gap} } read_trail(\@faults)), 3, 'reserved: a GAP record for all but one');
+is("@faults", '', 'reserved: the trail is whole');
 
 done_testing();

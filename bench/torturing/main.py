@@ -36,7 +36,7 @@ KILLS = {
 }
 
 # With --faults: where a process kills itself or stops, and what fails
-POINTS = ("ring-reserved", "ring-busy", "ring-copied", "ring-committed",
+POINTS = ("ring-unplaced", "ring-reserved", "ring-busy", "ring-copied", "ring-committed",
           "checkpoint-half", "checkpoint-written", "batch-written", "flushed")
 FAILURES = (f"trail-write {errno.ENOSPC}", f"trail-write {errno.EIO}",
             f"trail-fsync {errno.EIO}")

@@ -126,7 +126,29 @@ paq_backlog_remove(uint32 number)
 	(void) durable_unlink(path, LOG);
 }
 
-/* The cursor was moved back. */
+/* Which room from the cursor on is that of processes which were killed? */
+static void
+explain_rooms(PaqReader *reader)
+{
+	uint64		reserved = pg_atomic_read_u64(&reader->qf->live->reserved);
+	uint64		pos = reader->cursor;
+
+	if (reader->rooms == NULL)
+		reader->rooms = paq_reader_alloc((reader->nframes + 1) * sizeof(PaqRoom));
+	for (uint32 i = reader->next_frame; i < reader->nframes; i++)
+	{
+		reader->rooms[i].from = pos;
+		reader->rooms[i].to = reader->frames[i];
+		pos = reader->frames[i] + paq_frame_at(reader->qf, reader->frames[i])->size;
+	}
+	reader->rooms[reader->nframes].from = pos;
+	reader->rooms[reader->nframes].to = Max(pos, reserved);
+	paq_writers_explain(reader->qf, &reader->rooms[reader->next_frame],
+						reader->nframes - reader->next_frame + 1);
+	reader->rooms_from = reader->cursor;
+}
+
+/* The cursor was moved. */
 void
 paq_backlog_seek(PaqReader *reader)
 {
@@ -134,6 +156,9 @@ paq_backlog_seek(PaqReader *reader)
 	while (reader->next_frame < reader->nframes &&
 		   reader->frames[reader->next_frame] < reader->cursor)
 		reader->next_frame++;
+	if (reader->bounded &&
+		(reader->rooms == NULL || reader->cursor < reader->rooms_from))
+		explain_rooms(reader);
 }
 
 /* Where the last good frame ends; 0 if there is none. */
@@ -167,6 +192,21 @@ frame_time(PaqQueueFile *qf, uint64 pos)
 	return header->end_time != 0 ? header->end_time : header->start_time;
 }
 
+/* Is everything there from the cursor on? */
+static bool
+is_whole(PaqReader *reader)
+{
+	for (uint32 i = reader->next_frame; i < reader->nframes; i++)
+	{
+		PaqFrame   *frame = paq_frame_at(reader->qf, reader->frames[i]);
+
+		if (!reader->rooms[i].explained ||
+			!paq_spilled_is_there((char *) (frame + 1), frame->length))
+			return false;
+	}
+	return reader->rooms[reader->nframes].explained;
+}
+
 /*
  * Find what there is, and stand at the cursor.  paq_reader_retreat() may go
  * back from there as far as "flushed".
@@ -177,44 +217,24 @@ frame_time(PaqQueueFile *qf, uint64 pos)
 void
 paq_backlog_start(PaqReader *reader)
 {
-	const uint64 start = reader->cursor;
-	bool		whole = true;
-
 	reader->frames = paq_frames_find(reader->qf, reader->flushed,
 									 &reader->nframes);
 	paq_backlog_seek(reader);
-	if (!reader->trusted)
-		return;
-	for (uint32 i = reader->next_frame; whole && i < reader->nframes; i++)
-	{
-		PaqFrame   *frame = paq_frame_at(reader->qf, reader->frames[i]);
-
-		whole = (reader->frames[i] == reader->cursor ||
-				 paq_writers_explain(reader->qf, reader->cursor, reader->frames[i])) &&
-			paq_spilled_is_there((char *) (frame + 1), frame->length);
-		reader->cursor = reader->frames[i] + frame->size;
-	}
-	whole = whole &&
-		paq_writers_explain(reader->qf, reader->cursor,
-							pg_atomic_read_u64(&reader->qf->live->reserved));
-	reader->cursor = start;
-	if (!whole)
+	if (reader->trusted && !is_whole(reader))
 		paq_reader_go_back(reader);
 }
 
 /*
- * Step over room that holds no good frame.  Returns whether that has to be
- * reported, with *gap filled in.
+ * Step over the room before the next frame, which is at "to" or not there at
+ * all.  Returns whether that has to be reported, with *gap filled in.
  */
 static bool
 skip_room(PaqReader *reader, uint64 to, PaqGap *gap)
 {
 	uint64		bytes = to - reader->cursor;
-	bool		unfinished = reader->bounded &&
-		paq_writers_explain(reader->qf, reader->cursor, to);
 
 	reader->cursor = to;
-	if (unfinished)
+	if (reader->bounded && reader->rooms[reader->next_frame].explained)
 		return false;
 	gap->room = true;
 	gap->from = reader->last_time;

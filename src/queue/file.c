@@ -394,8 +394,7 @@ init_contents(PaqQueueFile *qf, const PaqCheckpoint *inherit)
 	pg_atomic_init_u64(&qf->live->reserved, start);
 	pg_atomic_init_u64(&qf->live->released, start);
 	pg_atomic_init_u64(&qf->live->drained, start);
-	for (int i = 0; i < PAQ_NGUESTS; i++)
-		pg_atomic_init_u32(&qf->live->guests[i].pid, 0);
+	paq_writers_reset(qf);
 	for (int i = 0; i < PAQ_NDROPS; i++)
 	{
 		pg_atomic_init_u64(&qf->live->drops[i].count, 0);

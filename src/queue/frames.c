@@ -78,22 +78,32 @@ frame_at_offset(PaqQueueFile *qf, uint64 offset)
 }
 
 /*
- * An array of room positions, in TopMemoryContext, with the first used ones of
- * the old array, which is freed.  Without memory there is nothing to go on
- * with: the worker starts again.
+ * Memory of TopMemoryContext.  Without it there is nothing to go on with: the
+ * worker starts again.
  */
-static uint64 *
-enlarge(uint64 *old, Size used, Size room)
+void *
+paq_reader_alloc(Size size)
 {
 	const int	flags = MCXT_ALLOC_HUGE | MCXT_ALLOC_NO_OOM;
-	uint64	   *new;
+	void	   *memory = MemoryContextAllocExtended(TopMemoryContext, size, flags);
 
-	new = MemoryContextAllocExtended(TopMemoryContext, room * sizeof(uint64), flags);
-	if (new == NULL)
+	if (memory == NULL)
 		ereport(FATAL,
 				(errcode(ERRCODE_OUT_OF_MEMORY),
 				 errmsg("out of memory"),
 				 errdetail("Failed while reading the audit queue.")));
+	return memory;
+}
+
+/*
+ * An array of room positions with the first used ones of the old array, which is
+ * freed.
+ */
+static uint64 *
+enlarge(uint64 *old, Size used, Size room)
+{
+	uint64	   *new = paq_reader_alloc(room * sizeof(uint64));
+
 	if (old != NULL)
 	{
 		memcpy(new, old, used * sizeof(uint64));

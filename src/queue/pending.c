@@ -55,15 +55,16 @@ static dlist_head free_list = DLIST_STATIC_INIT(free_list);
 static PaqSlot *my_slot = NULL;
 static bool attached = false;
 
-/* At exit, after everything has been published. */
+/*
+ * At exit, after everything has been published.  The slot may soon be another
+ * process's.
+ */
 static void
 detach(int code, Datum arg)
 {
-	if (my_slot != NULL)
-		my_slot->used = 0;
-	paq_writer_attach(NULL);
-	if (DatumGetBool(arg))
-		pg_atomic_fetch_sub_u32(&paq_shared->attached, 1);
+	my_slot->used = 0;
+	paq_writer_detach(my_slot);
+	my_slot = NULL;
 }
 
 /* Is this process the one that takes records off the queue? */
@@ -83,7 +84,6 @@ void
 paq_pending_attach(void)
 {
 	int			number;
-	bool		counted;
 
 	if (likely(attached))
 		return;
@@ -96,11 +96,8 @@ paq_pending_attach(void)
 		return;
 	my_slot = (PaqSlot *) (paq_live.slots + (Size) number * PAQ_SLOT_SIZE);
 	my_slot->used = 0;
-	paq_writer_attach(my_slot);
-	counted = !am_walsender && !is_worker();
-	if (counted)
-		pg_atomic_fetch_add_u32(&paq_shared->attached, 1);
-	on_shmem_exit(detach, BoolGetDatum(counted));
+	paq_writer_attach(my_slot, !am_walsender && !is_worker());
+	on_shmem_exit(detach, (Datum) 0);
 }
 
 /* A struct for a pending record; NULL when out of memory. */
@@ -231,7 +228,8 @@ shrink_record(PaqRecordHeader *header, const PaqSessionBlock *session,
 	};
 	uint32		max = paq_ring_max_record();
 
-	if (paq_spill_write(name, SPILL_NAME_LEN, text, parameter))
+	if ((text->data != NULL || parameter->data != NULL) &&
+		paq_spill_write(name, SPILL_NAME_LEN, text, parameter))
 	{
 		header->flags |= PAQ_RECORD_SPILLED;
 		spill->data = name;
@@ -376,9 +374,14 @@ release_pending(PaqPending *pending)
 	pending->local = NULL;
 	if (pending->entry != NULL)
 	{
-		pending->entry->valid = 0;
 		pending->done = true;
-		trim_slot();
+
+		/* Late in this process's exit the slot is not ours any more. */
+		if (my_slot != NULL)
+		{
+			pending->entry->valid = 0;
+			trim_slot();
+		}
 		return;
 	}
 	dlist_push_head(&free_list, &pending->node);
@@ -412,7 +415,8 @@ paq_pending_free(PaqPending *pending)
  * wait for if the record has to be durable, or PAQ_POS_DROPPED if the record
  * was dropped, and counted, as the overflow setting says.  Returns 0, with the
  * record still pending, if wait is not PAQ_SPACE_WAIT and the queue and its
- * reserve are full (or there is no worker to make space).  With
+ * reserve are full (or there is no worker to make space); and, in a process
+ * without slot, in the rare case described at paq_ring_put().  With
  * PAQ_SPACE_WAIT an error may be raised instead; the record then is still
  * pending, too.
  */

@@ -84,14 +84,15 @@ typedef struct PaqDrops
 
 /*
  * A process that is putting a record into the ring, see writers.c.  Written by
- * that process only; read by recovery, and by the worker if nothing comes.
+ * that process, and by the worker if it is dead; read by recovery, and by the
+ * worker if nothing comes.
  */
 typedef struct PaqWriter
 {
 	pg_atomic_uint32 pid;		/* 0: belongs to nobody */
-	uint32		size;			/* of the frame, bytes: from before space for it
+	pg_atomic_uint32 size;		/* of the frame, bytes: from before space for it
 								 * is reserved until it is committed; else 0 */
-	uint64		position;		/* of the frame; 0 until that is known */
+	pg_atomic_uint64 position;	/* of the frame; 0 until that is known */
 } PaqWriter;
 
 /*
@@ -158,8 +159,9 @@ typedef struct PaqFrame
 typedef struct PaqSlot
 {
 	uint32		used;			/* bytes of entries, free ones included */
-	uint32		unused;
-	PaqWriter	writer;			/* its owner, the last one if there is none */
+	uint32		awaited;		/* 1: the worker does not leave at a shutdown
+								 * before the owner does */
+	PaqWriter	writer;			/* the owner */
 	char		pad[64 - 2 * sizeof(uint32) - sizeof(PaqWriter)];
 	char		entries[PAQ_SLOT_SIZE - 64];
 } PaqSlot;
@@ -207,7 +209,6 @@ typedef struct PaqShared
 	pg_atomic_uint32 rotate_request;	/* requests so far */
 	pg_atomic_uint32 rotate_done;	/* requests served, by the worker */
 	pg_atomic_uint32 rotate_failed; /* the last one served in vain */
-	pg_atomic_uint32 attached;	/* backends that may still put records */
 
 	/*
 	 * Set by the worker before it sleeps without a timeout; taken back by
@@ -325,30 +326,41 @@ extern PaqWriter *paq_my_writer;
 static inline void
 paq_writer_begin(PaqWriter *writer, uint32 size)
 {
-	writer->position = 0;
-	pg_write_barrier();			/* pairs with that in paq_writers_abandoned() */
-	writer->size = size;
+	pg_atomic_write_u64(&writer->position, 0);
+	pg_write_barrier();			/* pairs with the first in paq_writers_bound() */
+	pg_atomic_write_u32(&writer->size, size);
 }
 
 static inline void
 paq_writer_place(PaqWriter *writer, uint64 pos)
 {
-	writer->position = pos;
+	pg_atomic_write_u64(&writer->position, pos);
 }
 
 static inline void
 paq_writer_end(PaqWriter *writer)
 {
-	pg_write_barrier();			/* pairs with that in paq_writers_abandoned() */
-	writer->size = 0;
+	pg_write_barrier();			/* pairs with the second in paq_writers_bound() */
+	pg_atomic_write_u32(&writer->size, 0);
 }
 
-extern void paq_writer_attach(PaqSlot *slot);
+/* Room in the ring that holds no good frame */
+typedef struct PaqRoom
+{
+	uint64		from;
+	uint64		to;				/* from: there is none */
+	bool		explained;		/* by the death of processes, all of it */
+} PaqRoom;
+
+extern void paq_writer_attach(PaqSlot *slot, bool awaited);
+extern void paq_writer_detach(PaqSlot *slot);
 extern PaqWriter *paq_writer_borrow(void);
 extern void paq_writer_return(PaqWriter *writer);
+extern uint32 paq_writers_awaited(void);
+extern void paq_writers_reset(PaqQueueFile *qf);
 extern void paq_writers_tidy(void);
-extern bool paq_writers_explain(PaqQueueFile *qf, uint64 from, uint64 to);
-extern uint64 paq_writers_abandoned(uint64 pos);
+extern void paq_writers_explain(PaqQueueFile *qf, PaqRoom *rooms, uint32 n);
+extern uint64 paq_writers_bound(uint64 pos);
 
 /* frames.c */
 typedef enum PaqFrameState

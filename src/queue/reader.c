@@ -87,14 +87,15 @@ start_reading(PaqReader *reader, PaqCheckpoint *checkpoint)
 		guess_checkpoint(qf, checkpoint);
 	else if (paq_reader_is_live(reader))
 		reader->trusted = true; /* in use by this run of the server */
-	else
-		reader->trusted = paq_file_is_trusted(qf, checkpoint) &&
-			checkpoint->doubtful == 0;
+	else if (paq_file_is_trusted(qf, checkpoint))
+	{
+		reader->trusted = checkpoint->doubtful == PAQ_DOUBT_NONE;
+		reader->bounded = checkpoint->doubtful != PAQ_DOUBT_ALL;
+	}
 	reader->intact = paq_reader_is_live(reader) ||
 		paq_file_is_intact(qf, checkpoint);
-
-	reader->bounded = reader->trusted || checkpoint->doubtful != 0;
-	reader->reported = paq_reader_is_live(reader) && checkpoint->doubtful != 0;
+	reader->reported = paq_reader_is_live(reader) &&
+		checkpoint->doubtful != PAQ_DOUBT_NONE;
 	reader->flushed = TYPEALIGN64(PAQ_FRAME_ALIGN,
 								  Min(checkpoint->flushed, checkpoint->drained));
 	reader->flushed_slots = Min(checkpoint->flushed_slots, checkpoint->drained_slots);
@@ -173,6 +174,21 @@ paq_reader_ahead(PaqReader *reader)
 }
 
 /*
+ * The worker before us left the live file as at a shutdown, but the server goes
+ * on: the disk has to know before anything is put into the file that this is not
+ * all there is.
+ */
+static void
+end_closing(PaqReader *reader, PaqCheckpoint *checkpoint)
+{
+	if (checkpoint->synced_end == 0)
+		return;
+	checkpoint->synced_end = 0;
+	paq_checkpoint_write(reader->qf, checkpoint);
+	paq_reader_sync(reader);
+}
+
+/*
  * Open the oldest queue file newer than the backlog file called after: more
  * backlog if there is any, else the live file.  What cannot be used before it is
  * reported by paq_reader_next(), and set aside then.
@@ -184,6 +200,8 @@ open_after(uint32 after, PaqCheckpoint *checkpoint)
 
 	if (reader->frames != NULL)
 		pfree(reader->frames);
+	if (reader->rooms != NULL)
+		pfree(reader->rooms);
 	memset(reader, 0, sizeof(*reader));
 	for (; (reader->number = paq_backlog_find(after)) != 0; after = reader->number)
 	{
@@ -204,6 +222,7 @@ open_after(uint32 after, PaqCheckpoint *checkpoint)
 
 	reader->qf = &paq_live;
 	start_reading(reader, checkpoint);
+	end_closing(reader, checkpoint);
 	paq_spilled_collect(reader);
 	paq_spill_remove_older(paq_file_generation(&paq_live));
 	return reader;
@@ -265,10 +284,21 @@ lost_files(PaqReader *reader, PaqGap *gap)
 	reader->lost_read = true;
 }
 
+/* The first good frame behind pos and before to; or to. */
+static uint64
+next_good(PaqQueueFile *qf, uint64 pos, uint64 to)
+{
+	do
+	{
+		pos += PAQ_FRAME_ALIGN;
+	} while (pos < to && !paq_frame_is_good(qf, pos, to));
+	return pos;
+}
+
 /*
  * The frame at the cursor is not committed.  Steps over it and fills in *gap if
- * its process is dead.  What that was going to record is lost: its slot may be
- * another process's by now.
+ * its process is dead.  What the slot has of its record is published by the next
+ * start of the server.
  */
 static PaqReadResult
 next_is_busy(PaqReader *reader, PaqGap *gap)
@@ -276,16 +306,22 @@ next_is_busy(PaqReader *reader, PaqGap *gap)
 	TimestampTz now = GetCurrentTimestamp();
 	uint64		end;
 
-	if (reader->busy_at != reader->cursor)
+	if (reader->busy_at != reader->cursor || now < reader->busy_since)
 	{
 		reader->busy_at = reader->cursor;
 		reader->busy_since = now;
 	}
 	if (now < TimestampTzPlusMilliseconds(reader->busy_since, ABANDONED_AFTER))
 		return PAQ_READ_BUSY;
-	end = paq_writers_abandoned(reader->cursor);
-	if (end == 0)
+	end = paq_writers_bound(reader->cursor);
+	if (end == 0 ||
+		paq_frame_state(reader->qf, reader->cursor) == PAQ_FRAME_IS_COMMITTED)
 		return PAQ_READ_BUSY;
+	end = next_good(reader->qf, reader->cursor, end);
+	paq_slots_take_back(reader->qf, reader->cursor, end);
+	reader->stepped_over = true;
+
+	/* The live file is read once, so the gap need not be the same each time. */
 	gap->from = reader->last_time;
 	gap->to = reader->busy_since;
 	gap->count = -1;
@@ -307,6 +343,7 @@ next_live(PaqReader *reader, PaqRecord *record, PaqGap *gap)
 	uint64		limit = pg_atomic_read_u64(&qf->live->reserved);
 	PaqFrame   *frame = paq_frame_at(qf, reader->cursor);
 	uint64		start = reader->cursor;
+	uint64		bound;
 
 	if (reader->cursor >= limit)
 		return PAQ_READ_END;
@@ -320,11 +357,11 @@ next_live(PaqReader *reader, PaqRecord *record, PaqGap *gap)
 	}
 	else
 	{
-		do
-		{
-			reader->cursor += PAQ_FRAME_ALIGN;
-		} while (reader->cursor < limit &&
-				 !paq_frame_is_good(qf, reader->cursor, limit));
+		/* Behind it there may be frames that are not committed yet. */
+		bound = paq_writers_bound(reader->cursor);
+		if (bound == 0)
+			return PAQ_READ_BUSY;
+		reader->cursor = next_good(qf, reader->cursor, bound);
 	}
 	gap->from = gap->to = reader->last_time;
 	gap->count = -1;
@@ -457,7 +494,9 @@ write_checkpoint(PaqReader *reader, uint64 sequence, const void *trail,
 	set_drops(checkpoint.drops, reader->drops_read);
 	set_drops(checkpoint.flushed_drops, reader->drops_flushed);
 	checkpoint.sequence = sequence;
-	checkpoint.doubtful = !reader->trusted && !paq_reader_is_live(reader);
+	checkpoint.doubtful = reader->trusted || paq_reader_is_live(reader) ?
+		PAQ_DOUBT_NONE :
+		reader->bounded ? PAQ_DOUBT_TRAIL : PAQ_DOUBT_ALL;
 	checkpoint.synced_end = synced_end;
 	memcpy(checkpoint.trail, trail, sizeof(checkpoint.trail));
 	paq_checkpoint_write(reader->qf, &checkpoint);
@@ -537,6 +576,9 @@ paq_reader_flushed(PaqReader *reader, uint64 sequence, const void *trail)
 		paq_backlog_set_aside(reader);
 		reader->lost_read = reader->lost_drained = false;
 	}
+	if (reader->stepped_over)
+		paq_writers_tidy();
+	reader->stepped_over = false;
 	paq_spilled_remove(reader);
 	pg_atomic_write_u64(&paq_shared->flushed_sequence, sequence);
 	if (!paq_reader_is_live(reader))
@@ -633,7 +675,8 @@ paq_reader_close(PaqReader *reader, uint64 sequence, const void *trail)
 	if (reader->drained != reserved)
 		size += qf->header->ring_size;
 	sync_file(reader, size);
-	if (!reader->intact || pg_atomic_read_u32(&paq_shared->attached) > 0)
+	if (!reader->intact || paq_writers_awaited() > 0 ||
+		pg_atomic_read_u64(&qf->live->reserved) != reserved)
 		return;
 	write_checkpoint(reader, sequence, trail, reserved);
 	paq_reader_sync(reader);

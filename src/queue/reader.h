@@ -44,8 +44,9 @@ typedef struct PaqCheckpoint
 	uint64		flushed_drops[PAQ_NDROPS];	/* the same, durably */
 	uint64		sequence;		/* of the last record in the trail; 0: what
 								 * the file before this one says */
-	uint64		doubtful;		/* 1: the file was found not to be trusted; in a
-								 * new file: that is known */
+	uint64		doubtful;		/* PAQ_DOUBT_xxx: what the file was found not to
+								 * be trusted with; in a new file, if not NONE:
+								 * that is known */
 	uint64		synced_end;		/* "reserved" when all of this file and of the
 								 * trail was on disk; 0: it was not */
 	char		trail[PAQ_TRAIL_STATE_SIZE];	/* sink's state */
@@ -53,6 +54,10 @@ typedef struct PaqCheckpoint
 } PaqCheckpoint;
 
 #define PAQ_DRAINED_ALL		PG_UINT64_MAX
+
+#define PAQ_DOUBT_NONE		0
+#define PAQ_DOUBT_TRAIL		1	/* where the trail ends */
+#define PAQ_DOUBT_ALL		2	/* and where the records end */
 
 typedef enum PaqReadResult
 {

@@ -36,7 +36,8 @@ struct PaqReader
 	PaqQueueFile backlog;
 	uint32		number;			/* of backlog, see paq_backlog_path() */
 	bool		trusted;		/* see judge.c */
-	bool		bounded;		/* the positions say where the records end */
+	bool		bounded;		/* the positions are right: they say where the
+								 * records end */
 	bool		reported;		/* of the live file: that the one before it could
 								 * not be used has been reported */
 	bool		intact;			/* see paq_file_is_intact() */
@@ -64,10 +65,15 @@ struct PaqReader
 	uint64		busy_at;		/* the live file's last position at which a frame
 								 * was not committed yet; 0 if there was none */
 	TimestampTz busy_since;
+	bool		stepped_over;	/* what processes had reserved that are dead,
+								 * since the last flush */
 
 	uint64	   *frames;			/* positions of backlog's frames, in order */
 	uint32		nframes;
 	uint32		next_frame;		/* index of the one at the cursor or behind */
+	PaqRoom    *rooms;			/* if bounded, room before each frame and behind
+								 * the last, from rooms_from on */
+	uint64		rooms_from;
 
 	void	   *spill;			/* spill file of the current record, mapped */
 	Size		spill_size;
@@ -77,12 +83,14 @@ struct PaqReader
 };
 
 /* frames.c */
+extern void *paq_reader_alloc(Size size);
 extern uint64 *paq_frames_find(PaqQueueFile *qf, uint64 lower, uint32 *count);
 
 /* slots.c */
 extern PaqReadResult paq_slots_next(PaqReader *reader, PaqRecord *record,
 									PaqGap *gap);
 extern uint64 paq_slots_count(PaqReader *reader);
+extern void paq_slots_take_back(PaqQueueFile *qf, uint64 from, uint64 to);
 
 /* backlog.c */
 extern uint32 paq_backlog_find(uint32 after);

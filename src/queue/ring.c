@@ -191,7 +191,7 @@ signals_may_exit(void)
 
 /* This process's PaqWriter, or a borrowed one; NULL if there is none. */
 static inline PaqWriter *
-get_writer(void)
+obtain_writer(void)
 {
 	if (likely(paq_my_writer != NULL))
 		return paq_my_writer;
@@ -215,8 +215,8 @@ release_writer(PaqWriter *writer)
  * there is no use in waiting (overflow "drop", single-user mode).  With
  * PAQ_SPACE_WAIT it may raise an error instead, with nothing reserved.
  *
- * 0 also for a process without slot, if so many others were killed in here that
- * no PaqWriter is left, which the worker will soon change.
+ * 0 also for a process without slot, if so many others are, or were killed, in
+ * here that no PaqWriter is left.
  */
 uint64
 paq_ring_put(const char *record, uint32 len, pg_crc32c fields_crc,
@@ -238,7 +238,7 @@ paq_ring_put(const char *record, uint32 len, pg_crc32c fields_crc,
 	{
 		if (unlikely(mask))
 			sigprocmask(SIG_SETMASK, &BlockSig, &save_mask);
-		writer = get_writer();
+		writer = obtain_writer();
 		if (likely(writer != NULL))
 		{
 			paq_writer_begin(writer, size);
@@ -249,10 +249,12 @@ paq_ring_put(const char *record, uint32 len, pg_crc32c fields_crc,
 		}
 		if (unlikely(mask))
 			sigprocmask(SIG_SETMASK, &save_mask, NULL);
-		if (writer == NULL || wait != PAQ_SPACE_WAIT || !paq_make_room(size + paq_ring_reserve()))
+		if (writer == NULL || wait != PAQ_SPACE_WAIT ||
+			!paq_make_room(size + paq_ring_reserve()))
 			return 0;
 	}
 
+	(void) PAQ_FAULT("ring-unplaced");
 	paq_writer_place(writer, pos);
 	if (likely(published_at != NULL))
 		*published_at = pos;

@@ -160,6 +160,27 @@ paq_slots_next(PaqReader *reader, PaqRecord *record, PaqGap *gap)
 	return PAQ_READ_END;
 }
 
+/*
+ * Frames between the two positions of the live file will never be committed,
+ * because their processes are dead: what these have in their slots is pending
+ * still, for the next start of the server to publish.  Their slots stay as
+ * they are until then; in no other is there anything between these positions.
+ */
+void
+paq_slots_take_back(PaqQueueFile *qf, uint64 from, uint64 to)
+{
+	for (uint32 i = 0; i < qf->header->nslots; i++)
+	{
+		PaqSlot    *slot = paq_slot(qf, i);
+		uint64		offset = 0;
+		PaqSlotEntry *entry;
+
+		while ((entry = entry_at(slot, &offset)) != NULL)
+			if (entry->published_at >= from && entry->published_at < to)
+				entry->published_at = 0;
+	}
+}
+
 /* How many records are there from the slot cursor on? */
 uint64
 paq_slots_count(PaqReader *reader)

@@ -85,6 +85,7 @@ begin_use(PaqQueueFile *qf)
 	PaqCheckpoint checkpoint;
 
 	paq_file_set_boot_id(qf);
+	paq_writers_reset(qf);
 	if (!paq_checkpoint_read(qf, &checkpoint))
 		return false;
 	checkpoint.synced_end = 0;
@@ -176,7 +177,6 @@ init_shared(void)
 	pg_atomic_init_u32(&paq_shared->rotate_request, 0);
 	pg_atomic_init_u32(&paq_shared->rotate_done, 0);
 	pg_atomic_init_u32(&paq_shared->rotate_failed, 0);
-	pg_atomic_init_u32(&paq_shared->attached, 0);
 	pg_atomic_init_u32(&paq_shared->hibernating, 0);
 	pg_atomic_init_u64(&paq_shared->progress, 0);
 	pg_atomic_init_u32(&paq_shared->failing, 0);
@@ -208,7 +208,7 @@ paq_queue_startup(void)
 	paq_file_path(path, PAQ_QUEUE_FILE);
 	if (!take_over(path, ring_size, MaxBackends, &inherit, &gap))
 	{
-		inherit.doubtful = gap != NULL;
+		inherit.doubtful = gap != NULL ? PAQ_DOUBT_TRAIL : PAQ_DOUBT_NONE;
 		paq_file_create(path, ring_size, MaxBackends, &inherit);
 		if (!paq_file_open(path, &paq_live, &reason))
 			ereport(FATAL,

@@ -70,10 +70,7 @@ paq_worker_hibernate(PaqReader *reader)
 	if (pg_atomic_read_u64(&paq_live.live->reserved) ==
 			pg_atomic_read_u64(&paq_live.live->released) &&
 		!paq_reader_has_drops(reader))
-	{
-		paq_writers_tidy();
 		return true;
-	}
 	pg_atomic_write_u32(&paq_shared->hibernating, 0);
 	return false;
 }
@@ -123,5 +120,5 @@ paq_worker_failing(bool failing)
 uint32
 paq_worker_attached_backends(void)
 {
-	return pg_atomic_read_u32(&paq_shared->attached);
+	return paq_writers_awaited();
 }

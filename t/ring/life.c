@@ -43,6 +43,7 @@ static const struct
 	const char *name;
 	uint32		limit;
 }			targets[] = {
+	{"ring-unplaced", 300},
 	{"ring-reserved", 300},
 	{"ring-busy", 300},
 	{"ring-copied", 300},
@@ -467,7 +468,6 @@ forget_unnoticed(void)
 			*state = STATE_FREEING;
 		account->publishing = 0;
 	}
-	pg_atomic_write_u32(&paq_shared->attached, 0);
 }
 
 /*
@@ -477,7 +477,9 @@ forget_unnoticed(void)
 void
 stress_live_unnoticed(void)
 {
-	static const char *const points[] = {"ring-reserved", "ring-busy", "ring-copied"};
+	static const char *const points[] = {
+		"ring-unplaced", "ring-reserved", "ring-busy", "ring-copied"
+	};
 
 	life++;
 	stress_startup();
