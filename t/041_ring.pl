@@ -73,13 +73,14 @@ sub killed_at
 	return $summary =~ / \Q$point\E: (\d+)\// && $1 > 0;
 }
 
-my $program = build('');
+# The server's static libraries may need it, too.
+my $program = build(sanitizers());
 ok($program, 'the program builds') or done_testing(), exit 1;
 my $summary = run_ok(
 	$program,    'nothing is lost, repeated or changed',
 	'--seconds', $seconds, '--steps', $steps);
 foreach my $point (
-	qw(ring-reserved ring-busy ring-copied ring-committed checkpoint-half
+	qw(ring-unplaced ring-reserved ring-busy ring-copied ring-committed checkpoint-half
 	checkpoint-written batch-written flushed))
 {
 	ok(killed_at($summary, $point), "processes were killed at $point");

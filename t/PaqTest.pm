@@ -52,6 +52,7 @@ our @EXPORT = qw(
   poll_until
   queue_dir
   records_for
+  sanitizers
   set_faults
   settings_text
   start_again
@@ -183,6 +184,13 @@ sub unaudited_sql
 sub full_tests
 {
 	return !!$ENV{PAQ_TEST_FULL};
+}
+
+# sanitizers(): what the server is built with of AddressSanitizer and its kin, as
+# gcc's option -fsanitize wants it; '' for none.
+sub sanitizers
+{
+	return `pg_config --cflags` =~ /-fsanitize=(\S+)/ ? $1 : '';
 }
 
 # poll_until($sub, $seconds): call the sub until what it returns is true, at
