@@ -27,7 +27,8 @@ static uint64 dropped;
 
 static const char *const state_name[] = {
 	"not begun", "being created", "dropped", "pending", "being published",
-	"being published past the slot", "published", "being freed", "freed"
+	"being published past the slot", "published", "being freed", "freed",
+	"given up"
 };
 
 static void
@@ -73,6 +74,7 @@ check_state(const TrailEntry *entry)
 				complain(entry, "was in no slot");
 			break;
 		case STATE_PUBLISHING:
+		case STATE_UNNOTICED:
 			break;
 	}
 	if (state == STATE_PENDING && cut && (copy & COPY_IS_CUT) == 0)

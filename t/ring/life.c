@@ -465,7 +465,7 @@ forget_unnoticed(void)
 		uint8	   *state = &stress->state[i][account->publishing];
 
 		if (account->publishing != 0 && *state == STATE_PUBLISHING)
-			*state = STATE_FREEING;
+			*state = STATE_UNNOTICED;
 		account->publishing = 0;
 	}
 }

@@ -46,7 +46,8 @@ typedef enum RecordState
 	STATE_PUBLISHING_DIRECT,	/* past the pending area: at most once */
 	STATE_PUBLISHED,			/* exactly once, from the ring */
 	STATE_FREEING,				/* at most once */
-	STATE_FREED					/* not at all */
+	STATE_FREED,				/* not at all */
+	STATE_UNNOTICED				/* its process died unnoticed: at most once */
 } RecordState;
 
 /* What may be said about a record beside its state */
