@@ -5,8 +5,8 @@
  *
  * The live file is read while backends write to it: the cursor stops at the
  * first frame that is not committed, until it is, or until all who could commit
- * it are dead.  How backlog is read - a file that an
- * earlier run of the server left - is in backlog.c.
+ * it are dead.  How backlog is read - a file that an earlier run of the server
+ * left - is in backlog.c.
  *
  * Guarantees: nothing is handed out twice between two calls of
  * paq_reader_rewind(), and nothing that is not a whole record with a good
@@ -188,13 +188,9 @@ end_closing(PaqReader *reader, PaqCheckpoint *checkpoint)
 	paq_reader_sync(reader);
 }
 
-/*
- * Open the oldest queue file newer than the backlog file called after: more
- * backlog if there is any, else the live file.  What cannot be used before it is
- * reported by paq_reader_next(), and set aside then.
- */
+/* See open_after(). */
 static PaqReader *
-open_after(uint32 after, PaqCheckpoint *checkpoint)
+open_next(uint32 after, PaqCheckpoint *checkpoint)
 {
 	PaqReader  *reader = &the_reader;
 
@@ -225,6 +221,24 @@ open_after(uint32 after, PaqCheckpoint *checkpoint)
 	end_closing(reader, checkpoint);
 	paq_spilled_collect(reader);
 	paq_spill_remove_older(paq_file_generation(&paq_live));
+	return reader;
+}
+
+/*
+ * Open the oldest queue file newer than the backlog file called after: more
+ * backlog if there is any, else the live file.  What cannot be used before it is
+ * reported by paq_reader_next(), and set aside then.  With half a reader the
+ * worker cannot go on: an error, for want of memory, is its end.
+ */
+static PaqReader *
+open_after(uint32 after, PaqCheckpoint *checkpoint)
+{
+	bool		save_exit = ExitOnAnyError;
+	PaqReader  *reader;
+
+	ExitOnAnyError = true;
+	reader = open_next(after, checkpoint);
+	ExitOnAnyError = save_exit;
 	return reader;
 }
 

@@ -61,6 +61,7 @@ MemoryContext TopMemoryContext = NULL;
 MemoryContext CurrentMemoryContext = NULL;
 volatile sig_atomic_t InterruptPending = false;
 volatile uint32 InterruptHoldoffCount = 0;
+bool		ExitOnAnyError = false;
 pid_t		PostmasterPid = 0;
 TimestampTz PgStartTime = 0;
 int			pg_dir_create_mode = S_IRWXU;
