@@ -28,8 +28,14 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-/* At exit: how often, and after which delay, to try again */
+/*
+ * At exit: how often, and after which delay, to try again.  Less often in a
+ * process without a PGPROC, which is refusing a client: perhaps because the
+ * postmaster is waiting for all processes to end, in which case there is no
+ * worker, and kills those that take 5 s.
+ */
 #define LAST_TRIES		500
+#define REFUSED_TRIES	50
 #define LAST_DELAY_MS	10
 
 /* Most bytes of records that may wait for room without belonging to a statement */
@@ -227,10 +233,11 @@ paq_entry_add(PaqStatement *statement, PaqPending *pending, bool late,
 void
 paq_publish_last(void)
 {
+	const int	tries = MyProc != NULL ? LAST_TRIES : REFUSED_TRIES;
 	int			lost = 0;
 	slist_iter	iter;
 
-	for (int try = 0; try < LAST_TRIES && !slist_is_empty(&deferred); try++)
+	for (int try = 0; try < tries && !slist_is_empty(&deferred); try++)
 	{
 		if (try > 0)
 			pg_usleep(LAST_DELAY_MS * 1000L);
