@@ -118,7 +118,7 @@ sub bounded
 	cmp_ok($after - $before, '>=', $records, "$name: records");
   SKIP:
 	{
-		skip 'AddressSanitizer keeps what was freed', 2 if sanitizers();
+		skip 'built to keep what was freed', 2 if sanitizers();
 		cmp_ok($with - $without, '<', MARGIN,
 			"$name: memory of the session, kB ($with audited, $without not)");
 		cmp_ok(worker_memory() - $worker, '<', MARGIN, "$name: memory of the worker, kB");
