@@ -121,7 +121,7 @@ add_unflushed_age(Row *row)
 
 	if (since != 0)
 		age->time = Max(GetCurrentTimestamp() - since, 0);
-	add_datum(row, IntervalPGetDatum(age), since == 0);
+	add_datum(row, IntervalPGetDatum(age), since == 0 || paq_queue_used() == 0);
 }
 
 /* Records that could not be kept: all, and by reason. */

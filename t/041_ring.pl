@@ -96,7 +96,7 @@ SKIP:
 }
 
 $program = build('address,undefined');
-ok($program, 'it builds with AddressSanitizer');
+ok($program, 'it builds with checks of its memory');
 run_ok($program, 'and finds nothing with it', '--seconds', int($seconds / 2))
   if $program;
 

@@ -81,21 +81,26 @@ static void
 start_reading(PaqReader *reader, PaqCheckpoint *checkpoint)
 {
 	PaqQueueFile *qf = reader->qf;
+	uint64		doubt;
+	bool		valid;
 
 	memset(checkpoint, 0, sizeof(*checkpoint));
-	if (!paq_checkpoint_read(qf, checkpoint))
+	valid = paq_checkpoint_read(qf, checkpoint);
+	if (!valid)
 		guess_checkpoint(qf, checkpoint);
-	else if (paq_reader_is_live(reader))
-		reader->trusted = true; /* in use by this run of the server */
-	else if (paq_file_is_trusted(qf, checkpoint))
+	doubt = checkpoint->doubtful & ~(uint64) PAQ_DOUBT_LOST;
+	if (doubt != checkpoint->doubtful)
+		reader->lost = true;
+	if (paq_reader_is_live(reader))
+		reader->trusted = valid;	/* in use by this run of the server */
+	else if (valid && paq_file_is_trusted(qf, checkpoint))
 	{
-		reader->trusted = checkpoint->doubtful == PAQ_DOUBT_NONE;
-		reader->bounded = checkpoint->doubtful != PAQ_DOUBT_ALL;
+		reader->trusted = doubt == PAQ_DOUBT_NONE;
+		reader->bounded = doubt != PAQ_DOUBT_ALL;
 	}
 	reader->intact = paq_reader_is_live(reader) ||
 		paq_file_is_intact(qf, checkpoint);
-	reader->reported = paq_reader_is_live(reader) &&
-		checkpoint->doubtful != PAQ_DOUBT_NONE;
+	reader->reported = paq_reader_is_live(reader) && doubt != PAQ_DOUBT_NONE;
 	reader->flushed = TYPEALIGN64(PAQ_FRAME_ALIGN,
 								  Min(checkpoint->flushed, checkpoint->drained));
 	reader->flushed_slots = Min(checkpoint->flushed_slots, checkpoint->drained_slots);
@@ -511,6 +516,10 @@ write_checkpoint(PaqReader *reader, uint64 sequence, const void *trail,
 	checkpoint.doubtful = reader->trusted || paq_reader_is_live(reader) ?
 		PAQ_DOUBT_NONE :
 		reader->bounded ? PAQ_DOUBT_TRAIL : PAQ_DOUBT_ALL;
+
+	/* Files that are there still will be found again. */
+	if (reader->lost && !reader->lost_read && reader->lost_bytes == 0)
+		checkpoint.doubtful |= PAQ_DOUBT_LOST;
 	checkpoint.synced_end = synced_end;
 	memcpy(checkpoint.trail, trail, sizeof(checkpoint.trail));
 	paq_checkpoint_write(reader->qf, &checkpoint);
@@ -564,6 +573,17 @@ flush_drops(PaqReader *reader)
 	set_drops(reader->drops_flushed, reader->drops_drained);
 }
 
+/* What it tells of lost files is, too. */
+static void
+flush_lost(PaqReader *reader)
+{
+	if (!reader->lost_drained)
+		return;
+	paq_backlog_set_aside(reader);
+	reader->lost = reader->lost_read = reader->lost_drained = false;
+	reader->lost_bytes = 0;
+}
+
 /*
  * The trail is durable up to the last checkpoint, with sequence and state as
  * for that: give the space back and wake those who wait for it.  The checkpoint
@@ -580,15 +600,9 @@ paq_reader_flushed(PaqReader *reader, uint64 sequence, const void *trail)
 		reader->flushed = reader->drained;
 		reader->flushed_slots = reader->drained_slots;
 		flush_drops(reader);
+		flush_lost(reader);
 		write_checkpoint(reader, sequence, trail, 0);
 		paq_stats_add(&paq_shared->progress, 1);
-	}
-	if (reader->lost_drained)
-	{
-		reader->lost = false;
-		reader->lost_bytes = 0;
-		paq_backlog_set_aside(reader);
-		reader->lost_read = reader->lost_drained = false;
 	}
 	if (reader->stepped_over)
 		paq_writers_tidy();

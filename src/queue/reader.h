@@ -58,6 +58,9 @@ typedef struct PaqCheckpoint
 #define PAQ_DOUBT_NONE		0
 #define PAQ_DOUBT_TRAIL		1	/* where the trail ends */
 #define PAQ_DOUBT_ALL		2	/* and where the records end */
+#define PAQ_DOUBT_LOST		4	/* added to one of these: records of an earlier
+								 * file may be lost, and the trail has yet to
+								 * say so */
 
 typedef enum PaqReadResult
 {

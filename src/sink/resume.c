@@ -325,6 +325,12 @@ salvage(int fd, const struct stat *before, const PaqSinkState *state,
 		paq_trail_close();
 		return false;
 	}
+
+	/*
+	 * The checkpoint is that of an old copy, or was damaged.  Should we die
+	 * before everything is written, the next worker knows only the file that
+	 * we are going to write: then records may be there twice.
+	 */
 	if (any)
 	{
 		paq_trail_close();
