@@ -423,13 +423,7 @@ sub round
 	my @faults;
 
 	apply($state, %$mutation);
-
-	# Of several trail files that are newer than the checkpoint, the next worker
-	# would know only the last.
-	if ($state->{name} ne 'rotated' && rand() < 0.2)
-	{
-		die_in_recovery() or return 'does not start: ' . $server->log;
-	}
+	die_in_recovery() or return 'does not start: ' . $server->log if rand() < 0.2;
 	set_faults($node);
 	$server->start or return 'does not start: ' . $server->log;
 	my $answer = $server->ask("SELECT '$after'");

@@ -27,7 +27,7 @@
 #include "stats.h"
 
 /* Bytes of trail state that a checkpoint keeps for the sink. */
-#define PAQ_TRAIL_STATE_SIZE	(5 * sizeof(uint64) + MAXPGPATH)
+#define PAQ_TRAIL_STATE_SIZE	(5 * sizeof(uint64) + 2 * MAXPGPATH)
 
 /* How far the trail has got, stored in the queue file; see checkpoint.c. */
 typedef struct PaqCheckpoint
@@ -52,6 +52,9 @@ typedef struct PaqCheckpoint
 	char		trail[PAQ_TRAIL_STATE_SIZE];	/* sink's state */
 	pg_crc32c	crc;			/* of all above */
 } PaqCheckpoint;
+
+StaticAssertDecl(sizeof(PaqCheckpoint) <= 4096,
+				 "a checkpoint must fit into one page");
 
 #define PAQ_DRAINED_ALL		PG_UINT64_MAX
 

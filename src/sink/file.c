@@ -130,11 +130,13 @@ file_get_state(PaqSinkState *state)
 	memset(state, 0, sizeof(*state));
 	state->flushed_sequence = paq_trail.flushed_sequence;
 	state->known_sequence = paq_trail.flushed_sequence;
-	if (paq_trail.fd < 0)
-		return;
-	state->offset = paq_trail.offset;
-	state->flushed = state->known_from = paq_trail.flushed;
-	strlcpy(state->file, paq_trail.path, sizeof(state->file));
+	if (paq_trail.fd >= 0)
+	{
+		state->offset = paq_trail.offset;
+		state->flushed = state->known_from = paq_trail.flushed;
+		strlcpy(state->file, paq_trail.path, sizeof(state->file));
+		strlcpy(state->known_file, paq_trail.path, sizeof(state->known_file));
+	}
 	paq_salvage_state(state);
 }
 

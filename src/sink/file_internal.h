@@ -87,9 +87,8 @@ extern bool paq_salvage_count(int fd, const char *path,
 							  uint64 *count, uint64 *sequence);
 extern bool paq_salvage_is_known(const PaqRecord *record);
 extern void paq_salvage_forget(void);
-extern void paq_salvage_keep_state(const PaqSinkState *state);
+extern void paq_salvage_keep(const char *path, uint64 from, uint64 sequence);
 extern void paq_salvage_state(PaqSinkState *state);
-extern bool paq_salvage_pending(void);
 
 /* rotate.c */
 extern const PaqFormat *paq_trail_format(void);

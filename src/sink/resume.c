@@ -202,7 +202,10 @@ resume_without_state(bool *exact, uint64 *sequence)
 		*exact = found == 0;
 	}
 	else
+	{
+		paq_salvage_keep(path, 0, 0);
 		ok = paq_salvage_add(fd, path, paq_trail_format_of(path), &found);
+	}
 	close(fd);
 	*sequence = Max(*sequence, found);
 	paq_trail.flushed_sequence = *sequence;
@@ -293,6 +296,40 @@ add_newer_files(const struct stat *than, const PaqFormat *format,
 	return ok;
 }
 
+/* Do the known records begin in an older file than the state's? */
+static bool
+begin_elsewhere(const PaqSinkState *state)
+{
+	return state->known_file[0] != '\0' &&
+		strcmp(state->known_file, state->file) != 0;
+}
+
+/*
+ * The worker before us found the end of the trail in doubt, too, and has begun a
+ * new file since: learn what there is from where it began.
+ */
+static bool
+learn_again(const PaqSinkState *state, uint64 *sequence)
+{
+	const PaqFormat *format = paq_trail_format_of(state->known_file);
+	struct stat st;
+	uint64		offset;
+	bool		any;
+	bool		ok;
+	int			fd;
+
+	if (!open_existing(state->known_file, &fd, &st))
+		return false;
+	*sequence = state->known_sequence;
+	paq_salvage_keep(state->known_file, state->known_from, state->known_sequence);
+	if (fd < 0 || format == NULL)
+		return true;
+	ok = paq_salvage(fd, state->known_file, format, state->known_from, &offset,
+					 sequence);
+	close(fd);
+	return ok && add_newer_files(&st, format, sequence, &any);
+}
+
 /*
  * Mend the end of the file, and rely on what is there then; go on with it,
  * unless there are newer ones.  The caller has opened fd, which is closed on
@@ -303,12 +340,18 @@ salvage(int fd, const struct stat *before, const PaqSinkState *state,
 		uint64 *sequence)
 {
 	const PaqFormat *format = paq_trail_format_of(state->file);
+	const bool	elsewhere = begin_elsewhere(state);
 	struct stat st = *before;
 	uint64		offset;
-	bool		any;
+	bool		any = false;
 
-	*sequence = state->known_sequence;
-	if (!paq_salvage(fd, state->file, format, state->known_from, &offset, sequence))
+	if (!elsewhere)
+	{
+		*sequence = state->known_sequence;
+		paq_salvage_keep(state->file, state->known_from, state->known_sequence);
+	}
+	if (!paq_salvage(fd, state->file, format, elsewhere ? 0 : state->known_from,
+					 &offset, sequence))
 	{
 		close(fd);
 		return false;
@@ -319,25 +362,17 @@ salvage(int fd, const struct stat *before, const PaqSinkState *state,
 
 	/* Or else a failed fsync might take back more than is in the queue. */
 	if (!paq_trail_flush(*sequence) ||
-		!add_newer_files(before, format, sequence, &any))
+		(!elsewhere && !add_newer_files(before, format, sequence, &any)))
 	{
 		paq_trail.retreat = false;
 		paq_trail_close();
 		return false;
 	}
-
-	/*
-	 * The checkpoint is that of an old copy, or was damaged.  Should we die
-	 * before everything is written, the next worker knows only the file that
-	 * we are going to write: then records may be there twice.
-	 */
 	if (any)
 	{
 		paq_trail_close();
 		paq_trail.flushed_sequence = *sequence;
-		return true;
 	}
-	paq_salvage_keep_state(state);
 	return true;
 }
 
@@ -355,8 +390,11 @@ paq_trail_resume(const PaqSinkState *state, bool *exact, uint64 ahead,
 	paq_salvage_forget();
 	paq_trail.retreat = false;
 	paq_trail.flushed_sequence = state->flushed_sequence;
+	if (!*exact && begin_elsewhere(state) && !learn_again(state, sequence))
+		return false;
 	if (state->file[0] == '\0')
-		return resume_without_state(exact, sequence);
+		return (!*exact && begin_elsewhere(state)) ||
+			resume_without_state(exact, sequence);
 	if (!open_existing(state->file, &fd, &st))
 		return false;
 	if (fd < 0)
@@ -381,6 +419,11 @@ paq_trail_resume(const PaqSinkState *state, bool *exact, uint64 ahead,
 						state->file),
 				 errdetail("The queue file seems to be an old copy.")));
 		*exact = false;
+		if (begin_elsewhere(state) && !learn_again(state, sequence))
+		{
+			close(fd);
+			return false;
+		}
 	}
 	if (!*exact && paq_trail_format_of(state->file) != NULL)
 		return salvage(fd, &st, state, sequence);

@@ -152,10 +152,6 @@ rotation_is_due(bool force, pg_time_t now, pg_time_t *name_time)
 	if (paq_trail_is_gone() || settings_changed())
 		return true;
 
-	/* The next worker has to find the known records, too. */
-	if (paq_salvage_pending())
-		return false;
-
 	if (paq_trail.rotation_age != paq_log_rotation_age)
 		paq_trail_plan_rotation(now);
 	aged = paq_log_rotation_age > 0 && now >= paq_trail.next_rotation;

@@ -49,9 +49,10 @@
 static HTAB *known = NULL;
 static const PaqFormat *known_format;
 
-/* The state that says where the known records begin */
-static PaqSinkState kept_state;
-static bool pending = false;
+/* Where the known records begin; file "": there are none */
+static char kept_file[MAXPGPATH];
+static uint64 kept_from;
+static uint64 kept_sequence;
 
 /* The digest that digest_piece() adds to */
 static pg_cryptohash_ctx *digest_context = NULL;
@@ -131,7 +132,6 @@ begin_known(const PaqFormat *format)
 {
 	HASHCTL		ctl = {0};
 
-	paq_salvage_forget();
 	ctl.keysize = sizeof(uint64);
 	ctl.entrysize = sizeof(uint64);
 	ctl.hcxt = TopMemoryContext;
@@ -163,31 +163,27 @@ paq_salvage_is_known(const PaqRecord *record)
 }
 
 /*
- * The known records begin where state says that the trail was durable.  Until
- * they are forgotten, that is what the next worker has to begin with, too.
+ * The known records begin at offset from of the file at path, where the one
+ * before has that sequence, and go on in the files that are newer.  Until they
+ * are forgotten, that is what the next worker has to begin with, too.
  */
 void
-paq_salvage_keep_state(const PaqSinkState *state)
+paq_salvage_keep(const char *path, uint64 from, uint64 sequence)
 {
-	kept_state = *state;
-	pending = true;
+	strlcpy(kept_file, path, sizeof(kept_file));
+	kept_from = from;
+	kept_sequence = sequence;
 }
 
 /* Put that into a state that is to be stored, if there are known records. */
 void
 paq_salvage_state(PaqSinkState *state)
 {
-	if (!pending || strcmp(kept_state.file, state->file) != 0)
+	if (kept_file[0] == '\0')
 		return;
-	state->known_from = kept_state.known_from;
-	state->known_sequence = kept_state.known_sequence;
-}
-
-/* Are there known records in the current file? */
-bool
-paq_salvage_pending(void)
-{
-	return pending;
+	strlcpy(state->known_file, kept_file, sizeof(state->known_file));
+	state->known_from = kept_from;
+	state->known_sequence = kept_sequence;
 }
 
 void
@@ -196,7 +192,7 @@ paq_salvage_forget(void)
 	if (known != NULL)
 		hash_destroy(known);
 	known = NULL;
-	pending = false;
+	kept_file[0] = '\0';
 }
 
 /* Sequence of a record, 0 if it does not tell. */
@@ -468,8 +464,8 @@ map_file(int fd, const char *path, uint64 from, char **data, Size *size)
 /*
  * Mend the file from offset from on, where a record begins.  Sets *offset to
  * its end, and *sequence, which is that of the record before from, to that of
- * the last one.  is_known() knows the records that are there.  Closes fd if it
- * raises an error, for want of memory.
+ * the last one.  is_known() knows the records that are there, too.  Closes fd if
+ * it raises an error, for want of memory.
  */
 bool
 paq_salvage(int fd, const char *path, const PaqFormat *format, uint64 from,
@@ -484,7 +480,8 @@ paq_salvage(int fd, const char *path, const PaqFormat *format, uint64 from,
 	*offset = size;
 	PG_TRY();
 	{
-		begin_known(format);
+		if (known == NULL)
+			begin_known(format);
 		ok = data == NULL ||
 			scan(fd, path, format, data, from, size, offset, sequence);
 	}

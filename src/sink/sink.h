@@ -42,11 +42,12 @@ typedef struct PaqSinkState
 	uint64		offset;			/* bytes of the file that belong to the trail */
 	uint64		flushed;		/* of them, those that are durable */
 	uint64		flushed_sequence;	/* of the last record in these */
-	uint64		known_from;		/* where the records begin that is_known()
-								 * knows; otherwise the same as flushed */
+	uint64		known_from;		/* where in known_file the records begin that
+								 * is_known() has to know */
 	uint64		known_sequence; /* of the last record before */
 	char		file[MAXPGPATH];	/* path, relative to the data directory or
 									 * absolute; "" for none */
+	char		known_file[MAXPGPATH];	/* the same, or an older one */
 } PaqSinkState;
 
 typedef enum PaqAppendResult
