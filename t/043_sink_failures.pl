@@ -182,25 +182,50 @@ sub failure
 	return;
 }
 
-# Delays between attempts, in seconds, the first ones if called at once: times
-# of the last error, until there is one more than wanted.
-sub delays
+# A session that notes the times of so many attempts that fail from now on, and
+# misses none however busy the machine is: it looks every 10 ms.
+sub note_attempts
 {
-	my ($number, $before) = @_;
-	my @times = ($before->{last_error_time} // '');
+	my ($number) = @_;
+	my $session = start_psql(
+		$node, qq{
+		SET client_min_messages = warning;
+		CREATE FUNCTION pg_temp.attempts(number int) RETURNS SETOF float8 LANGUAGE plpgsql AS \$\$
+			DECLARE
+				known timestamptz;
+				seen timestamptz;
+			BEGIN
+				SELECT last_error_time INTO known FROM audit_queue_stats;
+				WHILE number > 0 LOOP
+					PERFORM pg_sleep(0.01);
+					SELECT last_error_time INTO seen FROM audit_queue_stats;
+					CONTINUE WHEN seen IS NOT DISTINCT FROM known;
+					known := seen;
+					number := number - 1;
+					RETURN NEXT extract(epoch FROM seen);
+				END LOOP;
+			END \$\$;
+		SELECT * FROM pg_temp.attempts($number)},
+		name => 'attempts',
+		user => 'paq_quiet');
 
 	poll_until(
 		sub {
-			my $stats = stats($node);
+			unaudited_sql(
+				$node, "SELECT count(*) FROM pg_stat_activity
+						 WHERE application_name = 'attempts' AND wait_event = 'PgSleep'");
+		}) or die 'the session does not look';
+	return $session;
+}
 
-			push @times, $stats->{last_error_time}
-			  if ($stats->{last_error_time} // '') ne $times[-1];
-			return @times > $number + 1;
-		});
-	shift @times;
-	my @seconds = split /\n/, unaudited_sql($node,
-		join '', map { "SELECT extract(epoch FROM timestamptz '$_');" } @times);
-	return map { $seconds[$_] - $seconds[ $_ - 1 ] } 1 .. $#seconds;
+# The delays between them, in seconds
+sub delays
+{
+	my ($session) = @_;
+	my ($status, $stdout) = finish_psql($session);
+	my @times = split /\n/, $stdout;
+
+	return map { $times[$_] - $times[ $_ - 1 ] } 1 .. $#times;
 }
 
 # Wait until the worker has tried, and failed, once more.
@@ -231,10 +256,10 @@ my @delays;
 failure(
 	'enospc',
 	break => sub {
-		my $before = stats($node);
+		my $session = note_attempts(full_tests() ? 9 : 5);
 
 		set_faults($node, 'trail-write' => 28);
-		@delays = delays(full_tests() ? 8 : 4, $before);
+		@delays = delays($session);
 	},
 	mend  => sub { set_faults($node) },
 	error => qr{^could not write to file "audit/.*": No space left on device$});
