@@ -4,6 +4,7 @@
  *		What the files of the consumer's side share.
  *
  *	reader.c	the cursor, checkpoints, going from file to file
+ *	live.c		reading the file that backends write to
  *	backlog.c	reading a file that nobody writes to any more
  *	slots.c		its pending slots
  *	frames.c	is this a frame, and where are frames?
@@ -91,6 +92,11 @@ extern PaqReadResult paq_slots_next(PaqReader *reader, PaqRecord *record,
 									PaqGap *gap);
 extern uint64 paq_slots_count(PaqReader *reader);
 extern void paq_slots_take_back(PaqQueueFile *qf, uint64 from, uint64 to);
+
+/* live.c */
+extern PaqReadResult paq_live_next(PaqReader *reader, PaqRecord *record,
+								   PaqGap *gap);
+extern uint64 paq_live_ahead(PaqReader *reader);
 
 /* backlog.c */
 extern uint32 paq_backlog_find(uint32 after);

@@ -23,6 +23,7 @@ use warnings;
 use FindBin;
 use lib $FindBin::RealBin;
 
+use PaqTest;
 use PgProto;
 use POSIX qw(WNOHANG);
 use PostgreSQL::Test::Utils;
@@ -264,7 +265,8 @@ sub kill_all
 
 	# nobody is born while we count
 	kill('STOP', $pid);
-	sleep 0.002 until _is_stopped($pid) || !_is_alive($pid);
+	poll_until(sub { _is_stopped($pid) || !_is_alive($pid) })
+	  or die "process $pid does not stop";
 	@pids = $self->children;
 	delete $self->{pid};
 	kill('KILL', @pids, $pid);
@@ -272,7 +274,7 @@ sub kill_all
 	delete $running{$pid};
 	foreach my $child (@pids)
 	{
-		sleep 0.002 while _is_alive($child);
+		poll_until(sub { !_is_alive($child) }) or die "process $child does not end";
 	}
 	return;
 }

@@ -129,7 +129,8 @@ check_missing(uint32 producer)
 		RecordState state = stress->state[producer][id];
 		bool		kept = (stress->copy[producer][id] & COPY_IN_SLOT) != 0;
 		bool		needed = state == STATE_PUBLISHED ||
-			(kept && (state == STATE_PENDING || state == STATE_PUBLISHING));
+			(kept && (state == STATE_PENDING || state == STATE_PUBLISHING ||
+					  state == STATE_UNNOTICED));
 
 		if (state == STATE_DROPPED)
 			dropped++;

@@ -47,7 +47,8 @@ typedef enum RecordState
 	STATE_PUBLISHED,			/* exactly once, from the ring */
 	STATE_FREEING,				/* at most once */
 	STATE_FREED,				/* not at all */
-	STATE_UNNOTICED				/* its process died unnoticed: at most once */
+	STATE_UNNOTICED				/* its process died unnoticed: exactly once,
+								 * if the slot has it */
 } RecordState;
 
 /* What may be said about a record beside its state */
