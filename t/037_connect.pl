@@ -353,8 +353,17 @@ connects_are(
 	sub {
 		login(undef, undef, sql => q{SET pg_audit_queue.log = 'none'});
 		login(undef, undef,
+			name    => 'switched on',
 			options => '-c pg_audit_queue.log=none',
 			sql     => q{SET pg_audit_queue.log = 'connect'});
+
+		# its client is gone before it is
+		poll_until(
+			sub {
+				unaudited_sql(
+					$node, "SELECT count(*) FROM pg_stat_activity
+							 WHERE application_name = 'switched on'") eq '0';
+			});
 		login(undef, undef, options => '-c pg_audit_queue.log=all,-connect');
 		login('nobody');
 	},
