@@ -319,11 +319,11 @@ is_deeply(
 
 sub start_trace
 {
+	my ($calls, @who) = @_;
 	my $trace = { file => "$elsewhere/strace", stderr => '' };
 
 	$trace->{run} = IPC::Run::start(
-		[ 'strace', '-y', '-e', 'trace=pwrite64,fdatasync,fsync', '-s', '0',
-			'-o', $trace->{file}, '-p', $worker ],
+		[ 'strace', '-y', '-e', "trace=$calls", '-s', '0', '-o', $trace->{file}, @who ],
 		'2>', \$trace->{stderr},
 		IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
 	$trace->{run}->pump until $trace->{stderr} =~ /attached|ptrace/;
@@ -391,7 +391,7 @@ foreach my $case (
 
 			$event->() if $event;
 			$durable = durable_bytes($before);
-			$trace   = start_trace();
+			$trace   = start_trace('pwrite64,fdatasync,fsync', '-p', $worker);
 		},
 		mend => sub { set_faults($node) });
 	$trace->{run}->signal('INT');
@@ -636,6 +636,24 @@ foreach my $case (
 			move("$elsewhere/old", "$dir/audit-1.json") or die "move: $!";
 		});
 }
+
+# A worker that leaves while there are no sessions notes on disk that the queue
+# file is complete.  The server goes on, so the next one has to take that back
+# there before it writes anything.
+
+flush_trail($node);
+my ($postmaster) = slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/;
+my $trace = start_trace('msync,pwrite64', '-f', '-p', $postmaster, '-p', $worker);
+kill('TERM', $worker);
+my $next_worker = wait_for_worker($node, $worker);
+flush_trail($node);
+$trace->{run}->signal('INT');
+$trace->{run}->finish;
+like(slurp_file($trace->{file}), qr/^$worker +msync\(/m, 'a worker that leaves syncs the queue');
+like(
+	(slurp_file($trace->{file}) =~ /^($next_worker +(?:msync|pwrite64)\(.*)$/m)[0],
+	qr/ msync\(/, 'the next one does so before it writes');
+$worker = $next_worker;
 
 # Shutdown is not held up; what is in the queue is there at the next start,
 # with the sink still failing, and once more.
