@@ -80,8 +80,8 @@ my $summary = run_ok(
 	$program,    'nothing is lost, repeated or changed',
 	'--seconds', $seconds, '--steps', $steps);
 foreach my $point (
-	qw(ring-unplaced ring-reserved ring-busy ring-copied ring-committed checkpoint-half
-	checkpoint-written batch-written flushed))
+	qw(pending-replaced ring-unplaced ring-reserved ring-busy ring-copied ring-committed
+	checkpoint-half checkpoint-written batch-written flushed))
 {
 	ok(killed_at($summary, $point), "processes were killed at $point");
 }

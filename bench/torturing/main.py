@@ -36,8 +36,8 @@ KILLS = {
 }
 
 # With --faults: where a process kills itself or stops, and what fails
-POINTS = ("ring-unplaced", "ring-reserved", "ring-busy", "ring-copied", "ring-committed",
-          "checkpoint-half", "checkpoint-written", "batch-written", "flushed")
+POINTS = ("pending-replaced", "ring-unplaced", "ring-reserved", "ring-busy", "ring-copied",
+          "ring-committed", "checkpoint-half", "checkpoint-written", "batch-written", "flushed")
 FAILURES = (f"trail-write {errno.ENOSPC}", f"trail-write {errno.EIO}",
             f"trail-fsync {errno.EIO}")
 FAULTS = {"point": 60, "stopped": 40, "failing": 15}

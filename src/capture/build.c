@@ -143,13 +143,12 @@ shown_text(PaqStatement *statement, bool may_parse)
 }
 
 /*
- * Encode a record.  params is NULL for one that has none.  may_lookup is false
- * where the catalogs must not be read.  Returns NULL when out of memory.
+ * As paq_create_record(), in place of the record replaced, unless that is NULL.
  */
-PaqPending *
-paq_create_record(PaqStatement *statement, PaqClass class, CommandTag tag,
-				  const PaqObject *object, ParamListInfo params, uint32 flags,
-				  bool may_lookup)
+static PaqPending *
+create_record(PaqStatement *statement, PaqClass class, CommandTag tag,
+			  const PaqObject *object, ParamListInfo params, uint32 flags,
+			  bool may_lookup, PaqPending *replaced)
 {
 	PaqRecordHeader header;
 	PaqText		texts[PAQ_NSTATEMENT_FIELDS] = {{NULL, 0}};
@@ -182,10 +181,25 @@ paq_create_record(PaqStatement *statement, PaqClass class, CommandTag tag,
 		flags |= PAQ_RECORD_INCOMPLETE;
 	fill_header(&header, statement, class, flags | statement->flags);
 
-	pending = paq_pending_create(&header, session, texts);
+	pending = replaced != NULL ?
+		paq_pending_replace(replaced, &header, session, texts) :
+		paq_pending_create(&header, session, texts);
 	if (encoded.len > 0)
 		pfree((char *) encoded.data);
 	return pending;
+}
+
+/*
+ * Encode a record.  params is NULL for one that has none.  may_lookup is false
+ * where the catalogs must not be read.  Returns NULL when out of memory.
+ */
+PaqPending *
+paq_create_record(PaqStatement *statement, PaqClass class, CommandTag tag,
+				  const PaqObject *object, ParamListInfo params, uint32 flags,
+				  bool may_lookup)
+{
+	return create_record(statement, class, tag, object, params, flags,
+						 may_lookup, NULL);
 }
 
 static void
@@ -211,23 +225,39 @@ paq_record_provisional(PaqStatement *statement)
 	statement->provisional_tag = statement->command.tag;
 }
 
-/*
- * The provisional record, if it is the one that would be made now; else NULL.
- */
-static PaqPending *
-take_provisional(PaqStatement *statement, PaqClass class, CommandTag tag,
+/* Is the provisional record the one that would be made now? */
+static bool
+provisional_fits(PaqStatement *statement, PaqClass class, CommandTag tag,
 				 const PaqObject *object, uint32 flags)
 {
 	PaqPending *pending = statement->provisional;
 	const uint32 mask = PAQ_RECORD_ROWS | PAQ_RECORD_STMT_NOT_LOGGED |
 		PAQ_RECORD_STMT_PREVIOUS | PAQ_RECORD_PARAM_NOT_LOGGED;
 
-	if (pending == NULL || object->granted || object->type != NULL ||
-		object->name != NULL || tag != statement->provisional_tag ||
-		paq_pending_header(pending)->audit_class != class ||
-		(paq_pending_header(pending)->flags & mask) != flags)
-		return NULL;
-	statement->provisional = NULL;
+	return pending != NULL && !object->granted && object->type == NULL &&
+		object->name == NULL && tag == statement->provisional_tag &&
+		paq_pending_header(pending)->audit_class == class &&
+		(paq_pending_header(pending)->flags & mask) == flags;
+}
+
+/*
+ * Make a record in place of the provisional one, if there is one.  Without
+ * memory for it that one has to do.
+ */
+static PaqPending *
+replace_provisional(PaqStatement *statement, PaqClass class, CommandTag tag,
+					const PaqObject *object, uint32 flags)
+{
+	PaqPending *provisional = statement->provisional;
+	PaqPending *pending = create_record(statement, class, tag, object,
+										statement->params, flags, true,
+										provisional);
+
+	if (pending == NULL && provisional != NULL)
+	{
+		paq_pending_header(provisional)->flags |= PAQ_RECORD_INCOMPLETE;
+		return provisional;
+	}
 	return pending;
 }
 
@@ -253,19 +283,13 @@ paq_record_statement(PaqStatement *statement, const PaqCommand *command,
 	if (!late)
 		paq_assign_ids(statement);
 	flags = paq_setting_flags(statement->text_recorded);
-	pending = take_provisional(statement, class, command->tag, object, flags);
+	pending = statement->provisional;
+	if (!provisional_fits(statement, class, command->tag, object, flags))
+		pending = replace_provisional(statement, class, command->tag, object,
+									  flags);
 	if (pending == NULL)
-	{
-		pending = paq_create_record(statement, class, command->tag, object,
-									statement->params, flags, true);
-		if (pending == NULL)
-			return;
-	}
-	if (statement->provisional != NULL)
-	{
-		paq_pending_free(statement->provisional);
-		statement->provisional = NULL;
-	}
+		return;
+	statement->provisional = NULL;
 
 	set_ids(pending, statement->statement_id, statement->substatement_id);
 	paq_pending_header(pending)->rows = statement->rows;

@@ -13,7 +13,10 @@
  * Guarantees: an entry of the slot is valid only while it is complete and
  * not in the ring.  The step from one to the other cannot be seen half done,
  * because the entry knows the frame's position before the frame is committed:
- * recovery takes the entry if and only if the frame is not.
+ * recovery takes the entry if and only if the frame is not.  Nor can that from
+ * one record to another that takes its place (paq_pending_replace()): the old
+ * entry knows the new one before that is valid, and counts only as long as it is
+ * not.
  *
  * Must not raise, except in paq_pending_publish() as documented there.
  *
@@ -26,6 +29,7 @@
 #include "postgres.h"
 
 #include "compat.h"
+#include "fault.h"
 #include "lib/ilist.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
@@ -134,6 +138,7 @@ place_in_slot(PaqPending *pending, uint32 len)
 	entry->size = size;
 	entry->valid = 0;
 	entry->published_at = 0;
+	entry->successor = 0;
 
 	/*
 	 * An entry must be recognizably invalid before "used" includes it.  For
@@ -167,12 +172,14 @@ cut_text(PaqText *text, uint32 size, uint32 max, PaqRecordHeader *header)
 
 /*
  * The entry's record is complete, with crc for its fields: recovery may take it
- * from now on.
+ * from now on, and not that of replaced any more, which may be NULL.
  */
 static void
-make_valid(PaqPending *pending, pg_crc32c crc)
+make_valid(PaqPending *pending, pg_crc32c crc, PaqPending *replaced)
 {
 	pending->entry->crc = crc;
+	if (unlikely(replaced != NULL && replaced->entry != NULL))
+		replaced->entry->successor = (char *) pending->entry - my_slot->entries;
 	pg_write_barrier();			/* recovery sees our stores in order */
 	pending->entry->valid = 1;
 }
@@ -184,7 +191,8 @@ make_valid(PaqPending *pending, pg_crc32c crc)
  */
 static void
 place_short_copy(PaqPending *pending, const PaqRecordHeader *header,
-				 const PaqSessionBlock *session, const PaqText *statement)
+				 const PaqSessionBlock *session, const PaqText *statement,
+				 PaqPending *replaced)
 {
 	PaqText		short_statement[PAQ_NSTATEMENT_FIELDS];
 	PaqRecordHeader short_header = *header;
@@ -209,7 +217,8 @@ place_short_copy(PaqPending *pending, const PaqRecordHeader *header,
 		return;
 	paq_record_encode((char *) (pending->entry + 1), &short_header, session,
 					  short_statement);
-	make_valid(pending, paq_fields_crc((char *) (pending->entry + 1), size));
+	make_valid(pending, paq_fields_crc((char *) (pending->entry + 1), size),
+			   replaced);
 }
 
 /*
@@ -251,15 +260,78 @@ shrink_record(PaqRecordHeader *header, const PaqSessionBlock *session,
 				 header);
 }
 
+/* Does the record have its texts in a spill file?  Its name goes to *name. */
+static bool
+is_spilled(PaqPending *pending, PaqText *name)
+{
+	return paq_record_spill_name(pending->record,
+								 paq_pending_header(pending)->length, name);
+}
+
 /*
- * Encode a record into the pending area: header (everything but its lengths),
- * the session's block, and PAQ_NSTATEMENT_FIELDS texts.  Text that cannot be
- * kept is cut, and the record says so.  Returns NULL, after counting the loss,
- * only if there is no memory at all.
+ * The record is in local memory and takes the place of another, whose entry in
+ * the slot goes on standing for it.  Returns the struct to go on with, or NULL
+ * if there is no such entry; one with a spill file needs that.
  */
-PaqPending *
-paq_pending_create(const PaqRecordHeader *header,
-				   const PaqSessionBlock *session, const PaqText *statement)
+static PaqPending *
+inherit_entry(PaqPending *pending, PaqPending *replaced)
+{
+	PaqText		name;
+
+	if (replaced == NULL || replaced->entry == NULL || is_spilled(replaced, &name))
+		return NULL;
+	if (replaced->local != NULL)
+		pfree(replaced->local);
+	replaced->record = replaced->local = pending->local;
+	dlist_push_head(&free_list, &pending->node);
+	return replaced;
+}
+
+/*
+ * Find memory for a record of that size.  Returns the struct to go on with, NULL
+ * if there is no memory.  If the record's place is not in the slot, what stands
+ * for it there is complete; *replaced is NULL if that is what it was.
+ */
+static PaqPending *
+place(PaqPending *pending, uint32 size, const PaqRecordHeader *header,
+	  const PaqSessionBlock *session, const PaqText *statement,
+	  PaqPending **replaced)
+{
+	PaqPending *heir;
+
+	if (likely(place_in_slot(pending, size)))
+	{
+		pending->record = (char *) (pending->entry + 1);
+		return pending;
+	}
+	if (!place_in_memory(pending, size))
+	{
+		dlist_push_head(&free_list, &pending->node);
+		return NULL;
+	}
+	heir = inherit_entry(pending, *replaced);
+	if (heir != NULL)
+	{
+		*replaced = NULL;
+		return heir;
+	}
+	place_short_copy(pending, header, session, statement, *replaced);
+	return pending;
+}
+
+/* There is no memory for a record, which is lost unless it was to replace one. */
+static PaqPending *
+out_of_memory(PaqPending *replaced)
+{
+	if (replaced == NULL)
+		paq_queue_note_drop(PAQ_DROP_MEMORY, 1);
+	return NULL;
+}
+
+/* See paq_pending_create() and paq_pending_replace(); replaced may be NULL. */
+static PaqPending *
+create_pending(const PaqRecordHeader *header, const PaqSessionBlock *session,
+			   const PaqText *statement, PaqPending *replaced)
 {
 	uint32		size = paq_record_size(header->flags, session, statement);
 	PaqPending *pending;
@@ -270,10 +342,7 @@ paq_pending_create(const PaqRecordHeader *header,
 	paq_pending_attach();
 	pending = new_pending();
 	if (pending == NULL)
-	{
-		paq_queue_note_drop(PAQ_DROP_MEMORY, 1);
-		return NULL;
-	}
+		return out_of_memory(replaced);
 
 	if (unlikely(size > paq_ring_max_record()))
 	{
@@ -285,23 +354,48 @@ paq_pending_create(const PaqRecordHeader *header,
 		size = paq_record_size(header->flags, session, statement);
 	}
 
-	if (likely(place_in_slot(pending, size)))
-		pending->record = (char *) (pending->entry + 1);
-	else if (place_in_memory(pending, size))
-		place_short_copy(pending, header, session, statement);
-	else
+	pending = place(pending, size, header, session, statement, &replaced);
+	if (pending == NULL)
 	{
 		if (header->flags & PAQ_RECORD_SPILLED)
 			paq_spill_remove(name, strlen(name));
-		dlist_push_head(&free_list, &pending->node);
-		paq_queue_note_drop(PAQ_DROP_MEMORY, 1);
-		return NULL;
+		return out_of_memory(replaced);
 	}
 	paq_record_encode(pending->record, header, session, statement);
 	pending->crc = paq_fields_crc(pending->record, size);
 	if (pending->local == NULL)
-		make_valid(pending, pending->crc);
+		make_valid(pending, pending->crc, replaced);
+	if (unlikely(replaced != NULL))
+	{
+		(void) PAQ_FAULT("pending-replaced");
+		paq_pending_free(replaced);
+	}
 	return pending;
+}
+
+/*
+ * Encode a record into the pending area: header (everything but its lengths),
+ * the session's block, and PAQ_NSTATEMENT_FIELDS texts.  Text that cannot be
+ * kept is cut, and the record says so.  Returns NULL, after counting the loss,
+ * only if there is no memory at all.
+ */
+PaqPending *
+paq_pending_create(const PaqRecordHeader *header,
+				   const PaqSessionBlock *session, const PaqText *statement)
+{
+	return create_pending(header, session, statement, NULL);
+}
+
+/*
+ * The same, in place of a pending record, which is forgotten: whenever this
+ * process is killed, recovery finds one of them.  Returns NULL when out of
+ * memory; then that one is still there, and nothing counts as lost.
+ */
+PaqPending *
+paq_pending_replace(PaqPending *pending, const PaqRecordHeader *header,
+					const PaqSessionBlock *session, const PaqText *statement)
+{
+	return create_pending(header, session, statement, pending);
 }
 
 /* The header of a pending record, to note what has become known since. */
@@ -398,8 +492,7 @@ paq_pending_free(PaqPending *pending)
 	PaqText		name;
 	bool		spilled;
 
-	spilled = paq_record_spill_name(pending->record,
-									paq_pending_header(pending)->length, &name);
+	spilled = is_spilled(pending, &name);
 	if (spilled)
 	{
 		Assert(name.len <= sizeof(copy));

@@ -49,6 +49,10 @@ extern bool paq_queue_available(void);
 extern PaqPending *paq_pending_create(const PaqRecordHeader *header,
 									  const PaqSessionBlock *session,
 									  const PaqText *statement);
+extern PaqPending *paq_pending_replace(PaqPending *pending,
+									   const PaqRecordHeader *header,
+									   const PaqSessionBlock *session,
+									   const PaqText *statement);
 extern PaqRecordHeader *paq_pending_header(PaqPending *pending);
 extern void paq_pending_add_message(PaqPending *pending, const char *message);
 extern uint64 paq_pending_publish(PaqPending *pending, PaqSpaceWait wait);

@@ -43,7 +43,7 @@
 #endif
 
 #define PAQ_FILE_MAGIC		UINT64CONST(0x5155455541555044)
-#define PAQ_FILE_VERSION	3
+#define PAQ_FILE_VERSION	4
 
 #define PAQ_QUEUE_FILE		"queue"
 #define PAQ_SLOT_SIZE		8192	/* bytes of a pending slot */
@@ -173,7 +173,8 @@ typedef struct PaqSlotEntry
 	uint64		published_at;	/* position of its frame once it has one: if
 								 * that frame is committed, the entry is not
 								 * pending any more */
-	uint32		unused;
+	uint32		successor;		/* offset in the slot of the entry that takes the
+								 * place of this one once it is valid; 0: none */
 	pg_crc32c	crc;			/* paq_fields_crc() of the record, which may be
 								 * a shortened copy of that in the frame */
 	/* record follows */

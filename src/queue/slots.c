@@ -38,7 +38,7 @@ was_published(PaqReader *reader, const PaqSlotEntry *entry)
 		return false;
 	if (paq_frame_is_good(qf, pos, pos + qf->ring_size))
 		return true;
-	return reader->trusted ? pos < pg_atomic_read_u64(&qf->live->released) :
+	return reader->bounded ? pos < pg_atomic_read_u64(&qf->live->released) :
 		pos + qf->ring_size <= paq_backlog_end(reader);
 }
 
@@ -71,6 +71,28 @@ entry_record(PaqSlotEntry *entry)
 		entry->crc != paq_fields_crc((char *) header, header->length))
 		return NULL;
 	return header;
+}
+
+/* Has another entry of the slot, behind this one, taken its place? */
+static bool
+is_replaced(PaqReader *reader, PaqSlotEntry *entry)
+{
+	uint32		number = ((char *) entry - reader->qf->slots) / PAQ_SLOT_SIZE;
+	PaqSlot    *slot = paq_slot(reader->qf, number);
+	uint64		offset = entry->successor;
+	PaqSlotEntry *successor;
+
+	if (offset % 8 != 0 || slot->entries + offset <= (char *) entry)
+		return false;
+	successor = entry_at(slot, &offset);
+	return successor != NULL && entry_record(successor) != NULL;
+}
+
+/* Is the record of this entry, a valid one, pending still? */
+static bool
+is_pending(PaqReader *reader, PaqSlotEntry *entry)
+{
+	return !was_published(reader, entry) && !is_replaced(reader, entry);
 }
 
 /*
@@ -143,7 +165,7 @@ paq_slots_next(PaqReader *reader, PaqRecord *record, PaqGap *gap)
 		PaqSlotEntry *entry = next_entry(reader, &damaged);
 		PaqRecordHeader *header = entry ? entry_record(entry) : NULL;
 
-		if (header != NULL && was_published(reader, entry))
+		if (header != NULL && !is_pending(reader, entry))
 			continue;
 		if (header != NULL &&
 			paq_reader_decode(reader, (char *) header, header->length, record))
@@ -195,7 +217,7 @@ paq_slots_count(PaqReader *reader)
 		PaqSlotEntry *entry = next_entry(reader, &damaged);
 
 		if (entry != NULL && entry_record(entry) != NULL &&
-			!was_published(reader, entry))
+			is_pending(reader, entry))
 			count++;
 	}
 	reader->slot_cursor = save_cursor;

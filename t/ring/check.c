@@ -26,9 +26,9 @@ static uint64 drops;
 static uint64 dropped;
 
 static const char *const state_name[] = {
-	"not begun", "being created", "dropped", "pending", "being published",
-	"being published past the slot", "published", "being freed", "freed",
-	"given up"
+	"not begun", "being created", "dropped", "pending", "being replaced",
+	"being published", "being published past the slot", "published", "being freed",
+	"freed", "given up"
 };
 
 static void
@@ -59,6 +59,7 @@ check_state(const TrailEntry *entry)
 			break;
 		case STATE_CREATING:
 		case STATE_PENDING:
+		case STATE_REPLACING:
 		case STATE_FREEING:
 			if (!interrupted)
 				complain(entry, "must be interrupted");
@@ -129,8 +130,8 @@ check_missing(uint32 producer)
 		RecordState state = stress->state[producer][id];
 		bool		kept = (stress->copy[producer][id] & COPY_IN_SLOT) != 0;
 		bool		needed = state == STATE_PUBLISHED ||
-			(kept && (state == STATE_PENDING || state == STATE_PUBLISHING ||
-					  state == STATE_UNNOTICED));
+			(kept && (state == STATE_PENDING || state == STATE_REPLACING ||
+					  state == STATE_PUBLISHING || state == STATE_UNNOTICED));
 
 		if (state == STATE_DROPPED)
 			dropped++;

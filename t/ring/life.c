@@ -43,6 +43,7 @@ static const struct
 	const char *name;
 	uint32		limit;
 }			targets[] = {
+	{"pending-replaced", 60},
 	{"ring-unplaced", 300},
 	{"ring-reserved", 300},
 	{"ring-busy", 300},

@@ -105,6 +105,7 @@ note_copy(uint64 id)
 {
 	PaqSlot    *slot = my_slot();
 	uint32		offset = 0;
+	uint8		copy = 0;
 
 	while (offset < slot->used)
 	{
@@ -112,10 +113,45 @@ note_copy(uint64 id)
 		PaqRecordHeader *header = (PaqRecordHeader *) (entry + 1);
 
 		if (entry->valid == 1 && header->statement_id == (int64) id)
-			stress->copy[me][id] = COPY_IN_SLOT |
+			copy = COPY_IN_SLOT |
 				(header->flags & PAQ_RECORD_CUT ? COPY_IS_CUT : 0);
 		offset += entry->size;
 	}
+	stress->copy[me][id] = copy;
+}
+
+/*
+ * More is known about a record than before.  Texts in a spill file leave with
+ * it, and the new record has to find room of its own.
+ */
+static PaqPending *
+replace(PaqPending *pending, uint64 id)
+{
+	const bool	spill = paq_live.ring_size >= 16384;
+	Sizes		sizes = random_sizes(paq_ring_max_record(), spill);
+	const bool	spilled =
+		(paq_pending_header(pending)->flags & PAQ_RECORD_SPILLED) != 0;
+	PaqRecordHeader header;
+	PaqSessionBlock session;
+	PaqText		statement[PAQ_NSTATEMENT_FIELDS];
+	PaqPending *new;
+
+	if (spilled && (!have_slot || my_slot()->used + ENOUGH_SPACE >= PAQ_SLOT_SIZE))
+		return pending;
+	set_state(id, STATE_REPLACING);
+	stress_make_record(me, id, my_life, &sizes, &header, &session, statement);
+	stress_window(true);
+	new = paq_pending_replace(pending, &header, &session, statement);
+	stress_window(false);
+	if (have_slot && (stress->copy[me][id] & COPY_IN_SLOT))
+	{
+		note_copy(id);
+		if ((stress->copy[me][id] & COPY_IN_SLOT) == 0)
+			stress_fail("record %llu of producer %u was replaced, and is not in its slot any more",
+						(unsigned long long) id, me);
+	}
+	set_state(id, STATE_PENDING);
+	return new != NULL ? new : pending;
 }
 
 /* Begin a statement. */
@@ -148,6 +184,8 @@ create(uint64 *id)
 		stress_fail("record %llu of producer %u is not in its slot, where %u bytes are used",
 					(unsigned long long) *id, me, used);
 	set_state(*id, STATE_PENDING);
+	if (stress_chance(10))
+		pending = replace(pending, *id);
 	(void) PAQ_FAULT("test-pending");
 	return pending;
 }

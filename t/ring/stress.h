@@ -42,6 +42,7 @@ typedef enum RecordState
 	STATE_CREATING,				/* at most once, or counted as dropped */
 	STATE_DROPPED,				/* not at all, but counted */
 	STATE_PENDING,				/* exactly once, if the slot has it */
+	STATE_REPLACING,			/* by one with other texts: the same */
 	STATE_PUBLISHING,			/* the same */
 	STATE_PUBLISHING_DIRECT,	/* past the pending area: at most once */
 	STATE_PUBLISHED,			/* exactly once, from the ring */
