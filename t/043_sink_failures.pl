@@ -451,6 +451,10 @@ foreach my $case (
 			my ($before) = @_;
 			my ($file)   = trail_files($node);
 			my $durable  = durable_bytes($before);
+			my $second   = int(time);
+
+			# a file that begins in the same second would get its name
+			poll_until(sub { int(time) > $second });
 
 			# just after an attempt, so not in the middle of one
 			after_attempt();
