@@ -139,11 +139,13 @@ paq_warn_of_filling(void)
 	paq_ring_filling = false;
 	if (!is_first(&paq_shared->warned))
 		return;
+	HOLD_INTERRUPTS();			/* errfinish() would serve them */
 	ereport(LOG_SERVER_ONLY,
 			(errmsg("audit queue is %d%% full",
 					(int) (paq_queue_used() * 100 / paq_live.ring_size)),
 			 overflow_detail(),
 			 errhint("Look for messages of the audit worker, or consider increasing \"pg_audit_queue.queue_size\".")));
+	RESUME_INTERRUPTS();
 }
 
 /* For the worker: if half of the queue is free, the next crossing is news. */

@@ -113,9 +113,13 @@ paq_spill_write(char *name, Size namesize,
 						   S_IRUSR | S_IWUSR);
 	ok = fd >= 0 && write_text(fd, statement) && write_text(fd, parameter);
 	if (!ok)
+	{
+		HOLD_INTERRUPTS();		/* errfinish() would serve them */
 		ereport(LOG,
 				(errcode_for_file_access(),
 				 errmsg("could not write audit spill file \"%s\": %m", path)));
+		RESUME_INTERRUPTS();
+	}
 	if (fd >= 0)
 	{
 		close(fd);
@@ -133,9 +137,13 @@ paq_spill_remove(const char *name, Size len)
 
 	snprintf(path, sizeof(path), "%s/%.*s", paq_queue_directory, (int) len, name);
 	if (unlink(path) != 0 && errno != ENOENT)
+	{
+		HOLD_INTERRUPTS();		/* errfinish() would serve them */
 		ereport(LOG,
 				(errcode_for_file_access(),
 				 errmsg("could not remove file \"%s\": %m", path)));
+		RESUME_INTERRUPTS();
+	}
 }
 
 /*
