@@ -156,7 +156,8 @@ record_denied(PaqStatement *statement, const PaqCommand *command,
 
 /*
  * Record a statement that failed before its permissions had been found to
- * suffice.  For use while the error is being handled.
+ * suffice, or while its records were being made.  For use while the error is
+ * being handled.
  */
 void
 paq_record_denied(PaqStatement *statement, PlannedStmt *plan)

@@ -110,7 +110,8 @@ capture_ExecutorStart(QueryDesc *queryDesc, int eflags)
 	PG_CATCH();
 	{
 		statement = paq_statement_find(queryDesc);
-		if (statement != NULL && !statement->perms_checked)
+		if (statement != NULL && !statement->perms_checked &&
+			slist_is_empty(&statement->entries))
 			paq_record_denied(statement, plan);
 		fail_query(queryDesc, &frame);
 		PG_RE_THROW();
@@ -382,8 +383,8 @@ capture_ExecutorCheckPerms(PAQ_CHECK_PERMS_ARGS)
 
 		if (statement != NULL)
 		{
-			statement->perms_checked = true;
 			paq_record_relations(statement, rangeTable, PAQ_CHECK_PERMS_INFOS);
+			statement->perms_checked = true;
 		}
 		else
 			record_unknown(rangeTable, PAQ_CHECK_PERMS_INFOS);
