@@ -66,7 +66,7 @@ paq_event_create(const PaqEvent *event)
 	session = paq_session_block(false, &complete);
 	fill_header(&header, event);
 	header.flags |= event->flags;
-	pending = paq_pending_create(&header, session, texts);
+	pending = paq_pending_create(&header, session, texts, false);
 	if (pending != NULL && event->message != NULL)
 		paq_pending_add_message(pending, event->message);
 	return pending;

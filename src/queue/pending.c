@@ -7,8 +7,9 @@
  * file; there it gets its outcome, and from there it is copied into the ring.
  * If the server dies in between, recovery finds it in the slot.  What does
  * not fit into the slot - deep nesting, a long text - waits in local memory,
- * with a shortened copy in the slot as long as there is room for one; what is
- * too large for the ring keeps its texts in a spill file.
+ * and something that stands for it in the slot, as long as there is room: a
+ * shortened copy, or the record that it has replaced.  What is too large for the
+ * ring keeps its texts in a spill file.
  *
  * Guarantees: an entry of the slot is valid only while it is complete and
  * not in the ring.  The step from one to the other cannot be seen half done,
@@ -41,13 +42,20 @@
 
 #define SPILL_NAME_LEN	64
 
+/*
+ * How much of the slot, in bytes, is kept for records of statements that the
+ * client sends: open cursors, say, must not keep those from being there at all.
+ */
+#define KEPT_SPACE		1024
+
 struct PaqPending
 {
 	dlist_node	node;			/* in slot_list or free_list */
 	PaqSlotEntry *entry;		/* in the slot, or NULL */
 	char	   *record;			/* the encoded record */
 	char	   *local;			/* its memory, if it does not fit into the slot,
-								 * which then has a short copy or nothing */
+								 * where "entry" then is a short copy, or a
+								 * record that this one has replaced */
 	pg_crc32c	crc;			/* paq_fields_crc() of record */
 	bool		done;			/* in slot_list, but the entry is free */
 };
@@ -125,14 +133,24 @@ new_pending(void)
 	return pending;
 }
 
-/* Give it len bytes at the end of the slot, if there is that much space. */
+/* How much of the slot is left, in bytes? */
+static inline uint32
+space_in_slot(void)
+{
+	return my_slot ? sizeof(my_slot->entries) - my_slot->used : 0;
+}
+
+/*
+ * Give it len bytes at the end of the slot, if there is that much space, and
+ * "keep" bytes beyond that.
+ */
 static bool
-place_in_slot(PaqPending *pending, uint32 len)
+place_in_slot(PaqPending *pending, uint32 len, uint32 keep)
 {
 	uint32		size = TYPEALIGN(8, sizeof(PaqSlotEntry) + len);
 	PaqSlotEntry *entry;
 
-	if (my_slot == NULL || size > sizeof(my_slot->entries) - my_slot->used)
+	if (size + keep > space_in_slot())
 		return false;
 	entry = (PaqSlotEntry *) (my_slot->entries + my_slot->used);
 	entry->size = size;
@@ -192,16 +210,16 @@ make_valid(PaqPending *pending, pg_crc32c crc, PaqPending *replaced)
 static void
 place_short_copy(PaqPending *pending, const PaqRecordHeader *header,
 				 const PaqSessionBlock *session, const PaqText *statement,
-				 PaqPending *replaced)
+				 bool outermost, PaqPending *replaced)
 {
 	PaqText		short_statement[PAQ_NSTATEMENT_FIELDS];
 	PaqRecordHeader short_header = *header;
-	uint32		room;
+	uint32		room = space_in_slot();
 	uint32		size;
 
-	if (my_slot == NULL)
-		return;
-	room = (sizeof(my_slot->entries) - my_slot->used) / 2;
+	if (!outermost)
+		room -= Min(room, KEPT_SPACE);
+	room /= 2;
 	if (room < sizeof(PaqSlotEntry) + sizeof(PaqRecordHeader))
 		return;
 	room -= sizeof(PaqSlotEntry);
@@ -213,7 +231,7 @@ place_short_copy(PaqPending *pending, const PaqRecordHeader *header,
 			 paq_record_size(short_header.flags, session, short_statement),
 			 room, &short_header);
 	size = paq_record_size(short_header.flags, session, short_statement);
-	if (size > room || !place_in_slot(pending, size))
+	if (size > room || !place_in_slot(pending, size, 0))
 		return;
 	paq_record_encode((char *) (pending->entry + 1), &short_header, session,
 					  short_statement);
@@ -271,7 +289,7 @@ is_spilled(PaqPending *pending, PaqText *name)
 /*
  * The record is in local memory and takes the place of another, whose entry in
  * the slot goes on standing for it.  Returns the struct to go on with, or NULL
- * if there is no such entry; one with a spill file needs that.
+ * if there is no such entry; or if it has a spill file, which will go.
  */
 static PaqPending *
 inherit_entry(PaqPending *pending, PaqPending *replaced)
@@ -295,11 +313,11 @@ inherit_entry(PaqPending *pending, PaqPending *replaced)
 static PaqPending *
 place(PaqPending *pending, uint32 size, const PaqRecordHeader *header,
 	  const PaqSessionBlock *session, const PaqText *statement,
-	  PaqPending **replaced)
+	  bool outermost, PaqPending **replaced)
 {
 	PaqPending *heir;
 
-	if (likely(place_in_slot(pending, size)))
+	if (likely(place_in_slot(pending, size, KEPT_SPACE)))
 	{
 		pending->record = (char *) (pending->entry + 1);
 		return pending;
@@ -315,7 +333,7 @@ place(PaqPending *pending, uint32 size, const PaqRecordHeader *header,
 		*replaced = NULL;
 		return heir;
 	}
-	place_short_copy(pending, header, session, statement, *replaced);
+	place_short_copy(pending, header, session, statement, outermost, *replaced);
 	return pending;
 }
 
@@ -331,7 +349,7 @@ out_of_memory(PaqPending *replaced)
 /* See paq_pending_create() and paq_pending_replace(); replaced may be NULL. */
 static PaqPending *
 create_pending(const PaqRecordHeader *header, const PaqSessionBlock *session,
-			   const PaqText *statement, PaqPending *replaced)
+			   const PaqText *statement, bool outermost, PaqPending *replaced)
 {
 	uint32		size = paq_record_size(header->flags, session, statement);
 	PaqPending *pending;
@@ -354,7 +372,8 @@ create_pending(const PaqRecordHeader *header, const PaqSessionBlock *session,
 		size = paq_record_size(header->flags, session, statement);
 	}
 
-	pending = place(pending, size, header, session, statement, &replaced);
+	pending = place(pending, size, header, session, statement, outermost,
+					&replaced);
 	if (pending == NULL)
 	{
 		if (header->flags & PAQ_RECORD_SPILLED)
@@ -367,6 +386,7 @@ create_pending(const PaqRecordHeader *header, const PaqSessionBlock *session,
 		make_valid(pending, pending->crc, replaced);
 	if (unlikely(replaced != NULL))
 	{
+		pg_write_barrier();		/* recovery sees our stores in order */
 		(void) PAQ_FAULT("pending-replaced");
 		paq_pending_free(replaced);
 	}
@@ -375,27 +395,31 @@ create_pending(const PaqRecordHeader *header, const PaqSessionBlock *session,
 
 /*
  * Encode a record into the pending area: header (everything but its lengths),
- * the session's block, and PAQ_NSTATEMENT_FIELDS texts.  Text that cannot be
- * kept is cut, and the record says so.  Returns NULL, after counting the loss,
- * only if there is no memory at all.
+ * the session's block, and PAQ_NSTATEMENT_FIELDS texts.  outermost: it is that
+ * of a statement which no other one executes.  Text that cannot be kept is cut,
+ * and the record says so.  Returns NULL, after counting the loss, only if there
+ * is no memory at all.
  */
 PaqPending *
 paq_pending_create(const PaqRecordHeader *header,
-				   const PaqSessionBlock *session, const PaqText *statement)
+				   const PaqSessionBlock *session, const PaqText *statement,
+				   bool outermost)
 {
-	return create_pending(header, session, statement, NULL);
+	return create_pending(header, session, statement, outermost, NULL);
 }
 
 /*
  * The same, in place of a pending record, which is forgotten: whenever this
- * process is killed, recovery finds one of them.  Returns NULL when out of
- * memory; then that one is still there, and nothing counts as lost.
+ * process is killed, recovery finds one of them, if the slot has room for what
+ * it had before.  Returns NULL when out of memory; then that one is still there,
+ * and nothing counts as lost.
  */
 PaqPending *
 paq_pending_replace(PaqPending *pending, const PaqRecordHeader *header,
-					const PaqSessionBlock *session, const PaqText *statement)
+					const PaqSessionBlock *session, const PaqText *statement,
+					bool outermost)
 {
-	return create_pending(header, session, statement, pending);
+	return create_pending(header, session, statement, outermost, pending);
 }
 
 /* The header of a pending record, to note what has become known since. */

@@ -48,11 +48,13 @@ extern bool paq_queue_available(void);
 /* pending.c */
 extern PaqPending *paq_pending_create(const PaqRecordHeader *header,
 									  const PaqSessionBlock *session,
-									  const PaqText *statement);
+									  const PaqText *statement,
+									  bool outermost);
 extern PaqPending *paq_pending_replace(PaqPending *pending,
 									   const PaqRecordHeader *header,
 									   const PaqSessionBlock *session,
-									   const PaqText *statement);
+									   const PaqText *statement,
+									   bool outermost);
 extern PaqRecordHeader *paq_pending_header(PaqPending *pending);
 extern void paq_pending_add_message(PaqPending *pending, const char *message);
 extern uint64 paq_pending_publish(PaqPending *pending, PaqSpaceWait wait);

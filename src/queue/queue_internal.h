@@ -175,8 +175,8 @@ typedef struct PaqSlotEntry
 								 * pending any more */
 	uint32		successor;		/* offset in the slot of the entry that takes the
 								 * place of this one once it is valid; 0: none */
-	pg_crc32c	crc;			/* paq_fields_crc() of the record, which may be
-								 * a shortened copy of that in the frame */
+	pg_crc32c	crc;			/* paq_fields_crc() of the record, which may only
+								 * stand for that in the frame: see pending.c */
 	/* record follows */
 } PaqSlotEntry;
 

@@ -22,8 +22,12 @@
 #define MAX_DEPTH	6
 #define MAX_MESSAGE	2000
 
-/* With that much free space in its slot, a record has a copy there; bytes */
+/*
+ * With that much free space in its slot, a record has a copy there; one that is
+ * not an outermost statement's needs more.  Bytes
+ */
 #define ENOUGH_SPACE	1200
+#define ENOUGH_INSIDE	(ENOUGH_SPACE + 1024)
 
 /* A consumer that has not moved for that long sleeps too well; s */
 #define SLEEP_LIMIT	20
@@ -141,7 +145,7 @@ replace(PaqPending *pending, uint64 id)
 	set_state(id, STATE_REPLACING);
 	stress_make_record(me, id, my_life, &sizes, &header, &session, statement);
 	stress_window(true);
-	new = paq_pending_replace(pending, &header, &session, statement);
+	new = paq_pending_replace(pending, &header, &session, statement, true);
 	stress_window(false);
 	if (have_slot && (stress->copy[me][id] & COPY_IN_SLOT))
 	{
@@ -165,12 +169,13 @@ create(uint64 *id)
 	PaqText		statement[PAQ_NSTATEMENT_FIELDS];
 	PaqPending *pending;
 	uint32		used = have_slot ? my_slot()->used : 0;
+	const bool	outermost = stress_chance(70);
 
 	*id = account->next_id++;
 	set_state(*id, STATE_CREATING);
 	stress_make_record(me, *id, my_life, &sizes, &header, &session, statement);
 	stress_window(true);
-	pending = paq_pending_create(&header, &session, statement);
+	pending = paq_pending_create(&header, &session, statement, outermost);
 	stress_window(false);
 	if (pending == NULL)
 	{
@@ -179,8 +184,8 @@ create(uint64 *id)
 	}
 	if (have_slot)
 		note_copy(*id);
-	if (have_slot && used + ENOUGH_SPACE < PAQ_SLOT_SIZE &&
-		(stress->copy[me][*id] & COPY_IN_SLOT) == 0)
+	if (have_slot && (stress->copy[me][*id] & COPY_IN_SLOT) == 0 &&
+		used + (outermost ? ENOUGH_SPACE : ENOUGH_INSIDE) < PAQ_SLOT_SIZE)
 		stress_fail("record %llu of producer %u is not in its slot, where %u bytes are used",
 					(unsigned long long) *id, me, used);
 	set_state(*id, STATE_PENDING);
