@@ -1,6 +1,6 @@
 #
-# A statement has a record from its beginning.  Where that gives way to another,
-# which knows more, a crash finds one of them, never both, never none.
+# What a crash finds of the statements that are being executed: each has one
+# record, from its beginning to its end, whatever becomes of it in between.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 
@@ -10,6 +10,7 @@ use warnings;
 use FindBin;
 use lib $FindBin::RealBin;
 use PaqTest;
+use PgProto;
 
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -18,69 +19,38 @@ use Test::More;
 my $node = audited_node(
 	'main',
 	install_path => fault_install(),
-	settings     => { log => 'ddl' });
+	settings     => { log => 'ddl', queue_size => '64kB', flush_interval => '10ms' });
 unaudited_sql(
 	$node, q{
 	CREATE TABLE t ();
 	CREATE FUNCTION wait() RETURNS event_trigger LANGUAGE plpgsql AS
-		'BEGIN PERFORM pg_sleep(600); END';});
+		'BEGIN PERFORM pg_sleep(600); END';
+	CREATE TYPE mood AS ENUM ('sad');});
 
-# A statement during which the server crashes, and its records.  $crash is
-# called with what psql returns that is executing it.
+# Records of a class that come from a statement during which the server
+# crashes.  $crash is called with what psql returns that is executing it.
 sub records_of
 {
-	my ($sql, $crash) = @_;
+	my ($class, $sql, $crash, %options) = @_;
 	my $sequence = flush_trail($node);
 	my $worker   = worker_pid($node);
-	my $session  = start_psql($node, $sql, name => 'victim');
+	my $session  = start_psql($node, $sql, name => 'victim', %options);
 
 	$crash->($session);
 	wait_for_worker($node, $worker);
+	return records_since($class, $sequence);
+}
+
+sub records_since
+{
+	my ($class, $sequence) = @_;
+
 	flush_trail($node);
-	return grep { $_->{sequence} > $sequence && $_->{class} eq 'DDL' } trail_records($node);
+	return grep { $_->{sequence} > $sequence && $_->{class} eq $class } trail_records($node);
 }
 
-# At the moment of the change
-
-sub crash_in_between
-{
-	my ($session) = @_;
-
-	finish_psql($session);
-	set_faults($node);
-	return;
-}
-
-# Of a text with so many characters more
-sub comment
-{
-	my ($length) = @_;
-
-	return 'COMMENT ON TABLE t IS ' . "'" . ('x' x $length) . "'";
-}
-
-foreach my $case (
-	[ 'COMMENT',    comment(10),                        'public.t' ],
-	[ 'long',       comment(3_600),                     'public.t' ],
-	[ 'of a table', 'CREATE TABLE new (a int PRIMARY KEY)', 'public.new' ],
-	[ 'DROP',       'DROP TABLE t',                     'public.t' ],
-	[ 'very long',  comment(300_000),                   'public.t' ])
-{
-	my ($name, $sql, $object) = @$case;
-
-	set_faults($node, 'pending-replaced' => 'kill');
-	my @records = records_of($sql, \&crash_in_between);
-	is(scalar(@records), 1, "$name: a crash in between leaves one record");
-	is($records[0]{objectName}, $object, "$name: that with the name");
-	is($records[0]{commandText}, $sql, "$name: with its text");
-	ok($records[0]{interrupted}, "$name: which says that it was interrupted");
-}
-
-# Afterwards, however much of the slot the first record takes
-
-unaudited_sql($node, 'CREATE EVENT TRIGGER zzz ON ddl_command_end EXECUTE FUNCTION wait()');
-
-sub crash_behind
+# Wait until the session executes pg_sleep(), and kill it.
+sub crash_asleep
 {
 	my ($session) = @_;
 	my $pid;
@@ -96,39 +66,199 @@ sub crash_behind
 	return;
 }
 
-foreach my $length (10, 3_600, 4_000, 7_000, 7_400, 7_600, 7_800, 8_000, 300_000)
+# The first record of a DDL statement gives way to others with names.  At that
+# moment
+
+sub crash_in_between
 {
-	my @records = records_of(comment($length), \&crash_behind);
+	my ($session) = @_;
+
+	finish_psql($session);
+	set_faults($node);
+	return;
+}
+
+# With a text of so many characters
+sub comment
+{
+	my ($length) = @_;
+
+	return 'COMMENT ON TABLE t IS ' . "'" . ('x' x $length) . "'";
+}
+
+foreach my $case (
+	[ 'COMMENT',    comment(10),                            'public.t' ],
+	[ 'long',       comment(2_900),                         'public.t' ],
+	[ 'of a table', 'CREATE TABLE new (a int PRIMARY KEY)', 'public.new' ],
+	[ 'DROP',       'DROP TABLE t',                         'public.t' ],
+	[ 'very long',  comment(300_000),                       'public.t' ])
+{
+	my ($name, $sql, $object) = @$case;
+
+	set_faults($node, 'pending-replaced' => 'kill');
+	my @records = records_of('DDL', $sql, \&crash_in_between);
+	is(scalar(@records), 1, "$name: a crash in between leaves one record");
+	is($records[0]{objectName}, $object, "$name: that with the name");
+	is($records[0]{commandText}, $sql, "$name: with its text");
+	ok($records[0]{interrupted}, "$name: which says that it was interrupted");
+}
+
+# Afterwards, however much of the slot the first record takes
+
+my @lengths = (10, 2_900, 4_000, 6_000, 6_400, 6_600, 6_800, 7_000, 8_000, 300_000);
+
+unaudited_sql($node, 'CREATE EVENT TRIGGER zzz ON ddl_command_end EXECUTE FUNCTION wait()');
+foreach my $length (@lengths)
+{
+	my @records = records_of('DDL', comment($length), \&crash_asleep);
 
 	is(scalar(@records), 1, "a comment of $length characters: one record");
 	is($records[0]{objectName}, 'public.t', 'with the name, if there was room')
-	  if $length < 4_000;
+	  if $length < 3_000 || $length > 10_000;
 	ok($records[0]{interrupted}, 'interrupted');
 	like($records[0]{commandText}, qr/^COMMENT ON TABLE t IS 'x+/, 'with its text');
-	is($records[0]{commandText}, comment($length), 'all of it')
-	  if !$records[0]{cut};
-	ok(!$records[0]{cut}, 'not cut') if $length < 7_400 || $length > 10_000;
+	is($records[0]{commandText}, comment($length), 'all of it') if !$records[0]{cut};
+	ok(!$records[0]{cut}, 'not cut') if $length < 6_500 || $length > 10_000;
 }
+unaudited_sql($node, 'DROP EVENT TRIGGER zzz');
 
 # Without a crash nothing is left of it.
 
-unaudited_sql($node, 'DROP EVENT TRIGGER zzz');
 my $sequence = flush_trail($node);
-foreach my $length (10, 4_000, 7_000, 7_400, 7_600, 7_800, 8_000, 300_000)
-{
-	$node->safe_psql('postgres', comment($length));
-}
+$node->safe_psql('postgres', comment($_)) foreach @lengths;
 $node->restart;
-flush_trail($node);
 is_deeply(
 	[
 		map { length($_->{commandText}) . ($_->{interrupted} ? ' interrupted' : '') }
-		grep { $_->{sequence} > $sequence && $_->{class} eq 'DDL' } trail_records($node)
+		  records_since('DDL', $sequence)
 	],
-	[ map { length(comment($_)) } 10, 4_000, 7_000, 7_400, 7_600, 7_800, 8_000, 300_000 ],
+	[ map { length(comment($_)) } @lengths ],
 	'without a crash, each has one record');
 is_deeply(
 	[ sort grep { !/^(?:\.\.?|lock|queue)$/ } slurp_dir(queue_dir($node)) ],
 	[], 'no files are left');
+
+# Cursors that are open do not keep the statement that is executed from being
+# there.
+
+foreach my $case ([ 20, 'short' ], [ 6, 'x' x 1700 ])
+{
+	my ($number, $text) = @$case;
+	my $sql = join('',
+		'BEGIN;',
+		map({ "DECLARE c$_ CURSOR FOR SELECT '$text'; FETCH c$_;" } 1 .. $number),
+		"SELECT 'last' FROM pg_sleep(600)");
+	my @records = records_of('READ', "\\o /dev/null\n$sql", \&crash_asleep,
+		settings => { log => 'read' });
+
+	is( scalar(grep { $_->{commandText} =~ /^SELECT 'last'/ } @records),
+		1, "$number cursors with " . length($text) . ' characters: the statement is there');
+	is(scalar(grep { $_->{command} eq 'SELECT' && !$_->{interrupted} } @records),
+		0, 'none of them has ended');
+}
+
+# A statement that fails while its record is made: it waits for the catalog that
+# has its parameter's text.
+
+my $client = PgProto->connect($node);
+my $locker = PgProto->connect($node, user => 'paq_quiet');
+
+$client->query("SET pg_audit_queue.log = 'read'; SET pg_audit_queue.log_parameter = on");
+$client->query("PREPARE s(mood) AS SELECT 1 WHERE \$1 IS NOT NULL");
+$client->query("SELECT 'sad'::mood IS NULL");
+$sequence = flush_trail($node);
+$locker->query('BEGIN; LOCK TABLE pg_enum');
+$client->start("EXECUTE s('sad')");
+ok( poll_until(
+		sub {
+			unaudited_sql(
+				$node, 'SELECT wait_event_type FROM pg_stat_activity WHERE pid = '
+				  . $client->pid) eq 'Lock';
+		}),
+	'a parameter has no text yet');
+kill('INT', $client->pid);
+$client->finish;
+$locker->query('COMMIT');
+is_deeply(
+	[ columns('command exitCode', records_since('READ', $sequence)) ],
+	['SELECT|57014'], 'a statement that is cancelled then has a record');
+$_->quit foreach $client, $locker;
+
+# The worker stands still, and the queue is filled to a place between two
+# positions by a session that is returned.
+
+my $worker;
+
+sub fill_queue
+{
+	my ($from, $to) = @_;
+	my $client = PgProto->connect($node);
+
+	$client->query("SET pg_audit_queue.log = 'read, error'");
+	flush_trail($node);
+	$worker = worker_pid($node);
+	kill('STOP', $worker);
+	for (1 .. 1000)
+	{
+		my $used = stats($node)->{queue_used};
+
+		return $client if $used >= $from && $used < $to;
+		die "$used bytes are in use" if $used >= $to;
+		$client->query("SELECT 'fill' WHERE false");
+	}
+	die 'the queue does not fill up';
+}
+
+# Is the process stopped?
+sub is_stopped
+{
+	my ($pid) = @_;
+
+	return slurp_file("/proc/$pid/stat") =~ /\) T /;
+}
+
+# To be cancelled while saying that the queue is filling up is not to be
+# recorded twice.
+
+$client = fill_queue(64 * 1024 * 0.75 - 2500, 64 * 1024 * 0.75 - 1000);
+my $position = -s $node->logfile;
+my $long = "SELECT '" . ('c' x 3000) . "' WHERE false";
+
+set_faults($node, 'ring-committed' => 'stop');
+$client->start($long);
+ok(poll_until(sub { is_stopped($client->pid) }), 'its record is in the queue');
+kill('INT', $client->pid);
+set_faults($node);
+kill('CONT', $client->pid);
+$client->finish;
+kill('CONT', $worker);
+is(scalar(grep { ($_->{commandText} // '') eq $long } records_since('READ', 0)),
+	1, 'a statement that is cancelled then has one record of its class');
+wait_for_log($node, qr/LOG:  audit queue is \d+% full/, $position);
+$client->quit;
+
+# What has failed and finds no room keeps its outcome.
+
+$client = fill_queue(64 * 1024 * 0.8, 64 * 1024 * 0.875);
+$sequence = 0;
+my $published = stats($node)->{published};
+my $waiting = 0;
+my $number;
+for ($number = 1; $number <= 200 && $waiting < 5; $number++)
+{
+	$client->query("SELEC 'no $number'");
+	my $now = stats($node)->{published};
+	$waiting++ if $now == $published;
+	$published = $now;
+}
+is($waiting, 5, 'records of errors wait for room');
+kill('KILL', $client->pid);
+kill('CONT', $worker);
+wait_for_worker($node, $worker);
+my @records = records_since('ERROR', 0);
+is_deeply(
+	[ columns('commandText exitCode interrupted', @records) ],
+	[ map { "SELEC 'no $_'|42601|" } 1 .. $number - 1 ],
+	'after a crash each is there, with its outcome');
 
 done_testing();

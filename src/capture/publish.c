@@ -174,6 +174,7 @@ defer(PaqPending *pending)
 		return;
 	}
 	entry->pending = pending;
+	paq_pending_keep(pending);
 	append_node(&deferred, &last_deferred, &entry->node);
 	deferred_bytes += length;
 }
@@ -318,6 +319,7 @@ publish_first(slist_head *list, const PaqError *error, TimestampTz end_time,
 	}
 	else
 	{
+		paq_pending_keep(entry->pending);
 		slist_pop_head_node(list);
 		append_node(&deferred, &last_deferred, &entry->node);
 	}

@@ -465,6 +465,27 @@ paq_pending_add_message(PaqPending *pending, const char *message)
 }
 
 /*
+ * The record's outcome is known, or more of it, but it may have to wait for room
+ * in the queue: what stands for it in the slot learns that, too.
+ */
+void
+paq_pending_keep(PaqPending *pending)
+{
+	const PaqRecordHeader *from = (PaqRecordHeader *) pending->record;
+	PaqRecordHeader *to;
+
+	if (likely(pending->local == NULL) || pending->entry == NULL ||
+		my_slot == NULL)
+		return;
+	to = (PaqRecordHeader *) (pending->entry + 1);
+	to->sqlstate = from->sqlstate;
+	to->end_time = from->end_time;
+	to->statement_id = from->statement_id;
+	to->substatement_id = from->substatement_id;
+	to->session_line = from->session_line;
+}
+
+/*
  * Take back the space of entries at the end of the slot that are done, and
  * their structs.
  */
@@ -544,6 +565,7 @@ paq_pending_publish(PaqPending *pending, PaqSpaceWait wait)
 	PaqSlotEntry *entry = pending->entry;
 	uint64		pos;
 
+	paq_pending_keep(pending);
 	pos = paq_ring_put(pending->record, len, pending->crc, wait,
 					   entry ? &entry->published_at : NULL);
 	if (likely(pos != 0))
