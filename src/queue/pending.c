@@ -306,22 +306,17 @@ inherit_entry(PaqPending *pending, PaqPending *replaced)
 }
 
 /*
- * Find memory for a record of that size.  Returns the struct to go on with, NULL
- * if there is no memory.  If the record's place is not in the slot, what stands
- * for it there is complete; *replaced is NULL if that is what it was.
+ * Find local memory for a record of that size, and see to what stands for it in
+ * the slot.  Returns the struct to go on with, NULL if there is no memory;
+ * *replaced is NULL if what stands for the record is what it was.
  */
 static PaqPending *
-place(PaqPending *pending, uint32 size, const PaqRecordHeader *header,
-	  const PaqSessionBlock *session, const PaqText *statement,
-	  bool outermost, PaqPending **replaced)
+place_outside(PaqPending *pending, uint32 size, const PaqRecordHeader *header,
+			  const PaqSessionBlock *session, const PaqText *statement,
+			  bool outermost, PaqPending **replaced)
 {
 	PaqPending *heir;
 
-	if (likely(place_in_slot(pending, size, KEPT_SPACE)))
-	{
-		pending->record = (char *) (pending->entry + 1);
-		return pending;
-	}
 	if (!place_in_memory(pending, size))
 	{
 		dlist_push_head(&free_list, &pending->node);
@@ -372,9 +367,12 @@ create_pending(const PaqRecordHeader *header, const PaqSessionBlock *session,
 		size = paq_record_size(header->flags, session, statement);
 	}
 
-	pending = place(pending, size, header, session, statement, outermost,
-					&replaced);
-	if (pending == NULL)
+	if (likely(place_in_slot(pending, size, KEPT_SPACE)))
+		pending->record = (char *) (pending->entry + 1);
+	else
+		pending = place_outside(pending, size, header, session, statement,
+								outermost, &replaced);
+	if (unlikely(pending == NULL))
 	{
 		if (header->flags & PAQ_RECORD_SPILLED)
 			paq_spill_remove(name, strlen(name));
