@@ -135,6 +135,7 @@ replace(PaqPending *pending, uint64 id)
 	Sizes		sizes = random_sizes(paq_ring_max_record(), spill);
 	const bool	spilled =
 		(paq_pending_header(pending)->flags & PAQ_RECORD_SPILLED) != 0;
+	const bool	was_kept = (stress->copy[me][id] & COPY_IN_SLOT) != 0;
 	PaqRecordHeader header;
 	PaqSessionBlock session;
 	PaqText		statement[PAQ_NSTATEMENT_FIELDS];
@@ -147,13 +148,11 @@ replace(PaqPending *pending, uint64 id)
 	stress_window(true);
 	new = paq_pending_replace(pending, &header, &session, statement, true);
 	stress_window(false);
-	if (have_slot && (stress->copy[me][id] & COPY_IN_SLOT))
-	{
+	if (have_slot)
 		note_copy(id);
-		if ((stress->copy[me][id] & COPY_IN_SLOT) == 0)
-			stress_fail("record %llu of producer %u was replaced, and is not in its slot any more",
-						(unsigned long long) id, me);
-	}
+	if (was_kept && (stress->copy[me][id] & COPY_IN_SLOT) == 0)
+		stress_fail("record %llu of producer %u was replaced, and is not in its slot any more",
+					(unsigned long long) id, me);
 	set_state(id, STATE_PENDING);
 	return new != NULL ? new : pending;
 }
