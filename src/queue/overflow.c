@@ -66,6 +66,7 @@ shut_down(void)
 {
 	if (!is_first(&paq_shared->shutting_down))
 		return;
+	HOLD_INTERRUPTS();			/* errfinish() would serve them */
 	ereport(LOG_SERVER_ONLY,
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 			 errmsg("audit queue is full, shutting down the server"),
@@ -74,6 +75,7 @@ shut_down(void)
 	if (kill(PostmasterPid, SIGINT) != 0)
 		ereport(LOG_SERVER_ONLY,
 				(errmsg("could not send signal to postmaster: %m")));
+	RESUME_INTERRUPTS();
 }
 
 /*

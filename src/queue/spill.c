@@ -115,7 +115,7 @@ paq_spill_write(char *name, Size namesize,
 	if (!ok)
 	{
 		HOLD_INTERRUPTS();		/* errfinish() would serve them */
-		ereport(LOG,
+		ereport(LOG_SERVER_ONLY,
 				(errcode_for_file_access(),
 				 errmsg("could not write audit spill file \"%s\": %m", path)));
 		RESUME_INTERRUPTS();
@@ -139,7 +139,7 @@ paq_spill_remove(const char *name, Size len)
 	if (unlink(path) != 0 && errno != ENOENT)
 	{
 		HOLD_INTERRUPTS();		/* errfinish() would serve them */
-		ereport(LOG,
+		ereport(LOG_SERVER_ONLY,
 				(errcode_for_file_access(),
 				 errmsg("could not remove file \"%s\": %m", path)));
 		RESUME_INTERRUPTS();
