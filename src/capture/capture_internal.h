@@ -103,6 +103,7 @@ typedef struct PaqStatement
 	bool		recorded;		/* nothing more to say about it by itself */
 	bool		text_recorded;	/* some record of it has the text */
 	bool		perms_checked;	/* permissions were granted */
+	bool		unfinished;		/* its records are being made */
 	bool		commits;		/* COMMIT or PREPARE TRANSACTION */
 	bool		run;			/* ExecutorRun was called for it */
 	bool		top_level;		/* the client's, not run by another one */
@@ -192,6 +193,7 @@ extern bool paq_is_granted(const PaqStatement *statement, RangeTblEntry *rte,
 						   List *perminfos);
 extern void paq_forget_granted(PaqStatement *statement);
 extern void paq_record_denied(PaqStatement *statement, PlannedStmt *plan);
+extern void paq_record_unfinished(PaqStatement *statement);
 
 /* config.c */
 extern bool paq_config_concerns(Node *parsetree);

@@ -154,26 +154,51 @@ record_denied(PaqStatement *statement, const PaqCommand *command,
 	paq_entry_add(statement, pending, false, true);
 }
 
-/*
- * Record a statement that failed before its permissions had been found to
- * suffice, or while its records were being made.  For use while the error is
- * being handled.
- */
-void
-paq_record_denied(PaqStatement *statement, PlannedStmt *plan)
+/* Record what the audit role's grants say that the statement was to do. */
+static void
+record_granted(PaqStatement *statement)
 {
-	const PaqObject no_object = {false, NULL, NULL};
-	PaqCommand	command;
 	ListCell   *lc;
 
-	if (creating_extension)
-		return;
-	if (!statement->others_rights && denied_command(statement, plan, &command))
-		record_denied(statement, &command, &no_object);
 	foreach(lc, statement->granted)
 	{
 		Granted    *granted = lfirst(lc);
 
 		record_denied(statement, &granted->command, &granted->object);
 	}
+}
+
+/*
+ * Record a statement that failed before its permissions had been found to
+ * suffice.  For use while the error is being handled.
+ */
+void
+paq_record_denied(PaqStatement *statement, PlannedStmt *plan)
+{
+	const PaqObject no_object = {false, NULL, NULL};
+	PaqCommand	command;
+
+	if (creating_extension)
+		return;
+	if (!statement->others_rights && denied_command(statement, plan, &command))
+		record_denied(statement, &command, &no_object);
+	record_granted(statement);
+}
+
+/*
+ * Record a statement that failed while its first record was being made.  It is
+ * not known then whether log_catalog leaves it out.  For use while the error is
+ * being handled.
+ */
+void
+paq_record_unfinished(PaqStatement *statement)
+{
+	const PaqObject no_object = {false, NULL, NULL};
+
+	if (!slist_is_empty(&statement->entries))
+		return;
+	if (!statement->others_rights && paq_statement_is_audited(statement))
+		record_denied(statement, &statement->command, &no_object);
+	if (!creating_extension)
+		record_granted(statement);
 }

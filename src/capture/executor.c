@@ -110,9 +110,10 @@ capture_ExecutorStart(QueryDesc *queryDesc, int eflags)
 	PG_CATCH();
 	{
 		statement = paq_statement_find(queryDesc);
-		if (statement != NULL && !statement->perms_checked &&
-			slist_is_empty(&statement->entries))
+		if (statement != NULL && !statement->perms_checked)
 			paq_record_denied(statement, plan);
+		else if (statement != NULL && statement->unfinished)
+			paq_record_unfinished(statement);
 		fail_query(queryDesc, &frame);
 		PG_RE_THROW();
 	}
@@ -383,8 +384,9 @@ capture_ExecutorCheckPerms(PAQ_CHECK_PERMS_ARGS)
 
 		if (statement != NULL)
 		{
+			statement->perms_checked = statement->unfinished = true;
 			paq_record_relations(statement, rangeTable, PAQ_CHECK_PERMS_INFOS);
-			statement->perms_checked = true;
+			statement->unfinished = false;
 		}
 		else
 			record_unknown(rangeTable, PAQ_CHECK_PERMS_INFOS);

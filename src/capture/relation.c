@@ -8,7 +8,8 @@
  * Relations for which no permission is needed are none of the statement's
  * business: what a view reads, partitions of a table that it names.
  *
- * Must not raise; where a relation has vanished, the record lacks its name.
+ * Must not raise, except for what making a record may (build.c); where a
+ * relation has vanished, the record lacks its name.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *

@@ -58,6 +58,7 @@ paq_statement_init(PaqStatement *statement, const char *text,
 	statement->recorded = false;
 	statement->text_recorded = false;
 	statement->perms_checked = false;
+	statement->unfinished = false;
 	statement->commits = false;
 	statement->run = false;
 	statement->top_level = top_level;
