@@ -19,7 +19,7 @@ use Test::More;
 my $node = audited_node(
 	'main',
 	install_path => fault_install(),
-	settings     => { log => 'ddl', queue_size => '64kB', flush_interval => '10ms' });
+	settings     => { log => 'ddl', flush_interval => '10ms' });
 unaudited_sql(
 	$node, q{
 	CREATE TABLE t ();
@@ -141,21 +141,77 @@ is_deeply(
 # Cursors that are open do not keep the statement that is executed from being
 # there.
 
-foreach my $case ([ 20, 'short' ], [ 6, 'x' x 1700 ])
-{
-	my ($number, $text) = @$case;
-	my $sql = join('',
-		'BEGIN;',
-		map({ "DECLARE c$_ CURSOR FOR SELECT '$text'; FETCH c$_;" } 1 .. $number),
-		"SELECT 'last' FROM pg_sleep(600)");
-	my @records = records_of('READ', "\\o /dev/null\n$sql", \&crash_asleep,
-		settings => { log => 'read' });
+my $last = "SELECT 'last' FROM pg_sleep(600)";
 
-	is( scalar(grep { $_->{commandText} =~ /^SELECT 'last'/ } @records),
-		1, "$number cursors with " . length($text) . ' characters: the statement is there');
+sub statement_is_there
+{
+	my ($name, @records) = @_;
+
+	is_deeply(
+		[ map { $_->{interrupted} ? 1 : 0 } grep { $_->{commandText} =~ /'last'/ } @records ],
+		[1], "$name: the statement is there");
 	is(scalar(grep { $_->{command} eq 'SELECT' && !$_->{interrupted} } @records),
 		0, 'none of them has ended');
+	return;
 }
+
+my @others = ([ 20, 10 ], [ 40, 100 ], [ 6, 1700 ], [ 5, 9000 ]);
+
+foreach my $case (@others)
+{
+	my ($number, $length) = @$case;
+	my $text = 'x' x $length;
+	my @sql  = (
+		'BEGIN', map({ ("DECLARE c$_ CURSOR FOR SELECT '$text'", "FETCH c$_") } 1 .. $number),
+		$last);
+
+	statement_is_there(
+		"$number cursors with $length characters",
+		records_of('READ', "\\o /dev/null\n" . join(';', @sql), \&crash_asleep,
+			settings => { log => 'read' }));
+}
+
+# Nor portals that stop before their end.
+
+foreach my $case (@others)
+{
+	my ($number, $length) = @$case;
+	my $text = 'x' x $length;
+	my $client = PgProto->connect($node);
+
+	$client->query("SET pg_audit_queue.log = 'read'; SET application_name = 'victim'");
+	$client->query('BEGIN');
+	foreach my $i (1 .. $number)
+	{
+		$client->parse("s$i", "SELECT '$text' FROM generate_series(1, 2)")
+		  ->bind("p$i", "s$i")->execute("p$i", 1)->sync;
+	}
+	my $sequence = flush_trail($node);
+	my $worker   = worker_pid($node);
+	$client->start($last);
+	poll_until(
+		sub {
+			unaudited_sql(
+				$node, "SELECT count(*) FROM pg_stat_activity
+						 WHERE application_name = 'victim' AND wait_event = 'PgSleep'") eq '1';
+		}) or die 'the statement does not get that far';
+	kill('KILL', $client->pid);
+	wait_for_worker($node, $worker);
+	statement_is_there("$number portals with $length characters",
+		records_since('READ', $sequence));
+}
+
+# The only record may be that of what a statement executes.
+
+statement_is_there(
+	'EXPLAIN',
+	records_of(
+		'READ',
+		"\\o /dev/null\nBEGIN;"
+		  . join('', map { "DECLARE c$_ CURSOR FOR SELECT '" . 'x' x 1700 . "'; FETCH c$_;" } 1 .. 6)
+		  . "EXPLAIN ANALYZE $last",
+		\&crash_asleep,
+		settings => { log => 'read' }));
 
 # A statement that fails while its record is made: it waits for the catalog that
 # has its parameter's text.
@@ -183,6 +239,10 @@ is_deeply(
 	[ columns('command exitCode', records_since('READ', $sequence)) ],
 	['SELECT|57014'], 'a statement that is cancelled then has a record');
 $_->quit foreach $client, $locker;
+
+# From here on with a small queue
+$node->append_conf('postgresql.conf', settings_text(queue_size => '64kB'));
+$node->restart;
 
 # The worker stands still, and the queue is filled to a place between two
 # positions by a session that is returned.

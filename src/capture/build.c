@@ -154,7 +154,7 @@ create_record(PaqStatement *statement, PaqClass class, CommandTag tag,
 	PaqText		texts[PAQ_NSTATEMENT_FIELDS] = {{NULL, 0}};
 	PaqText		encoded = {NULL, 0};
 	const PaqSessionBlock *session;
-	const bool	outermost = paq_frame == NULL || paq_frame->parent == NULL;
+	const bool	first = replaced != NULL || paq_is_first(statement);
 	PaqPending *pending;
 	bool		complete;
 
@@ -183,8 +183,8 @@ create_record(PaqStatement *statement, PaqClass class, CommandTag tag,
 	fill_header(&header, statement, class, flags | statement->flags);
 
 	pending = replaced != NULL ?
-		paq_pending_replace(replaced, &header, session, texts, outermost) :
-		paq_pending_create(&header, session, texts, outermost);
+		paq_pending_replace(replaced, &header, session, texts, first) :
+		paq_pending_create(&header, session, texts, first);
 	if (encoded.len > 0)
 		pfree((char *) encoded.data);
 	return pending;

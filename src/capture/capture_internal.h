@@ -162,6 +162,7 @@ extern PaqStatement *paq_statement_open(QueryDesc *queryDesc);
 extern void paq_statement_forget(QueryDesc *queryDesc);
 extern PaqStatement *paq_statement_find(QueryDesc *queryDesc);
 extern bool paq_statements_open(void);
+extern bool paq_is_first(PaqStatement *statement);
 extern void paq_statement_init(PaqStatement *statement, const char *text,
 							   const PaqCommand *command,
 							   const PlannedStmt *plan, bool top_level);

@@ -66,7 +66,8 @@ paq_event_create(const PaqEvent *event)
 	session = paq_session_block(false, &complete);
 	fill_header(&header, event);
 	header.flags |= event->flags;
-	pending = paq_pending_create(&header, session, texts, false);
+	pending = paq_pending_create(&header, session, texts,
+								 paq_frame != NULL && paq_is_first(NULL));
 	if (pending != NULL && event->message != NULL)
 		paq_pending_add_message(pending, event->message);
 	return pending;

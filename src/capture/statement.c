@@ -144,6 +144,31 @@ paq_statement_find(QueryDesc *queryDesc)
 	return NULL;
 }
 
+/* Is there no record of the statement yet? */
+static bool
+is_unrecorded(PaqStatement *statement)
+{
+	return slist_is_empty(&statement->entries) &&
+		statement->provisional == NULL && statement->attempt == NULL;
+}
+
+/*
+ * Will the next record be the first of what the client has sent?  statement is
+ * the one that it is about, if there is one that has no frame.
+ */
+bool
+paq_is_first(PaqStatement *statement)
+{
+	if (statement != NULL && !is_unrecorded(statement))
+		return false;
+	for (PaqCallFrame *frame = paq_frame; frame != NULL; frame = frame->parent)
+	{
+		if (frame->statement != NULL && !is_unrecorded(frame->statement))
+			return false;
+	}
+	return true;
+}
+
 /* Forget a statement all of whose records have been published. */
 void
 paq_statement_close(PaqStatement *statement)

@@ -120,7 +120,7 @@ paq_event_record(const char *command, const PaqSettingChange *change,
 	}
 	fill_header(&header, sqlstate);
 	fill_session(&session);
-	pending = paq_pending_create(&header, &session, texts, true);
+	pending = paq_pending_create(&header, &session, texts, false);
 	if (pending == NULL)
 		return;
 	unsent[nunsent++] = pending;

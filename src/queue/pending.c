@@ -40,11 +40,9 @@
 #include "storage/ipc.h"
 #include "utils/memutils.h"
 
-#define SPILL_NAME_LEN	64
-
 /*
- * How much of the slot, in bytes, is kept for records of statements that the
- * client sends: open cursors, say, must not keep those from being there at all.
+ * How much of the slot, in bytes, is kept for the first record of what the
+ * client has sent: open cursors, say, must not keep that from being there.
  */
 #define KEPT_SPACE		1024
 
@@ -178,16 +176,6 @@ place_in_memory(PaqPending *pending, uint32 len)
 	return pending->local != NULL;
 }
 
-/* Shorten the text by what the record is longer than max, and say so. */
-static void
-cut_text(PaqText *text, uint32 size, uint32 max, PaqRecordHeader *header)
-{
-	if (text->data == NULL || size <= max)
-		return;
-	text->len -= Min(size - max, text->len);
-	header->flags |= PAQ_RECORD_CUT;
-}
-
 /*
  * The entry's record is complete, with crc for its fields: recovery may take it
  * from now on, and not that of replaced any more, which may be NULL.
@@ -203,6 +191,44 @@ make_valid(PaqPending *pending, pg_crc32c crc, PaqPending *replaced)
 }
 
 /*
+ * Only what stands for records in local memory reaches into the space that is
+ * kept, if anything does: take that back.  It is about a statement before, which
+ * waits for its client to go on with it.
+ */
+static void
+free_kept_space(PaqPending *replaced)
+{
+	while (space_in_slot() < KEPT_SPACE && !dlist_is_empty(&slot_list))
+	{
+		PaqPending *last = dlist_tail_element(PaqPending, node, &slot_list);
+
+		if (last == replaced || (last->local == NULL && !last->done))
+			break;
+		last->entry->valid = 0;
+		my_slot->used -= last->entry->size;
+		last->entry = NULL;
+		dlist_delete(&last->node);
+		if (last->done)
+			dlist_push_head(&free_list, &last->node);
+	}
+}
+
+/* Bytes that an entry with a short copy may have. */
+static uint32
+room_for_copy(bool first, PaqPending *replaced)
+{
+	uint32		space;
+
+	if (first && my_slot != NULL)
+		free_kept_space(replaced);
+	space = space_in_slot();
+	if (first)
+		return space <= 3 * KEPT_SPACE ? Min(space, KEPT_SPACE) :
+			(space - KEPT_SPACE) / 2;
+	return space <= KEPT_SPACE ? 0 : (space - KEPT_SPACE) / 2;
+}
+
+/*
  * The record is kept in local memory, which a crash loses: put a copy into the
  * slot that is shortened to fit, in half of the space that is left, because
  * others may come.  It stands for the record until that is in the ring.
@@ -210,16 +236,14 @@ make_valid(PaqPending *pending, pg_crc32c crc, PaqPending *replaced)
 static void
 place_short_copy(PaqPending *pending, const PaqRecordHeader *header,
 				 const PaqSessionBlock *session, const PaqText *statement,
-				 bool outermost, PaqPending *replaced)
+				 bool first, PaqPending *replaced)
 {
 	PaqText		short_statement[PAQ_NSTATEMENT_FIELDS];
 	PaqRecordHeader short_header = *header;
-	uint32		room = space_in_slot();
+	uint32		room = room_for_copy(first, replaced);
 	uint32		size;
 
-	if (!outermost)
-		room -= Min(room, KEPT_SPACE);
-	room /= 2;
+	room &= ~(uint32) 7;
 	if (room < sizeof(PaqSlotEntry) + sizeof(PaqRecordHeader))
 		return;
 	room -= sizeof(PaqSlotEntry);
@@ -227,9 +251,7 @@ place_short_copy(PaqPending *pending, const PaqRecordHeader *header,
 	memcpy(short_statement, statement, sizeof(short_statement));
 	short_statement[PAQ_FIELD_PARAMETER - PAQ_NSESSION_FIELDS].data = NULL;
 	short_header.flags |= PAQ_RECORD_CUT;
-	cut_text(&short_statement[PAQ_FIELD_STATEMENT - PAQ_NSESSION_FIELDS],
-			 paq_record_size(short_header.flags, session, short_statement),
-			 room, &short_header);
+	paq_texts_cut(short_statement, session, room, &short_header);
 	size = paq_record_size(short_header.flags, session, short_statement);
 	if (size > room || !place_in_slot(pending, size, 0))
 		return;
@@ -237,45 +259,6 @@ place_short_copy(PaqPending *pending, const PaqRecordHeader *header,
 					  short_statement);
 	make_valid(pending, paq_fields_crc((char *) (pending->entry + 1), size),
 			   replaced);
-}
-
-/*
- * Make a record that is too large for the ring fit: texts go to a spill file,
- * named by name; if that fails, they are cut.
- */
-static void
-shrink_record(PaqRecordHeader *header, const PaqSessionBlock *session,
-			  PaqText *statement, char *name)
-{
-	PaqText    *text = &statement[PAQ_FIELD_STATEMENT - PAQ_NSESSION_FIELDS];
-	PaqText    *parameter = &statement[PAQ_FIELD_PARAMETER - PAQ_NSESSION_FIELDS];
-	PaqText    *spill = &statement[PAQ_FIELD_SPILL - PAQ_NSESSION_FIELDS];
-	static const PaqField others[] = {
-		PAQ_FIELD_OBJECT_NAME, PAQ_FIELD_OLD_VALUE, PAQ_FIELD_NEW_VALUE
-	};
-	uint32		max = paq_ring_max_record();
-
-	if ((text->data != NULL || parameter->data != NULL) &&
-		paq_spill_write(name, SPILL_NAME_LEN, text, parameter))
-	{
-		header->flags |= PAQ_RECORD_SPILLED;
-		spill->data = name;
-		spill->len = strlen(name);
-	}
-	else
-	{
-		if (parameter->data != NULL)
-		{
-			parameter->data = NULL;
-			header->flags |= PAQ_RECORD_CUT;
-		}
-		cut_text(text, paq_record_size(header->flags, session, statement), max,
-				 header);
-	}
-	for (int i = 0; i < lengthof(others); i++)
-		cut_text(&statement[others[i] - PAQ_NSESSION_FIELDS],
-				 paq_record_size(header->flags, session, statement), max,
-				 header);
 }
 
 /* Does the record have its texts in a spill file?  Its name goes to *name. */
@@ -313,7 +296,7 @@ inherit_entry(PaqPending *pending, PaqPending *replaced)
 static PaqPending *
 place_outside(PaqPending *pending, uint32 size, const PaqRecordHeader *header,
 			  const PaqSessionBlock *session, const PaqText *statement,
-			  bool outermost, PaqPending **replaced)
+			  bool first, PaqPending **replaced)
 {
 	PaqPending *heir;
 
@@ -328,7 +311,7 @@ place_outside(PaqPending *pending, uint32 size, const PaqRecordHeader *header,
 		*replaced = NULL;
 		return heir;
 	}
-	place_short_copy(pending, header, session, statement, outermost, *replaced);
+	place_short_copy(pending, header, session, statement, first, *replaced);
 	return pending;
 }
 
@@ -344,13 +327,13 @@ out_of_memory(PaqPending *replaced)
 /* See paq_pending_create() and paq_pending_replace(); replaced may be NULL. */
 static PaqPending *
 create_pending(const PaqRecordHeader *header, const PaqSessionBlock *session,
-			   const PaqText *statement, bool outermost, PaqPending *replaced)
+			   const PaqText *statement, bool first, PaqPending *replaced)
 {
 	uint32		size = paq_record_size(header->flags, session, statement);
 	PaqPending *pending;
 	PaqRecordHeader large_header;
 	PaqText		large_statement[PAQ_NSTATEMENT_FIELDS];
-	char		name[SPILL_NAME_LEN];
+	char		name[PAQ_SPILL_NAME_LEN];
 
 	paq_pending_attach();
 	pending = new_pending();
@@ -361,7 +344,7 @@ create_pending(const PaqRecordHeader *header, const PaqSessionBlock *session,
 	{
 		large_header = *header;
 		memcpy(large_statement, statement, sizeof(large_statement));
-		shrink_record(&large_header, session, large_statement, name);
+		paq_texts_shrink(&large_header, session, large_statement, name);
 		header = &large_header;
 		statement = large_statement;
 		size = paq_record_size(header->flags, session, statement);
@@ -371,7 +354,7 @@ create_pending(const PaqRecordHeader *header, const PaqSessionBlock *session,
 		pending->record = (char *) (pending->entry + 1);
 	else
 		pending = place_outside(pending, size, header, session, statement,
-								outermost, &replaced);
+								first, &replaced);
 	if (unlikely(pending == NULL))
 	{
 		if (header->flags & PAQ_RECORD_SPILLED)
@@ -393,31 +376,32 @@ create_pending(const PaqRecordHeader *header, const PaqSessionBlock *session,
 
 /*
  * Encode a record into the pending area: header (everything but its lengths),
- * the session's block, and PAQ_NSTATEMENT_FIELDS texts.  outermost: it is that
- * of a statement which no other one executes.  Text that cannot be kept is cut,
- * and the record says so.  Returns NULL, after counting the loss, only if there
- * is no memory at all.
+ * the session's block, and PAQ_NSTATEMENT_FIELDS texts.  first: it is the first
+ * of what the client has sent, and a crash is to find it whatever else is there.
+ * Text that cannot be kept is cut, and the record says so.  Returns NULL, after
+ * counting the loss, only if there is no memory at all.
  */
 PaqPending *
 paq_pending_create(const PaqRecordHeader *header,
 				   const PaqSessionBlock *session, const PaqText *statement,
-				   bool outermost)
+				   bool first)
 {
-	return create_pending(header, session, statement, outermost, NULL);
+	return create_pending(header, session, statement, first, NULL);
 }
 
 /*
  * The same, in place of a pending record, which is forgotten: whenever this
- * process is killed, recovery finds one of them, if the slot has room for what
- * it had before.  Returns NULL when out of memory; then that one is still there,
- * and nothing counts as lost.
+ * process is killed, recovery finds one of them.  (Only where that has a spill
+ * file, and the slot has no room for what has not, it may find none.)  Returns
+ * NULL when out of memory; then that one is still there, and nothing counts as
+ * lost.
  */
 PaqPending *
 paq_pending_replace(PaqPending *pending, const PaqRecordHeader *header,
 					const PaqSessionBlock *session, const PaqText *statement,
-					bool outermost)
+					bool first)
 {
-	return create_pending(header, session, statement, outermost, pending);
+	return create_pending(header, session, statement, first, pending);
 }
 
 /* The header of a pending record, to note what has become known since. */
@@ -470,17 +454,22 @@ void
 paq_pending_keep(PaqPending *pending)
 {
 	const PaqRecordHeader *from = (PaqRecordHeader *) pending->record;
+	const uint32 flags = PAQ_RECORD_INTERRUPTED | PAQ_RECORD_INCOMPLETE |
+		PAQ_RECORD_NO_OUTCOME;
 	PaqRecordHeader *to;
 
 	if (likely(pending->local == NULL) || pending->entry == NULL ||
 		my_slot == NULL)
 		return;
 	to = (PaqRecordHeader *) (pending->entry + 1);
-	to->sqlstate = from->sqlstate;
+	to->flags |= from->flags & flags;
 	to->end_time = from->end_time;
 	to->statement_id = from->statement_id;
 	to->substatement_id = from->substatement_id;
 	to->session_line = from->session_line;
+	pg_write_barrier();			/* recovery sees our stores in order, and takes
+								 * this one for the outcome */
+	to->sqlstate = from->sqlstate;
 }
 
 /*
@@ -531,7 +520,7 @@ release_pending(PaqPending *pending)
 void
 paq_pending_free(PaqPending *pending)
 {
-	char		copy[SPILL_NAME_LEN];
+	char		copy[PAQ_SPILL_NAME_LEN];
 	PaqText		name;
 	bool		spilled;
 

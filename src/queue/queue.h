@@ -49,12 +49,12 @@ extern bool paq_queue_available(void);
 extern PaqPending *paq_pending_create(const PaqRecordHeader *header,
 									  const PaqSessionBlock *session,
 									  const PaqText *statement,
-									  bool outermost);
+									  bool first);
 extern PaqPending *paq_pending_replace(PaqPending *pending,
 									   const PaqRecordHeader *header,
 									   const PaqSessionBlock *session,
 									   const PaqText *statement,
-									   bool outermost);
+									   bool first);
 extern PaqRecordHeader *paq_pending_header(PaqPending *pending);
 extern void paq_pending_keep(PaqPending *pending);
 extern void paq_pending_add_message(PaqPending *pending, const char *message);

@@ -47,6 +47,7 @@
 
 #define PAQ_QUEUE_FILE		"queue"
 #define PAQ_SLOT_SIZE		8192	/* bytes of a pending slot */
+#define PAQ_SPILL_NAME_LEN	64		/* with the zero byte */
 #define PAQ_NGUESTS			32	/* processes without a slot that put records
 									 * into the ring at the same time */
 #define PAQ_BOOT_ID_LEN		40
@@ -381,6 +382,13 @@ extern bool paq_spill_is_good(const char *name, Size len, const char *data,
 							  Size size);
 extern void paq_spill_remove(const char *name, Size len);
 extern void paq_spill_remove_older(uint64 generation);
+
+/* shrink.c */
+extern void paq_texts_cut(PaqText *statement, const PaqSessionBlock *session,
+						  uint32 max, PaqRecordHeader *header);
+extern void paq_texts_shrink(PaqRecordHeader *header,
+							 const PaqSessionBlock *session,
+							 PaqText *statement, char *name);
 
 /* flush.c */
 extern void paq_wake_worker(void);

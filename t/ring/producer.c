@@ -24,10 +24,9 @@
 
 /*
  * With that much free space in its slot, a record has a copy there; one that is
- * not an outermost statement's needs more.  Bytes
+ * the first of what a client has sent always has.  Bytes
  */
-#define ENOUGH_SPACE	1200
-#define ENOUGH_INSIDE	(ENOUGH_SPACE + 1024)
+#define ENOUGH_SPACE	(1200 + 1024)
 
 /* A consumer that has not moved for that long sleeps too well; s */
 #define SLEEP_LIMIT	20
@@ -124,12 +123,33 @@ note_copy(uint64 id)
 	stress->copy[me][id] = copy;
 }
 
+/* Other records that are pending; their copies may give way to a new one. */
+typedef struct Others
+{
+	const uint64 *id;
+	int			number;
+} Others;
+
+static void
+forget_copies(const Others *others)
+{
+	for (int i = 0; i < others->number; i++)
+		stress->copy[me][others->id[i]] &= ~COPY_IN_SLOT;
+}
+
+static void
+note_copies(const Others *others)
+{
+	for (int i = 0; have_slot && i < others->number; i++)
+		note_copy(others->id[i]);
+}
+
 /*
  * More is known about a record than before.  Texts in a spill file leave with
  * it, and the new record has to find room of its own.
  */
 static PaqPending *
-replace(PaqPending *pending, uint64 id)
+replace(PaqPending *pending, uint64 id, const Others *others)
 {
 	const bool	spill = paq_live.ring_size >= 16384;
 	Sizes		sizes = random_sizes(paq_ring_max_record(), spill);
@@ -143,11 +163,13 @@ replace(PaqPending *pending, uint64 id)
 
 	if (spilled && (!have_slot || my_slot()->used + ENOUGH_SPACE >= PAQ_SLOT_SIZE))
 		return pending;
+	forget_copies(others);
 	set_state(id, STATE_REPLACING);
 	stress_make_record(me, id, my_life, &sizes, &header, &session, statement);
 	stress_window(true);
 	new = paq_pending_replace(pending, &header, &session, statement, true);
 	stress_window(false);
+	note_copies(others);
 	if (have_slot)
 		note_copy(id);
 	if (was_kept && (stress->copy[me][id] & COPY_IN_SLOT) == 0)
@@ -157,9 +179,9 @@ replace(PaqPending *pending, uint64 id)
 	return new != NULL ? new : pending;
 }
 
-/* Begin a statement. */
+/* Begin a statement, beside those that have begun before. */
 static PaqPending *
-create(uint64 *id)
+create(uint64 *id, const Others *others)
 {
 	bool		spill = paq_live.ring_size >= 16384;
 	Sizes		sizes = random_sizes(paq_ring_max_record(), spill);
@@ -168,14 +190,16 @@ create(uint64 *id)
 	PaqText		statement[PAQ_NSTATEMENT_FIELDS];
 	PaqPending *pending;
 	uint32		used = have_slot ? my_slot()->used : 0;
-	const bool	outermost = stress_chance(70);
+	const bool	first = others->number == 0 || stress_chance(50);
 
 	*id = account->next_id++;
+	forget_copies(others);
 	set_state(*id, STATE_CREATING);
 	stress_make_record(me, *id, my_life, &sizes, &header, &session, statement);
 	stress_window(true);
-	pending = paq_pending_create(&header, &session, statement, outermost);
+	pending = paq_pending_create(&header, &session, statement, first);
 	stress_window(false);
+	note_copies(others);
 	if (pending == NULL)
 	{
 		set_state(*id, STATE_DROPPED);
@@ -184,12 +208,12 @@ create(uint64 *id)
 	if (have_slot)
 		note_copy(*id);
 	if (have_slot && (stress->copy[me][*id] & COPY_IN_SLOT) == 0 &&
-		used + (outermost ? ENOUGH_SPACE : ENOUGH_INSIDE) < PAQ_SLOT_SIZE)
+		(first || used + ENOUGH_SPACE < PAQ_SLOT_SIZE))
 		stress_fail("record %llu of producer %u is not in its slot, where %u bytes are used",
 					(unsigned long long) *id, me, used);
 	set_state(*id, STATE_PENDING);
 	if (stress_chance(10))
-		pending = replace(pending, *id);
+		pending = replace(pending, *id, others);
 	(void) PAQ_FAULT("test-pending");
 	return pending;
 }
@@ -332,7 +356,11 @@ publish_nested(int depth)
 	uint64		id[MAX_DEPTH];
 
 	for (int i = 0; i < depth; i++)
-		pending[i] = create(&id[i]);
+	{
+		const Others others = {id, i};
+
+		pending[i] = create(&id[i], &others);
+	}
 	while (depth > 0)
 	{
 		/* mostly the innermost first */
