@@ -154,12 +154,13 @@ is_unrecorded(PaqStatement *statement)
 
 /*
  * Will the next record be the first of what the client has sent?  statement is
- * the one that it is about, if there is one that has no frame.
+ * the one that it is about, if there is one that has no frame.  What runs during
+ * a commit comes behind the statement that it belongs to.
  */
 bool
 paq_is_first(PaqStatement *statement)
 {
-	if (statement != NULL && !is_unrecorded(statement))
+	if ((statement != NULL && !is_unrecorded(statement)) || paq_is_committing())
 		return false;
 	for (PaqCallFrame *frame = paq_frame; frame != NULL; frame = frame->parent)
 	{
