@@ -194,7 +194,7 @@ extern bool paq_is_granted(const PaqStatement *statement, RangeTblEntry *rte,
 						   List *perminfos);
 extern void paq_forget_granted(PaqStatement *statement);
 extern void paq_record_denied(PaqStatement *statement, PlannedStmt *plan);
-extern void paq_record_unfinished(PaqStatement *statement);
+extern void paq_record_unfinished(PaqStatement *statement, PlannedStmt *plan);
 
 /* config.c */
 extern bool paq_config_concerns(Node *parsetree);

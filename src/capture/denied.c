@@ -191,14 +191,16 @@ paq_record_denied(PaqStatement *statement, PlannedStmt *plan)
  * being handled.
  */
 void
-paq_record_unfinished(PaqStatement *statement)
+paq_record_unfinished(PaqStatement *statement, PlannedStmt *plan)
 {
 	const PaqObject no_object = {false, NULL, NULL};
+	PaqCommand	command;
 
-	if (!slist_is_empty(&statement->entries))
+	if (creating_extension || !slist_is_empty(&statement->entries))
 		return;
-	if (!statement->others_rights && paq_statement_is_audited(statement))
-		record_denied(statement, &statement->command, &no_object);
-	if (!creating_extension)
-		record_granted(statement);
+	if (!statement->others_rights &&
+		(paq_log_relation || paq_statement_is_audited(statement)) &&
+		denied_command(statement, plan, &command))
+		record_denied(statement, &command, &no_object);
+	record_granted(statement);
 }

@@ -64,6 +64,15 @@ next_ExecutorStart(QueryDesc *queryDesc, int eflags)
 		standard_ExecutorStart(queryDesc, eflags);
 }
 
+/* Permissions have been checked: make the statement's records. */
+static void
+record_relations(PaqStatement *statement, List *rangeTable, List *perminfos)
+{
+	statement->perms_checked = statement->unfinished = true;
+	paq_record_relations(statement, rangeTable, perminfos);
+	statement->unfinished = false;
+}
+
 static void
 capture_ExecutorStart(QueryDesc *queryDesc, int eflags)
 {
@@ -98,9 +107,7 @@ capture_ExecutorStart(QueryDesc *queryDesc, int eflags)
 		{
 			/* Somebody keeps the permission check from us. */
 			statement->flags |= PAQ_RECORD_INCOMPLETE;
-			paq_record_relations(statement, plan->rtable,
-								 paq_stmt_perm_infos(plan));
-			statement->perms_checked = true;
+			record_relations(statement, plan->rtable, paq_stmt_perm_infos(plan));
 		}
 		if (unlikely(statement != NULL && statement->granted != NIL))
 			paq_forget_granted(statement);
@@ -113,7 +120,7 @@ capture_ExecutorStart(QueryDesc *queryDesc, int eflags)
 		if (statement != NULL && !statement->perms_checked)
 			paq_record_denied(statement, plan);
 		else if (statement != NULL && statement->unfinished)
-			paq_record_unfinished(statement);
+			paq_record_unfinished(statement, plan);
 		fail_query(queryDesc, &frame);
 		PG_RE_THROW();
 	}
@@ -384,9 +391,7 @@ capture_ExecutorCheckPerms(PAQ_CHECK_PERMS_ARGS)
 
 		if (statement != NULL)
 		{
-			statement->perms_checked = statement->unfinished = true;
-			paq_record_relations(statement, rangeTable, PAQ_CHECK_PERMS_INFOS);
-			statement->unfinished = false;
+			record_relations(statement, rangeTable, PAQ_CHECK_PERMS_INFOS);
 		}
 		else
 			record_unknown(rangeTable, PAQ_CHECK_PERMS_INFOS);
