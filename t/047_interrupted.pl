@@ -171,15 +171,20 @@ foreach my $case (@others)
 			settings => { log => 'read' }));
 }
 
-# Nor portals that stop before their end.
+# Nor portals that stop before their end, nor what it executes itself: DDL whose
+# record gives way to one with a name.
 
-foreach my $case (@others)
+$node->safe_psql(
+	'postgres', q{
+	CREATE FUNCTION busy() RETURNS void LANGUAGE plpgsql AS
+		$$ BEGIN COMMENT ON TABLE t IS 'busy'; PERFORM pg_sleep(600); END $$});
+foreach my $case (@others, map { [ 1, $_, "SELECT busy() /* 'last' */" ] } 6500, 6600, 6700)
 {
-	my ($number, $length) = @$case;
+	my ($number, $length, $sql) = @$case;
 	my $text = 'x' x $length;
 	my $client = PgProto->connect($node);
 
-	$client->query("SET pg_audit_queue.log = 'read'; SET application_name = 'victim'");
+	$client->query("SET pg_audit_queue.log = 'read, ddl'; SET application_name = 'victim'");
 	$client->query('BEGIN');
 	foreach my $i (1 .. $number)
 	{
@@ -188,7 +193,7 @@ foreach my $case (@others)
 	}
 	my $sequence = flush_trail($node);
 	my $worker   = worker_pid($node);
-	$client->start($last);
+	$client->start($sql // $last);
 	poll_until(
 		sub {
 			unaudited_sql(

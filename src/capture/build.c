@@ -154,7 +154,8 @@ create_record(PaqStatement *statement, PaqClass class, CommandTag tag,
 	PaqText		texts[PAQ_NSTATEMENT_FIELDS] = {{NULL, 0}};
 	PaqText		encoded = {NULL, 0};
 	const PaqSessionBlock *session;
-	const bool	first = replaced != NULL || paq_is_first(statement);
+	const bool	first = replaced != NULL ?
+		statement->provisional_first : paq_is_first(statement);
 	PaqPending *pending;
 	bool		complete;
 
@@ -219,6 +220,7 @@ set_ids(PaqPending *pending, int64 statement_id, int64 substatement_id)
 void
 paq_record_provisional(PaqStatement *statement)
 {
+	statement->provisional_first = paq_is_first(statement);
 	statement->provisional =
 		paq_create_record(statement, paq_classify(&statement->command),
 						  statement->command.tag, &no_object, statement->params,

@@ -116,6 +116,7 @@ typedef struct PaqStatement
 	PaqPending *attempt;		/* record of a SET of ours, if that fails */
 	PaqPending *provisional;	/* stands in for the first record */
 	CommandTag	provisional_tag;	/* its command */
+	bool		provisional_first;	/* paq_is_first() of it */
 	slist_head	entries;		/* oldest first */
 	slist_node *last_entry;
 } PaqStatement;

@@ -23,6 +23,7 @@
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "stats.h"
+#include "storage/ipc.h"
 
 static void
 fill_header(PaqRecordHeader *header, const PaqEvent *event)
@@ -54,6 +55,7 @@ paq_event_create(const PaqEvent *event)
 	const PaqSessionBlock *session;
 	PaqPending *pending;
 	bool		complete;
+	bool		first;
 
 	paq_set_text(texts, PAQ_FIELD_COMMAND, event->command);
 	paq_set_text(texts, PAQ_FIELD_OBJECT_TYPE, event->object_type);
@@ -66,8 +68,8 @@ paq_event_create(const PaqEvent *event)
 	session = paq_session_block(false, &complete);
 	fill_header(&header, event);
 	header.flags |= event->flags;
-	pending = paq_pending_create(&header, session, texts,
-								 paq_frame != NULL && paq_is_first(NULL));
+	first = paq_frame != NULL && !proc_exit_inprogress && paq_is_first(NULL);
+	pending = paq_pending_create(&header, session, texts, first);
 	if (pending != NULL && event->message != NULL)
 		paq_pending_add_message(pending, event->message);
 	return pending;

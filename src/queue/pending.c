@@ -192,8 +192,8 @@ make_valid(PaqPending *pending, pg_crc32c crc, PaqPending *replaced)
 
 /*
  * Only what stands for records in local memory reaches into the space that is
- * kept, if anything does: take that back.  It is about a statement before, which
- * waits for its client to go on with it.
+ * kept, if anything does: take that back.  It was the first of something that is
+ * suspended, or of an outer statement that has no record itself.
  */
 static void
 free_kept_space(PaqPending *replaced)

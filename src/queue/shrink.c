@@ -7,7 +7,7 @@
  * Texts go to a spill file, or are cut.  Works on what a record is going to be
  * encoded from.
  *
- * Must not raise, nor allocate.
+ * Must not raise.
  *
  * Locking: none.
  *

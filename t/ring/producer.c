@@ -130,18 +130,31 @@ typedef struct Others
 	int			number;
 } Others;
 
+/* Before a record that is "first" is made: one of them may give way, any one. */
 static void
-forget_copies(const Others *others)
+forget_copies(const Others *others, bool first, uint8 *saved)
 {
 	for (int i = 0; i < others->number; i++)
-		stress->copy[me][others->id[i]] &= ~COPY_IN_SLOT;
+	{
+		saved[i] = stress->copy[me][others->id[i]];
+		if (first)
+			stress->copy[me][others->id[i]] &= ~COPY_IN_SLOT;
+	}
 }
 
 static void
-note_copies(const Others *others)
+note_copies(const Others *others, bool first, const uint8 *saved)
 {
+	int			gone = 0;
+
 	for (int i = 0; have_slot && i < others->number; i++)
+	{
 		note_copy(others->id[i]);
+		if (saved[i] & ~stress->copy[me][others->id[i]] & COPY_IN_SLOT)
+			gone++;
+	}
+	if (gone > (first ? 1 : 0))
+		stress_fail("%d records of producer %u have left its slot for another", gone, me);
 }
 
 /*
@@ -155,6 +168,8 @@ replace(PaqPending *pending, uint64 id, const Others *others)
 	Sizes		sizes = random_sizes(paq_ring_max_record(), spill);
 	const bool	spilled =
 		(paq_pending_header(pending)->flags & PAQ_RECORD_SPILLED) != 0;
+	const bool	first = others->number == 0 || stress_chance(50);
+	uint8		saved[MAX_DEPTH];
 	const bool	was_kept = (stress->copy[me][id] & COPY_IN_SLOT) != 0;
 	PaqRecordHeader header;
 	PaqSessionBlock session;
@@ -163,13 +178,13 @@ replace(PaqPending *pending, uint64 id, const Others *others)
 
 	if (spilled && (!have_slot || my_slot()->used + ENOUGH_SPACE >= PAQ_SLOT_SIZE))
 		return pending;
-	forget_copies(others);
+	forget_copies(others, first, saved);
 	set_state(id, STATE_REPLACING);
 	stress_make_record(me, id, my_life, &sizes, &header, &session, statement);
 	stress_window(true);
-	new = paq_pending_replace(pending, &header, &session, statement, true);
+	new = paq_pending_replace(pending, &header, &session, statement, first);
 	stress_window(false);
-	note_copies(others);
+	note_copies(others, first, saved);
 	if (have_slot)
 		note_copy(id);
 	if (was_kept && (stress->copy[me][id] & COPY_IN_SLOT) == 0)
@@ -191,15 +206,16 @@ create(uint64 *id, const Others *others)
 	PaqPending *pending;
 	uint32		used = have_slot ? my_slot()->used : 0;
 	const bool	first = others->number == 0 || stress_chance(50);
+	uint8		saved[MAX_DEPTH];
 
 	*id = account->next_id++;
-	forget_copies(others);
+	forget_copies(others, first, saved);
 	set_state(*id, STATE_CREATING);
 	stress_make_record(me, *id, my_life, &sizes, &header, &session, statement);
 	stress_window(true);
 	pending = paq_pending_create(&header, &session, statement, first);
 	stress_window(false);
-	note_copies(others);
+	note_copies(others, first, saved);
 	if (pending == NULL)
 	{
 		set_state(*id, STATE_DROPPED);
