@@ -511,6 +511,21 @@ foreach my $number ($rounds->numbers)
 }
 $rounds->finish("$done mutations");
 
+# A file of which nothing is known but its records is not one that is done.
+
+my @faults;
+my $page = QueueFile::layout()->{page};
+my ($backlog) = grep { $_->{name} eq 'backlog' } @states;
+my $ones = $backlog->bytes('queue.2');
+
+substr($ones, $page, 3 * $page) = "\xff" x (3 * $page);
+is( join("\n",
+		round($backlog, { 'queue.2' => { bytes => $ones, what => 'ones in checkpoints and positions' } })),
+	'',
+	'positions with ones: the records are there');
+cmp_ok(scalar(grep { $_->{gap} } read_trail(\@faults)), '>=', 1,
+	'positions with ones: a GAP record');
+
 # What was reserved explains one hole of that size, not all.
 
 my $reserved = make_state('reserved', \&reserved_state);
@@ -531,7 +546,7 @@ set_faults($node);
 $server->start or die 'does not start: ' . $server->log;
 is($server->ask('SELECT audit_flush()'), 'D C:SELECT_1', 'reserved: flushed');
 $server->stop;
-my @faults;
+@faults = ();
 is(scalar(grep { $_->{gap} } read_trail(\@faults)), 3, 'reserved: a GAP record for all but one');
 is("@faults", '', 'reserved: the trail is whole');
 

@@ -55,7 +55,8 @@ same_drops(const uint64 *drops, const uint64 *other)
 
 /*
  * There is no valid checkpoint: everything in the file counts, or at least all
- * that has not been given back.
+ * that has not been given back, if the positions are possible ones.  (Ones in
+ * every bit would be PAQ_DRAINED_ALL.)
  */
 static void
 guess_checkpoint(PaqQueueFile *qf, PaqCheckpoint *checkpoint)
@@ -63,7 +64,8 @@ guess_checkpoint(PaqQueueFile *qf, PaqCheckpoint *checkpoint)
 	uint64		released = pg_atomic_read_u64(&qf->live->released);
 	uint64		reserved = pg_atomic_read_u64(&qf->live->reserved);
 
-	if (released <= reserved && reserved - released <= qf->ring_size)
+	if (released <= reserved && reserved <= PG_INT64_MAX &&
+		reserved - released <= qf->ring_size)
 		checkpoint->drained = checkpoint->flushed = released;
 }
 
