@@ -321,12 +321,16 @@ sub start_trace
 {
 	my ($calls, @who) = @_;
 	my $trace = { file => "$elsewhere/strace", stderr => '' };
+	my $number = grep { $_ eq '-p' } @who;
 
 	$trace->{run} = IPC::Run::start(
 		[ 'strace', '-y', '-e', "trace=$calls", '-s', '0', '-o', $trace->{file}, @who ],
 		'2>', \$trace->{stderr},
 		IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default));
-	$trace->{run}->pump until $trace->{stderr} =~ /attached|ptrace/;
+
+	# to each of them, one after the other
+	$trace->{run}->pump
+	  until $trace->{stderr} =~ /(?:attached.*?){$number}|ptrace/s;
 	like($trace->{stderr}, qr/attached/, 'strace works here');
 	return $trace;
 }
