@@ -172,20 +172,27 @@ foreach my $case (@others)
 }
 
 # Nor portals that stop before their end, nor what it executes itself: DDL whose
-# record gives way to one with a name.
+# record gives way to one with a name, or a query during its commit.
 
 $node->safe_psql(
 	'postgres', q{
 	CREATE FUNCTION busy() RETURNS void LANGUAGE plpgsql AS
-		$$ BEGIN COMMENT ON TABLE t IS 'busy'; PERFORM pg_sleep(600); END $$});
-foreach my $case (@others, map { [ 1, $_, "SELECT busy() /* 'last' */" ] } 6500, 6600, 6700)
+		$$ BEGIN COMMENT ON TABLE t IS 'busy'; PERFORM pg_sleep(600); END $$;
+	CREATE TABLE late (a int);
+	CREATE FUNCTION late() RETURNS trigger LANGUAGE plpgsql AS
+		$$ BEGIN PERFORM pg_sleep(600); RETURN NULL; END $$;
+	CREATE CONSTRAINT TRIGGER late AFTER INSERT ON late DEFERRABLE INITIALLY DEFERRED
+		FOR EACH ROW EXECUTE FUNCTION late()});
+foreach my $case (@others,
+	map({ [ 1, $_, "SELECT busy() /* 'last' */" ] } 6500, 6600, 6700),
+	map({ [ 1, $_, "COMMIT /* 'last' */", 'MISC' ] } 6500, 6600, 6700))
 {
-	my ($number, $length, $sql) = @$case;
+	my ($number, $length, $sql, $class) = @$case;
 	my $text = 'x' x $length;
 	my $client = PgProto->connect($node);
 
-	$client->query("SET pg_audit_queue.log = 'read, ddl'; SET application_name = 'victim'");
-	$client->query('BEGIN');
+	$client->query("SET pg_audit_queue.log = 'read, ddl, misc'; SET application_name = 'victim'");
+	$client->query('BEGIN; INSERT INTO late VALUES (1)');
 	foreach my $i (1 .. $number)
 	{
 		$client->parse("s$i", "SELECT '$text' FROM generate_series(1, 2)")
@@ -202,8 +209,9 @@ foreach my $case (@others, map { [ 1, $_, "SELECT busy() /* 'last' */" ] } 6500,
 		}) or die 'the statement does not get that far';
 	kill('KILL', $client->pid);
 	wait_for_worker($node, $worker);
-	statement_is_there("$number portals with $length characters",
-		records_since('READ', $sequence));
+	statement_is_there(
+		"$number portals with $length characters, " . ($sql // $last),
+		records_since($class // 'READ', $sequence));
 }
 
 # The only record may be that of what a statement executes.
@@ -299,7 +307,8 @@ $client->finish;
 kill('CONT', $worker);
 is(scalar(grep { ($_->{commandText} // '') eq $long } records_since('READ', 0)),
 	1, 'a statement that is cancelled then has one record of its class');
-wait_for_log($node, qr/LOG:  audit queue is \d+% full/, $position);
+ok(wait_for_log($node, qr/LOG:  audit queue is \d+% full/, $position),
+	'that was while it said that the queue is filling up');
 $client->quit;
 
 # What has failed and finds no room keeps its outcome.
