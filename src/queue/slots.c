@@ -3,10 +3,10 @@
  * slots.c
  *		Reading the pending slots of a queue file that a crash left.
  *
- * What is in a slot and has no good frame in the ring was interrupted by the
- * crash.  If the operating system went down with it, a slot's pages may be
- * from any time: then nobody knows whether the statement ended after all, and
- * the record says so.
+ * What is in a slot, has no good frame in the ring and was not replaced by
+ * another entry was interrupted by the crash.  If the operating system went down
+ * with it, a slot's pages may be from any time: then nobody knows whether the
+ * statement ended after all, and the record says so.
  *
  * Locking: none; the worker is the only reader, and all writers are gone.
  *
