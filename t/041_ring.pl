@@ -2,7 +2,7 @@
 # The ring under stress, without a server: the program of t/ring, which runs
 # the queue's own code in several processes, kills them at fault points, at
 # random, and after every single instruction, and compares what comes out with
-# what went in.
+# what went in.  And that of bench/ring, which times it.
 #
 # With scripts/test --full it runs for minutes.
 #
@@ -24,26 +24,32 @@ use Test::More;
 my $seconds = full_tests() ? 300 : 10;
 my $steps   = full_tests() ? 10  : 1;
 
-# Build it where nothing else is; returns its path, undef if that fails.
+# Build a program where nothing else is; returns its path, undef if that fails.
 sub build
 {
-	my ($sanitize) = @_;
+	my ($folder, @settings) = @_;
 	my $dir = PostgreSQL::Test::Utils::tempdir();
 	my $output;
 
-	return "$dir/ring_stress"
+	return "$dir/program"
 	  if IPC::Run::run(
 		[
 			'make',
-			'-C' => "$FindBin::RealBin/ring",
-			"PROGRAM=$dir/ring_stress",
+			'-C' => $folder,
+			"PROGRAM=$dir/program",
 			'PG_CONFIG=pg_config',
-			'PAQ_SRC=' . abs_path("$FindBin::RealBin/../src"),
-			"SANITIZE=$sanitize"
+			'PAQ_SRC=' . abs_path("$FindBin::RealBin/../src"), @settings
 		],
 		'>', \$output, '2>&1');
 	diag($output);
 	return;
+}
+
+sub build_stress
+{
+	my ($sanitize) = @_;
+
+	return build("$FindBin::RealBin/ring", "SANITIZE=$sanitize");
 }
 
 # Run it with these arguments, and pass if it finds nothing.
@@ -74,7 +80,7 @@ sub killed_at
 }
 
 # The server's static libraries may need it, too.
-my $program = build(sanitizers());
+my $program = build_stress(sanitizers());
 ok($program, 'the program builds') or done_testing(), exit 1;
 my $summary = run_ok(
 	$program,    'nothing is lost, repeated or changed',
@@ -95,9 +101,23 @@ SKIP:
 		'a process died at every instruction');
 }
 
-$program = build('address,undefined');
+$program = build_stress('address,undefined');
 ok($program, 'it builds with checks of its memory');
 run_ok($program, 'and finds nothing with it', '--seconds', int($seconds / 2))
   if $program;
+
+# The program that times the ring puts records without being ready to wait for
+# room, and there always is.
+$program = build("$FindBin::RealBin/../bench/ring");
+ok($program, 'the program of bench/ring builds') or done_testing(), exit 1;
+foreach my $try (1 .. 8)
+{
+	$summary = run_ok($program, "nobody is refused while there is room, $try",
+		'--producers', 2, '--records', 1000000);
+}
+like(
+	$summary,
+	qr/^\{"producers": 2, "records": 1000000, .*"put_ns": \{"median": [\d.]+,.*\}$/,
+	'and it says how long that takes');
 
 done_testing();

@@ -99,6 +99,7 @@ static inline uint64
 try_reserve(uint32 size, uint64 limit, uint64 *used)
 {
 	uint64		pos = pg_atomic_read_u64(&paq_live.live->reserved);
+	uint64		released;
 
 	do
 	{
@@ -108,8 +109,13 @@ try_reserve(uint32 size, uint64 limit, uint64 *used)
 		 * compare-and-swap below is a full barrier, which pairs with the one
 		 * in paq_reader_flushed() between the worker's last look at the space
 		 * and its giving it back.
+		 *
+		 * It may be beyond pos, if that is old: others have put records there
+		 * since, and the trail has them.  That is no full ring.
 		 */
-		*used = pos - pg_atomic_read_u64(&paq_live.live->released);
+		while (unlikely((released = pg_atomic_read_u64(&paq_live.live->released)) > pos))
+			pos = pg_atomic_read_u64(&paq_live.live->reserved);
+		*used = pos - released;
 		if (*used + size > limit)
 			return 0;
 	} while (!pg_atomic_compare_exchange_u64(&paq_live.live->reserved, &pos,
