@@ -11,7 +11,8 @@
  *	src/queue/		the ring in a mapped file, between backends and worker
  *	src/drain/		the background worker: batches from the queue to the sink
  *	src/sink/		where the trail goes: files
- *	src/format/		how a record becomes text: pgaudit, json
+ *	src/load/		the loader: from the files into the table, if that is the sink
+ *	src/format/		how a record becomes text: pgaudit, csvlog, json
  *
  *	src/guc.c		the settings; with guc_change.c, which tells of changes, and
  *					guc_patterns.c, for one of them
@@ -31,6 +32,7 @@
 #include "drain/drain.h"
 #include "fmgr.h"
 #include "guc.h"
+#include "load/load.h"
 #include "miscadmin.h"
 #include "queue/startup.h"
 #include "sink/sink.h"
@@ -96,5 +98,5 @@ _PG_init(void)
 	shmem_startup_hook = shmem_startup;
 
 	paq_capture_init();
-	paq_drain_register(paq_file_sink);
+	paq_drain_register(paq_file_sink, paq_load_tend);
 }

@@ -39,8 +39,8 @@ pgxs_dir=
 pg_source=
 
 # Packages that the tests need
-readonly test_packages=(binutils clang-format libipc-run-perl perl python3
-	python3-asyncpg python3-psycopg strace)
+readonly test_packages=(binutils clang-format libipc-run-perl perl pgbadger python3
+	python3-asyncpg python3-jsonschema python3-psycopg strace)
 
 say()
 {
@@ -225,7 +225,7 @@ need_packages()
 		return
 	fi
 
-	apt_log=$(mktemp)
+	apt_log=${apt_log:-$(mktemp)}
 	major=$(installed_major)
 	if [ -z "$major" ] && [ "$(id -u)" -eq 0 ]; then
 		say "Updating the list of packages"

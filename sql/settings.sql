@@ -15,6 +15,8 @@ SELECT name
 SHOW pg_audit_queue.log_file_mode;
 SHOW pg_audit_queue.queue_size;
 SHOW pg_audit_queue.flush_interval;
+SHOW pg_audit_queue.log_retention_age;
+SHOW pg_audit_queue.log_retention_size;
 SHOW pg_audit_queue.log_rotation_age;
 SHOW pg_audit_queue.log_rotation_size;
 
@@ -53,6 +55,7 @@ SELECT setting, unit FROM pg_settings
 RESET pg_audit_queue.log_parameter_max_size;
 
 -- wrong values of the server's settings
+ALTER SYSTEM SET pg_audit_queue.database = '';
 ALTER SYSTEM SET pg_audit_queue.flush_interval = '1MB';
 ALTER SYSTEM SET pg_audit_queue.flush_threshold = '1ms';
 ALTER SYSTEM SET pg_audit_queue.format = 'xml';
@@ -61,11 +64,17 @@ ALTER SYSTEM SET pg_audit_queue.log_directory = '';
 ALTER SYSTEM SET pg_audit_queue.log_filename = '';
 ALTER SYSTEM SET pg_audit_queue.log_filename = '../audit';
 ALTER SYSTEM SET pg_audit_queue.log_file_mode = 'rw';
+ALTER SYSTEM SET pg_audit_queue.log_retention_age = '1MB';
+ALTER SYSTEM SET pg_audit_queue.log_retention_size = '90d';
 ALTER SYSTEM SET pg_audit_queue.log_rotation_age = '1MB';
 ALTER SYSTEM SET pg_audit_queue.log_rotation_size = '1d';
 ALTER SYSTEM SET pg_audit_queue.overflow = 'sometimes';
 ALTER SYSTEM SET pg_audit_queue.queue_directory = '';
 ALTER SYSTEM SET pg_audit_queue.queue_size = '1d';
+ALTER SYSTEM SET pg_audit_queue.sink = 'nowhere';
+ALTER SYSTEM SET pg_audit_queue.table_logged = 'perhaps';
+ALTER SYSTEM SET pg_audit_queue.table_retention = '1MB';
+ALTER SYSTEM SET pg_audit_queue.table_synchronous_commit = 'yes';
 
 -- out of range; how the range is told depends on PostgreSQL's version
 \set VERBOSITY sqlstate
@@ -75,15 +84,20 @@ ALTER SYSTEM SET pg_audit_queue.flush_interval = '61min';
 ALTER SYSTEM SET pg_audit_queue.flush_threshold = 0;
 ALTER SYSTEM SET pg_audit_queue.flush_threshold = 81;
 ALTER SYSTEM SET pg_audit_queue.log_file_mode = '01000';
+ALTER SYSTEM SET pg_audit_queue.log_retention_age = -1;
+ALTER SYSTEM SET pg_audit_queue.log_retention_age = '25000d';
+ALTER SYSTEM SET pg_audit_queue.log_retention_size = -1;
 ALTER SYSTEM SET pg_audit_queue.log_rotation_age = -1;
 ALTER SYSTEM SET pg_audit_queue.log_rotation_size = -1;
 ALTER SYSTEM SET pg_audit_queue.queue_size = '63kB';
 ALTER SYSTEM SET pg_audit_queue.queue_size = '17GB';
+ALTER SYSTEM SET pg_audit_queue.table_retention = -1;
 -- too long to be shown here
 \set ECHO none
 SELECT format('ALTER SYSTEM SET pg_audit_queue.log_directory = %L', repeat('x', 513)) \gexec
 SELECT format('ALTER SYSTEM SET pg_audit_queue.queue_directory = %L', repeat('x', 513)) \gexec
 SELECT format('ALTER SYSTEM SET pg_audit_queue.log_filename = %L', repeat('x', 128)) \gexec
+SELECT format('ALTER SYSTEM SET pg_audit_queue.database = %L', repeat('x', 64)) \gexec
 \set ECHO all
 \set VERBOSITY default
 

@@ -17,7 +17,9 @@
 #include "postgres.h"
 
 #include "catalog/pg_collation.h"
+#include "common/jsonapi.h"
 #include "executor/executor.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "regex/regex.h"
@@ -223,6 +225,28 @@ paq_guc_free(void *extra)
 	guc_free(extra);
 #else
 	free(extra);
+#endif
+}
+
+/* What the callbacks of the JSON parser return: nothing in 15 */
+#if PG_VERSION_NUM >= 160000
+#define PAQ_JSON_RESULT		JsonParseErrorType
+#define PAQ_JSON_DONE		JSON_SUCCESS
+#else
+#define PAQ_JSON_RESULT		void
+#define PAQ_JSON_DONE
+#endif
+
+/* A lexer, in the current memory context, for text in the database's encoding */
+static inline JsonLexContext *
+paq_json_lex(const char *text, Size len)
+{
+#if PG_VERSION_NUM >= 170000
+	return makeJsonLexContextCstringLen(NULL, text, len, GetDatabaseEncoding(),
+										true);
+#else
+	return makeJsonLexContextCstringLen(unconstify(char *, text), len,
+										GetDatabaseEncoding(), true);
 #endif
 }
 

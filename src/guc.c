@@ -19,6 +19,7 @@
 
 #include <limits.h>
 
+#include "access/xact.h"
 #include "guc.h"
 #include "record/record.h"
 #include "utils/guc.h"
@@ -51,8 +52,16 @@ char	   *paq_log_directory = NULL;
 char	   *paq_log_filename = NULL;
 int			paq_log_file_mode = 0600;
 char	   *paq_log_line_prefix = NULL;
+int			paq_log_retention_age = 0;
+int			paq_log_retention_size = 0;
 int			paq_log_rotation_age = 24 * 60;
 int			paq_log_rotation_size = 10 * 1024;
+
+int			paq_sink = PAQ_SINK_FILE;
+char	   *paq_database = NULL;
+bool		paq_table_logged = true;
+int			paq_table_retention = 0;
+int			paq_table_synchronous_commit = SYNCHRONOUS_COMMIT_OFF;
 
 /* The texts behind the class bitmaps */
 static char *log_string = NULL;
@@ -92,7 +101,24 @@ static const struct config_enum_entry overflow_options[] = {
 
 static const struct config_enum_entry format_options[] = {
 	{"pgaudit", PAQ_FORMAT_PGAUDIT, false},
+	{"csvlog", PAQ_FORMAT_CSVLOG, false},
 	{"json", PAQ_FORMAT_JSON, false},
+	{NULL, 0, false}
+};
+
+static const struct config_enum_entry sink_options[] = {
+	{"file", PAQ_SINK_FILE, false},
+	{"table", PAQ_SINK_TABLE, false},
+	{NULL, 0, false}
+};
+
+/* As for synchronous_commit, without its other words for on and off */
+static const struct config_enum_entry synchronous_commit_options[] = {
+	{"off", SYNCHRONOUS_COMMIT_OFF, false},
+	{"local", SYNCHRONOUS_COMMIT_LOCAL_FLUSH, false},
+	{"remote_write", SYNCHRONOUS_COMMIT_REMOTE_WRITE, false},
+	{"on", SYNCHRONOUS_COMMIT_ON, false},
+	{"remote_apply", SYNCHRONOUS_COMMIT_REMOTE_APPLY, false},
 	{NULL, 0, false}
 };
 
@@ -145,8 +171,15 @@ ASSIGN_HOOK(string, const char *, log_directory)
 ASSIGN_HOOK(string, const char *, log_filename)
 ASSIGN_HOOK(int, int, log_file_mode)
 ASSIGN_HOOK(string, const char *, log_line_prefix)
+ASSIGN_HOOK(int, int, log_retention_age)
+ASSIGN_HOOK(int, int, log_retention_size)
 ASSIGN_HOOK(int, int, log_rotation_age)
 ASSIGN_HOOK(int, int, log_rotation_size)
+ASSIGN_HOOK(enum, int, sink)
+ASSIGN_HOOK(string, const char *, database)
+ASSIGN_HOOK(bool, bool, table_logged)
+ASSIGN_HOOK(int, int, table_retention)
+ASSIGN_HOOK(enum, int, table_synchronous_commit)
 
 /*
  * Parse a list of classes, each optionally with a leading "-" that takes it
@@ -243,6 +276,19 @@ check_filename(char **newval, void **extra, GucSource source)
 	return paq_extra_make(extra, source, 0);
 }
 
+/* Whether there is such a database turns out when it is connected to. */
+static bool
+check_database(char **newval, void **extra, GucSource source)
+{
+	if (**newval == '\0' || strlen(*newval) >= NAMEDATALEN)
+	{
+		GUC_check_errdetail("A database name of 1 to %d bytes is required.",
+							NAMEDATALEN - 1);
+		return false;
+	}
+	return paq_extra_make(extra, source, 0);
+}
+
 static const char *
 show_file_mode(void)
 {
@@ -294,7 +340,7 @@ define_capture_settings(void)
 							 GUC_NOT_IN_SAMPLE,
 							 check_bool, assign_log_relation, NULL);
 	DefineCustomBoolVariable("pg_audit_queue.log_rows",
-							 "Shows the number of rows in the pgaudit format.",
+							 "Shows the number of rows in the pgaudit and csvlog formats.",
 							 NULL, &paq_log_rows, false, PGC_SUSET,
 							 GUC_NOT_IN_SAMPLE,
 							 check_bool, assign_log_rows, NULL);
@@ -390,7 +436,7 @@ define_trail_settings(void)
 							   check_directory, assign_log_directory, NULL);
 	DefineCustomStringVariable("pg_audit_queue.log_filename",
 							   "Name of audit trail files, as a pattern for strftime.",
-							   "The ending, .log or .json, is added by the format.",
+							   "The ending, .log, .csv or .json, is added by the format.",
 							   &paq_log_filename, "audit-%Y-%m-%d_%H%M%S",
 							   PGC_SIGHUP, GUC_SUPERUSER_ONLY | GUC_NOT_IN_SAMPLE,
 							   check_filename, assign_log_filename, NULL);
@@ -406,6 +452,18 @@ define_trail_settings(void)
 							   &paq_log_line_prefix, "%m [%p] %q%u@%d ",
 							   PGC_SIGHUP, GUC_NOT_IN_SAMPLE,
 							   check_string, assign_log_line_prefix, NULL);
+	DefineCustomIntVariable("pg_audit_queue.log_retention_age",
+							"Time after which a finished audit trail file is removed.",
+							"0 means never.",
+							&paq_log_retention_age, 0, 0, INT_MAX / 60,
+							PGC_SIGHUP, GUC_UNIT_MIN | GUC_NOT_IN_SAMPLE,
+							check_int, assign_log_retention_age, NULL);
+	DefineCustomIntVariable("pg_audit_queue.log_retention_size",
+							"Total size of audit trail files above which the oldest are removed.",
+							"0 means no limit.",
+							&paq_log_retention_size, 0, 0, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_KB | GUC_NOT_IN_SAMPLE,
+							check_int, assign_log_retention_size, NULL);
 	DefineCustomIntVariable("pg_audit_queue.log_rotation_age",
 							"Time after which a new audit trail file is started.",
 							"0 means never.",
@@ -420,6 +478,43 @@ define_trail_settings(void)
 							check_int, assign_log_rotation_size, NULL);
 }
 
+/* The table. */
+static void
+define_table_settings(void)
+{
+	DefineCustomEnumVariable("pg_audit_queue.sink",
+							 "Where the audit trail goes.",
+							 "\"file\" is files in pg_audit_queue.log_directory, \"table\" the table audit_records in pg_audit_queue.database.",
+							 &paq_sink, PAQ_SINK_FILE, sink_options,
+							 PGC_SIGHUP, GUC_NOT_IN_SAMPLE,
+							 check_int, assign_sink, NULL);
+	DefineCustomStringVariable("pg_audit_queue.database",
+							   "Database of the audit table.",
+							   "The extension must have been created in it.",
+							   &paq_database, "postgres", PGC_SIGHUP,
+							   GUC_NOT_IN_SAMPLE,
+							   check_database, assign_database, NULL);
+	DefineCustomBoolVariable("pg_audit_queue.table_logged",
+							 "Makes new partitions of the audit table crash-safe.",
+							 "If off, they are unlogged, and a crash of the server empties them.",
+							 &paq_table_logged, true, PGC_SIGHUP,
+							 GUC_NOT_IN_SAMPLE,
+							 check_bool, assign_table_logged, NULL);
+	DefineCustomIntVariable("pg_audit_queue.table_retention",
+							"Time after which a partition of the audit table is dropped.",
+							"Counted from the end of the partition's day. 0 means never.",
+							&paq_table_retention, 0, 0, INT_MAX / 60,
+							PGC_SIGHUP, GUC_UNIT_MIN | GUC_NOT_IN_SAMPLE,
+							check_int, assign_table_retention, NULL);
+	DefineCustomEnumVariable("pg_audit_queue.table_synchronous_commit",
+							 "synchronous_commit of the transactions that write the audit table.",
+							 "The records are on disk already, so that \"off\" loses none.",
+							 &paq_table_synchronous_commit,
+							 SYNCHRONOUS_COMMIT_OFF, synchronous_commit_options,
+							 PGC_SIGHUP, GUC_NOT_IN_SAMPLE,
+							 check_int, assign_table_synchronous_commit, NULL);
+}
+
 /*
  * Define all settings and reserve the prefix, so that a misspelt name is an
  * error.  Call once, from _PG_init(), while shared_preload_libraries is being
@@ -431,5 +526,6 @@ paq_guc_init(void)
 	define_capture_settings();
 	define_queue_settings();
 	define_trail_settings();
+	define_table_settings();
 	MarkGUCPrefixReserved("pg_audit_queue");
 }

@@ -39,8 +39,16 @@ typedef enum PaqOverflow
 typedef enum PaqFormatKind
 {
 	PAQ_FORMAT_PGAUDIT,
+	PAQ_FORMAT_CSVLOG,
 	PAQ_FORMAT_JSON
 } PaqFormatKind;
+
+/* Values of pg_audit_queue.sink */
+typedef enum PaqSinkKind
+{
+	PAQ_SINK_FILE,				/* files are the trail */
+	PAQ_SINK_TABLE				/* they are on their way into a table */
+} PaqSinkKind;
 
 /* capture: meanings as in pgaudit */
 extern uint32 paq_log_classes;	/* "log" as a class bitmap */
@@ -80,8 +88,17 @@ extern char *paq_log_directory; /* relative to the data directory */
 extern char *paq_log_filename;	/* strftime pattern */
 extern int	paq_log_file_mode;	/* permission bits */
 extern char *paq_log_line_prefix;
+extern int	paq_log_retention_age;	/* minutes, 0: keep for ever */
+extern int	paq_log_retention_size; /* kB, 0: no limit */
 extern int	paq_log_rotation_age;	/* minutes, 0: never */
 extern int	paq_log_rotation_size;	/* kB, 0: never */
+
+/* table */
+extern int	paq_sink;			/* PaqSinkKind */
+extern char *paq_database;
+extern bool paq_table_logged;
+extern int	paq_table_retention;	/* minutes, 0: for ever */
+extern int	paq_table_synchronous_commit;	/* SyncCommitLevel */
 
 /* A setting is about to get another value in this process. */
 typedef struct PaqSettingChange

@@ -15,6 +15,7 @@
 
 #include "fmgr.h"
 #include "funcapi.h"
+#include "queue/loading.h"
 #include "queue/queue.h"
 #include "stats.h"
 #include "utils/builtins.h"
@@ -151,6 +152,7 @@ add_queue_columns(Row *row)
 	add_count(row, now.published - base.published);
 	add_count(row, now.drained - base.drained);
 	add_count(row, now.flushed - base.flushed);
+	add_count(row, now.loaded - base.loaded);
 	add_count(row, now.bytes - base.bytes);
 	add_count(row, paq_queue_capacity());
 	add_count(row, paq_queue_used());
@@ -186,6 +188,8 @@ add_worker_columns(Row *row)
 	add_time(row, last_error_time);
 	add_text(row, sink);
 	add_text(row, current_file());
+	add_datum(row, Int32GetDatum(pid), pid == 0);
+	pid = paq_loading_loader_pid();
 	add_datum(row, Int32GetDatum(pid), pid == 0);
 }
 

@@ -72,6 +72,7 @@ paq_stats_shmem_init(int nbackends)
 	SpinLockInit(&paq_stats->mutex);
 	paq_stats->reset_time = GetCurrentTimestamp();
 	init_worker_stats(&paq_stats->worker);
+	pg_atomic_init_u64(&paq_stats->loaded, 0);
 	pg_atomic_init_u64(&paq_stats->slotless, 0);
 	for (int i = 0; i < PAQ_NDROPS; i++)
 		pg_atomic_init_u64(&paq_stats->dropped[i], 0);
@@ -112,9 +113,10 @@ paq_stats_collect(PaqStatsBase *sum)
 	memset(sum, 0, sizeof(*sum));
 
 	/*
-	 * The worker's first, so that a record can be seen as published and not
-	 * yet drained, but not the other way round.
+	 * The loader's and the worker's first, so that a record can be seen as
+	 * published and not yet drained, but not the other way round.
 	 */
+	sum->loaded = pg_atomic_read_u64(&paq_stats->loaded);
 	sum->flushed = pg_atomic_read_u64(&worker->flushed);
 	sum->drained = pg_atomic_read_u64(&worker->drained);
 	sum->bytes = pg_atomic_read_u64(&worker->bytes);

@@ -80,6 +80,7 @@ typedef struct PaqStatsBase
 	uint64		batches;
 	uint64		fsyncs;
 	uint64		wakeups;
+	uint64		loaded;
 } PaqStatsBase;
 
 typedef struct PaqStatsShared
@@ -89,6 +90,9 @@ typedef struct PaqStatsShared
 	TimestampTz reset_time;
 
 	PaqWorkerStats worker;
+
+	/* Records loaded into the table; written by the loader only */
+	pg_atomic_uint64 loaded;
 
 	/* Records published by processes without a slot, any number at once */
 	pg_atomic_uint64 slotless;

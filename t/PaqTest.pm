@@ -27,6 +27,7 @@ use strict;
 use warnings;
 
 use Exporter 'import';
+use FindBin;
 use IPC::Run;
 use JSON::PP;
 use Time::HiRes qw(sleep time);
@@ -49,7 +50,9 @@ our @EXPORT = qw(
   full_tests
   kill_worker
   parse_record
+  parse_trail
   poll_until
+  python
   queue_dir
   records_for
   sanitizers
@@ -59,6 +62,7 @@ our @EXPORT = qw(
   start_load
   start_psql
   stats
+  table_loaded
   texts_in_trail
   trail_dir
   trail_files
@@ -290,6 +294,29 @@ sub trail_records
 	return @records;
 }
 
+# python(): path of the distribution's own Python, which has the distribution's
+# packages; undef if there is none.
+sub python
+{
+	my ($python) = grep { -x $_ } '/usr/bin/python3', '/usr/local/bin/python3';
+
+	return $python;
+}
+
+# parse_trail($format, @files): the records of trail files, as Python's parsers
+# read them; see formats/read_trail.py.  Dies if they do not.
+sub parse_trail
+{
+	my ($format, @files) = @_;
+	my ($stdout, $stderr);
+
+	IPC::Run::run(
+		[ python(), "$FindBin::RealBin/formats/read_trail.py", $format, @files ],
+		'>', \$stdout, '2>', \$stderr)
+	  or die "not a trail in format $format: $stderr";
+	return @{ decode_json($stdout) };
+}
+
 # flush_trail($node): wait until all published records are in the trail, with
 # audit_flush() in database postgres.  Returns the sequence up to which they
 # are.
@@ -298,6 +325,22 @@ sub flush_trail
 	my ($node) = @_;
 
 	return unaudited_sql($node, 'SELECT audit_flush()');
+}
+
+# table_loaded($node, $database): with sink = table, wait until the table in that
+# database (postgres unless given) has all that was recorded before the call.
+# Returns whether that came about in time.
+sub table_loaded
+{
+	my ($node, $database) = @_;
+	my $sequence = flush_trail($node);
+
+	return poll_until(
+		sub {
+			unaudited_sql($node,
+				"SELECT max(sequence) >= $sequence FROM audit_queue.load_state",
+				$database) eq 't';
+		});
 }
 
 # records_for($node, $what, %psql_options): the records that $what has put into

@@ -24,6 +24,7 @@
 #include "drain/drain_internal.h"
 #include "fault.h"
 #include "miscadmin.h"
+#include "queue/loading.h"
 #include "stats.h"
 #include "utils/timestamp.h"
 
@@ -116,6 +117,33 @@ save_checkpoint(PaqDrain *drain)
 
 	get_state(drain, &state);
 	paq_reader_checkpoint(drain->reader, drain->sequence, &state);
+}
+
+/*
+ * Let the queue file know only of where the trail ends now, durably: there are
+ * two checkpoints, and a crash may take away the last one.  Everything that has
+ * been read must have been flushed.
+ */
+void
+paq_drain_secure(PaqDrain *drain)
+{
+	save_checkpoint(drain);
+	save_checkpoint(drain);
+	paq_reader_sync(drain->reader);
+}
+
+/*
+ * The checkpoints are on disk: what is in earlier files than that which they
+ * name will not be read again, unless they name an earlier one, too.
+ */
+static void
+settle(PaqDrain *drain)
+{
+	PaqSinkState state;
+
+	get_state(drain, &state);
+	if (state.file[0] != '\0' && strcmp(state.known_file, state.file) == 0)
+		paq_loading_settle(drain->sequence);
 }
 
 /*
@@ -304,8 +332,8 @@ rotate_if_due(PaqDrain *drain, bool force)
 		drain->put_off = (rotation == PAQ_ROTATION_PUT_OFF);
 	if (rotation != PAQ_ROTATION_DONE)
 		return true;
-	save_checkpoint(drain);
-	paq_reader_sync(drain->reader);
+	paq_drain_secure(drain);
+	settle(drain);
 	return true;
 }
 

@@ -12,9 +12,14 @@
 
 #include "postgres.h"
 
+#include "datatype/timestamp.h"
 #include "sink/sink.h"
 
-/* Register the background worker, which will write to this sink. */
-extern void paq_drain_register(const PaqSink *(*sink) (void));
+/*
+ * Register the background worker, which will write to this sink, and call tend
+ * whenever it is awake; that returns when it has to be called next.
+ */
+extern void paq_drain_register(const PaqSink *(*sink) (void),
+							   TimestampTz (*tend) (TimestampTz now));
 
 #endif							/* PAQ_DRAIN_H */

@@ -35,6 +35,9 @@ typedef struct PaqDrain
 	bool		put_off;		/* a new file was asked for, in vain */
 	uint64		sequence;		/* of the last record in the trail */
 	uint64		unflushed;		/* records written since the last flush */
+	PaqRemoval	removal;		/* planned, see retain.c; count 0: none */
+	bool		removal_made;	/* there is a record of it */
+	uint64		removal_end;	/* which ends before this position; 0: unknown */
 	TimestampTz retry_at;		/* do not touch the sink before; 0: it works */
 	int			retry_delay;	/* ms, grows while the sink fails */
 } PaqDrain;
@@ -45,6 +48,10 @@ extern bool paq_drain_cycle(PaqDrain *drain, bool rotate);
 extern void paq_drain_failed(PaqDrain *drain, const char *message);
 extern void paq_drain_abandon(PaqDrain *drain);
 extern void paq_drain_close(PaqDrain *drain);
+extern void paq_drain_secure(PaqDrain *drain);
+
+/* retain.c */
+extern bool paq_drain_retain(PaqDrain *drain);
 
 /* worker.c */
 extern bool paq_drain_must_stop(void);
@@ -53,7 +60,9 @@ extern bool paq_drain_must_stop(void);
 extern void paq_event_record(const char *command,
 							 const PaqSettingChange *change, int sqlstate);
 extern void paq_event_setting(const PaqSettingChange *change);
+extern bool paq_event_removal(const PaqRemoval *removal);
 extern void paq_event_send(void);
+extern bool paq_event_all_sent(void);
 extern void paq_event_give_up(void);
 
 #endif							/* PAQ_DRAIN_INTERNAL_H */

@@ -2,7 +2,8 @@
  *
  * event.c
  *		The worker's own records, class CONFIG: that it started or stopped,
- *		that it reloaded the configuration, and which settings changed by that.
+ *		that it reloaded the configuration, which settings changed by that, and
+ *		which files of the trail retention removes.
  *
  * They go through the queue like any others.  The worker stands for the
  * server here: of each setting in the configuration file there is one record,
@@ -93,15 +94,38 @@ paq_event_give_up(void)
 	nunsent = 0;
 }
 
+/* Is none of them waiting any more? */
+bool
+paq_event_all_sent(void)
+{
+	return nunsent == 0;
+}
+
+/* Publish a record, or keep it until there is room; false if that cannot be done. */
+static bool
+publish(const PaqText *texts, int sqlstate, int64 rows)
+{
+	PaqRecordHeader header;
+	PaqSessionBlock session;
+	PaqPending *pending;
+
+	fill_header(&header, sqlstate);
+	header.rows = rows;
+	fill_session(&session);
+	pending = paq_pending_create(&header, &session, texts, false);
+	if (pending == NULL)
+		return false;
+	unsent[nunsent++] = pending;
+	paq_event_send();
+	return true;
+}
+
 /* Record a command of the worker's own; change is NULL if it is none of a setting. */
 void
 paq_event_record(const char *command, const PaqSettingChange *change,
 				 int sqlstate)
 {
 	PaqText		texts[PAQ_NSTATEMENT_FIELDS] = {{NULL, 0}};
-	PaqRecordHeader header;
-	PaqSessionBlock session;
-	PaqPending *pending;
 
 	paq_set_text(texts, PAQ_FIELD_COMMAND, command);
 	if (change != NULL)
@@ -114,17 +138,34 @@ paq_event_record(const char *command, const PaqSettingChange *change,
 					 GucSource_Names[change->source]);
 	}
 	if (nunsent == MAX_UNSENT)
-	{
 		paq_queue_note_drop(PAQ_DROP_FULL, 1);
-		return;
-	}
-	fill_header(&header, sqlstate);
-	fill_session(&session);
-	pending = paq_pending_create(&header, &session, texts, false);
-	if (pending == NULL)
-		return;
-	unsent[nunsent++] = pending;
-	paq_event_send();
+	else
+		(void) publish(texts, sqlstate, -1);
+}
+
+/*
+ * Record that files of the trail will be removed, or could not be.  Returns
+ * false if there is no way to record it now: then nothing may be removed.
+ */
+bool
+paq_event_removal(const PaqRemoval *removal)
+{
+	PaqText		texts[PAQ_NSTATEMENT_FIELDS] = {{NULL, 0}};
+	char		bytes[32];
+
+	if (nunsent == MAX_UNSENT)
+		return false;
+	snprintf(bytes, sizeof(bytes), UINT64_FORMAT, removal->bytes);
+	paq_set_text(texts, PAQ_FIELD_COMMAND, "RETENTION");
+	paq_set_text(texts, PAQ_FIELD_OBJECT_TYPE, "FILE");
+	paq_set_text(texts, PAQ_FIELD_OBJECT_NAME, removal->path);
+	paq_set_text(texts, PAQ_FIELD_STATEMENT, removal->names);
+	paq_set_text(texts, PAQ_FIELD_OLD_VALUE, bytes);
+	paq_set_text(texts, PAQ_FIELD_VALUE_SOURCE, removal->setting);
+	if (removal->error == 0)
+		return publish(texts, 0, removal->count);
+	paq_set_text(texts, PAQ_FIELD_MESSAGE, strerror(removal->error));
+	return publish(texts, ERRCODE_IO_ERROR, removal->count);
 }
 
 /* A setting is about to change, which in the worker only a reload makes it do. */

@@ -47,6 +47,7 @@
 #include "storage/latch.h"
 #include "storage/lwlock.h"
 #include "storage/proc.h"
+#include "storage/procsignal.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
@@ -66,24 +67,30 @@
 extern PGDLLEXPORT void paq_drain_main(Datum arg);
 
 static const PaqSink *(*get_sink) (void);
+static TimestampTz (*tend) (TimestampTz now);
 static PaqDrain drain;
 
 /* Time at which the first record since the last flush must be flushed; 0: none */
 static TimestampTz flush_due;
 
+/* There is more for paq_drain_retain() to do */
+static bool retaining;
+
 /* Time at which shutdown was asked for; 0: it was not */
 static TimestampTz shutdown_since;
 
 /*
- * Register the worker; sink is called in it.  Only from _PG_init(), while
- * shared_preload_libraries is being processed.
+ * Register the worker; both functions are called in it.  Only from _PG_init(),
+ * while shared_preload_libraries is being processed.
  */
 void
-paq_drain_register(const PaqSink *(*sink) (void))
+paq_drain_register(const PaqSink *(*sink) (void),
+				   TimestampTz (*tend_function) (TimestampTz now))
 {
 	BackgroundWorker worker;
 
 	get_sink = sink;
+	tend = tend_function;
 	memset(&worker, 0, sizeof(worker));
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS;
 	worker.bgw_start_time = BgWorkerStart_PostmasterStart;
@@ -102,7 +109,6 @@ set_worker_pid(int pid)
 
 	SpinLockAcquire(&stats->mutex);
 	stats->worker_pid = pid;
-	strlcpy(stats->sink, drain.sink->name, sizeof(stats->sink));
 	SpinLockRelease(&stats->mutex);
 }
 
@@ -197,19 +203,23 @@ set_flush_due(TimestampTz now)
 	}
 }
 
-/* How long to sleep, in ms; -1 for until somebody needs the worker. */
+/*
+ * How long to sleep, in ms, but not beyond then; -1 for until somebody needs
+ * the worker.
+ */
 static long
-sleep_time(TimestampTz now)
+sleep_time(TimestampTz now, TimestampTz then)
 {
-	TimestampTz until = drain.sink->next_rotation();
+	TimestampTz until = Min(Min(drain.sink->next_rotation(),
+								drain.sink->next_retention()), then);
 
 	if (drain.retry_at != 0)
-		until = drain.retry_at;
+		until = Min(drain.retry_at, then);
 	else if (shutdown_since != 0)
 		return SHUTDOWN_DELAY;
 	else if (paq_worker_flush_wanted() || paq_worker_space_wanted())
 		return BUSY_DELAY;
-	else if (!paq_reader_is_live(drain.reader))
+	else if (!paq_reader_is_live(drain.reader) || retaining)
 		return 0;
 	else if (flush_due != 0)
 		until = Min(until, flush_due);
@@ -224,7 +234,7 @@ sleep_time(TimestampTz now)
 static void
 nap(TimestampTz now)
 {
-	long		timeout = sleep_time(now);
+	long		timeout = sleep_time(now, tend(now));
 	int			events = WL_LATCH_SET | WL_EXIT_ON_PM_DEATH;
 
 	if (timeout >= 0)
@@ -329,6 +339,9 @@ main_loop(void)
 			paq_event_record("WORKER STOP", NULL, 0);
 			continue;
 		}
+		/* A setting that somebody has just changed may forbid it. */
+		retaining = !ConfigReloadPending && !ShutdownRequestPending &&
+			paq_drain_retain(&drain);
 		now = GetCurrentTimestamp();
 		set_flush_due(now);
 		nap(now);
@@ -344,6 +357,9 @@ paq_drain_main(Datum arg)
 
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
+
+	/* By which the postmaster says that the loader has ended; sets our latch. */
+	pqsignal(SIGUSR1, procsignal_sigusr1_handler);
 	BackgroundWorkerUnblockSignals();
 
 	/* Found by name, this is not the library that the postmaster has loaded? */

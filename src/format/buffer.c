@@ -74,13 +74,22 @@ paq_buffer_fill(PaqBuffer *buf, char c, int count)
 		paq_buffer_putc(buf, c);
 }
 
+static inline int
+count_digits(uint64 value)
+{
+	int			digits = 1;
+
+	for (; value >= 10000; value /= 10000)
+		digits += 4;
+	return digits + (value >= 10) + (value >= 100) + (value >= 1000);
+}
+
 /* Decimal text of value into dst, not terminated; returns its length. */
 int
 paq_uint_text(char *dst, uint64 value)
 {
-	char		tmp[PAQ_INT_TEXT];
-	char	   *p = tmp + sizeof(tmp);
-	int			len;
+	const int	len = count_digits(value);
+	char	   *p = dst + len;
 
 	while (value >= 100)
 	{
@@ -89,14 +98,9 @@ paq_uint_text(char *dst, uint64 value)
 		value /= 100;
 	}
 	if (value >= 10)
-	{
-		p -= 2;
-		memcpy(p, digit_pairs + 2 * value, 2);
-	}
+		memcpy(dst, digit_pairs + 2 * value, 2);
 	else
-		*--p = '0' + value;
-	len = tmp + sizeof(tmp) - p;
-	memcpy(dst, p, len);
+		*dst = '0' + value;
 	return len;
 }
 
@@ -126,13 +130,16 @@ paq_hex_text(char *dst, uint64 value)
 	return len;
 }
 
-/* Append a number in decimal. */
+/* Append a number in decimal, in place if there is certainly room for it. */
 void
 paq_buffer_int(PaqBuffer *buf, int64 value)
 {
 	char		text[PAQ_INT_TEXT];
 
-	paq_put(buf, text, paq_int_text(text, value));
+	if (likely(buf->size - buf->used >= sizeof(text)))
+		buf->used += paq_int_text(buf->data + buf->used, value);
+	else
+		paq_put(buf, text, paq_int_text(text, value));
 }
 
 void
@@ -140,5 +147,8 @@ paq_buffer_uint(PaqBuffer *buf, uint64 value)
 {
 	char		text[PAQ_INT_TEXT];
 
-	paq_put(buf, text, paq_uint_text(text, value));
+	if (likely(buf->size - buf->used >= sizeof(text)))
+		buf->used += paq_uint_text(buf->data + buf->used, value);
+	else
+		paq_put(buf, text, paq_uint_text(text, value));
 }

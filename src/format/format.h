@@ -37,6 +37,7 @@ typedef struct PaqFormat
 {
 	const char *name;
 	const char *extension;		/* of file names, with the dot */
+	bool		multiline;		/* a newline does not end what was cut in two */
 
 	/* Append one record, ending in a newline. */
 	void		(*write) (PaqBuffer *buf, const PaqRecord *record);
@@ -48,8 +49,16 @@ typedef struct PaqFormat
 	Size		(*record_length) (const char *data, Size len);
 
 	/*
+	 * Data begins anywhere in a record, which cannot be read: length up to
+	 * where the next one begins, as far as that can be told from what the
+	 * format writes; 0 if there is no such place within len bytes.
+	 */
+	Size		(*rest_length) (const char *data, Size len);
+
+	/*
 	 * Where in a written record its sequence number is: the digits from
-	 * *start on.  False if the format shows none.
+	 * *start on, which is where to begin looking before.  False if the format
+	 * shows none there.
 	 */
 	bool		(*find_sequence) (const char *line, Size len,
 						  Size *start, Size *digits);
@@ -61,6 +70,7 @@ typedef struct PaqFormat
  * reload takes effect; the caller owns the variable.
  */
 extern const PaqFormat *paq_format_pgaudit(char **prefix);
+extern const PaqFormat *paq_format_csvlog(void);
 extern const PaqFormat *paq_format_json(void);
 
 /*

@@ -71,6 +71,10 @@ extern int	paq_session_id_text(char *dst, const PaqRecord *record);
 extern bool paq_record_has_outcome(const PaqRecordHeader *header);
 extern void paq_sqlstate_text(char *dst, int sqlstate);
 
+/* pgaudit.c */
+extern void paq_put_escaped(PaqBuffer *buf, const char *data, Size len,
+							int nquotes, bool tabs);
+
 /* prefix.c */
 extern void paq_prefix_write(PaqBuffer *buf, const char *prefix,
 							 const PaqRecord *record);

@@ -67,8 +67,9 @@
  *	cut						boolean		text is incomplete; only if true
  *	incomplete				boolean		fields are missing; only if true
  *
- * A change of a field's meaning, type or name, or of the order, must raise
- * FORMAT_VERSION; a new field need not.
+ * doc/audit-record.schema.json says the same as a JSON Schema.  A change of a
+ * field's meaning, type or name, or of the order, must raise FORMAT_VERSION; a
+ * new field need not.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -77,64 +78,40 @@
 #include "postgres.h"
 
 #include <ctype.h>
-#include <unistd.h>
 
 #include "format/format_internal.h"
 #include "format/json_text.h"
 #include "mb/pg_wchar.h"
-#include "utils/guc.h"
 
 #define FORMAT_VERSION	"1"
 
 /* What stands for a parameter that was too long, as in the pgaudit format */
 #define LONG_PARAMETER	"<long param suppressed>"
 
-/* Append a field's name; every field but the first has a comma before it. */
-#define PUT_NAME(buf, name)	PAQ_PUT_LITERAL(buf, ",\"" name "\":")
-
+/* The times; that of the record is one of the other two. */
 static void
-put_null(PaqBuffer *buf)
+put_times(PaqBuffer *buf, const PaqRecord *record)
 {
-	PAQ_PUT_LITERAL(buf, "null");
-}
-
-/* A string that needs no escaping */
-static void
-put_plain(PaqBuffer *buf, const char *data, Size len)
-{
-	paq_buffer_putc(buf, '"');
-	paq_put(buf, data, len);
-	paq_buffer_putc(buf, '"');
-}
-
-/* A string that needs no escaping, or null */
-static void
-put_word(PaqBuffer *buf, const char *word)
-{
-	if (word == NULL)
-		put_null(buf);
-	else
-		put_plain(buf, word, strlen(word));
-}
-
-static void
-put_number(PaqBuffer *buf, int64 value, bool known)
-{
-	if (known)
-		paq_buffer_int(buf, value);
-	else
-		put_null(buf);
-}
-
-static void
-put_time(PaqBuffer *buf, int64 timestamp)
-{
+	const PaqRecordHeader *header = &record->header;
 	char		text[PAQ_TIME_TEXT];
+	int			len;
 
-	if (timestamp == 0)
-		put_null(buf);
-	else
-		put_plain(buf, text, paq_time_iso(text, paq_time_split(timestamp)));
+	if (unlikely(header->end_time == 0))
+	{
+		PAQ_JSON_NAME(buf, "logTime");
+		paq_json_time(buf, paq_record_log_time(record));
+		PAQ_JSON_NAME(buf, "startTime");
+		paq_json_time(buf, header->start_time);
+		PAQ_PUT_LITERAL(buf, ",\"endTime\":null");
+		return;
+	}
+	len = paq_time_iso(text, paq_time_split(header->end_time));
+	PAQ_JSON_NAME(buf, "logTime");
+	paq_json_plain(buf, text, len);
+	PAQ_JSON_NAME(buf, "startTime");
+	paq_json_time(buf, header->start_time);
+	PAQ_JSON_NAME(buf, "endTime");
+	paq_json_plain(buf, text, len);
 }
 
 /* Number, times and type of the record */
@@ -148,17 +125,12 @@ put_head(PaqBuffer *buf, const PaqRecord *record)
 	else
 		PAQ_PUT_LITERAL(buf, "{\"type\":\"record\"");
 	PAQ_PUT_LITERAL(buf, ",\"formatVersion\":" FORMAT_VERSION);
-	PUT_NAME(buf, "sequence");
+	PAQ_JSON_NAME(buf, "sequence");
 	paq_buffer_uint(buf, record->sequence);
-	PUT_NAME(buf, "logTime");
-	put_time(buf, paq_record_log_time(record));
-	PUT_NAME(buf, "startTime");
-	put_time(buf, header->start_time);
-	PUT_NAME(buf, "endTime");
-	put_time(buf, header->end_time);
-	PUT_NAME(buf, "durationUs");
-	put_number(buf, header->end_time - header->start_time,
-			   header->start_time != 0 && header->end_time != 0);
+	put_times(buf, record);
+	PAQ_JSON_NAME(buf, "durationUs");
+	paq_json_number(buf, header->end_time - header->start_time,
+					header->start_time != 0 && header->end_time != 0);
 }
 
 static void
@@ -172,7 +144,7 @@ put_params(PaqJsonText *text, const PaqRecord *record, bool omitted)
 
 	if (omitted || params.data == NULL)
 	{
-		put_null(text->buf);
+		paq_json_null(text->buf);
 		return;
 	}
 	paq_buffer_putc(text->buf, '[');
@@ -183,9 +155,9 @@ put_params(PaqJsonText *text, const PaqRecord *record, bool omitted)
 			paq_buffer_putc(text->buf, ',');
 		first = false;
 		if (len == PAQ_PARAM_SUPPRESSED)
-			put_word(text->buf, LONG_PARAMETER);
+			paq_json_word(text->buf, LONG_PARAMETER);
 		else if (len < 0)
-			put_null(text->buf);
+			paq_json_null(text->buf);
 		else
 			paq_json_text_string(text, value, len);
 	}
@@ -243,6 +215,28 @@ is_part_of_text(const PaqRecord *record)
 	return false;
 }
 
+/* Values of a setting, which few records have */
+static void
+put_values(PaqJsonText *text, const PaqRecord *record)
+{
+	PaqBuffer  *buf = text->buf;
+
+	if (likely(record->field[PAQ_FIELD_OLD_VALUE].data == NULL &&
+			   record->field[PAQ_FIELD_NEW_VALUE].data == NULL &&
+			   record->field[PAQ_FIELD_VALUE_SOURCE].data == NULL))
+	{
+		PAQ_PUT_LITERAL(buf, ",\"oldValue\":null,\"newValue\":null,"
+						"\"valueSource\":null");
+		return;
+	}
+	PAQ_JSON_NAME(buf, "oldValue");
+	paq_json_text_field(text, record->field[PAQ_FIELD_OLD_VALUE]);
+	PAQ_JSON_NAME(buf, "newValue");
+	paq_json_text_field(text, record->field[PAQ_FIELD_NEW_VALUE]);
+	PAQ_JSON_NAME(buf, "valueSource");
+	paq_json_text_field(text, record->field[PAQ_FIELD_VALUE_SOURCE]);
+}
+
 /* What was done, to what */
 static void
 put_statement(PaqJsonText *text, const PaqRecord *record)
@@ -253,38 +247,33 @@ put_statement(PaqJsonText *text, const PaqRecord *record)
 	const char *no_params = omitted_params(header->flags);
 	bool		is_part = is_part_of_text(record);
 
-	PUT_NAME(buf, "auditType");
-	put_word(buf, audit_type(header));
-	PUT_NAME(buf, "class");
-	put_word(buf, header->kind == PAQ_KIND_GAP ?
+	PAQ_JSON_NAME(buf, "auditType");
+	paq_json_word(buf, audit_type(header));
+	PAQ_JSON_NAME(buf, "class");
+	paq_json_word(buf, header->kind == PAQ_KIND_GAP ?
 			 "GAP" : paq_class_label(header->audit_class));
-	PUT_NAME(buf, "command");
+	PAQ_JSON_NAME(buf, "command");
 	paq_json_text_field(text, record->field[PAQ_FIELD_COMMAND]);
-	PUT_NAME(buf, "commandText");
+	PAQ_JSON_NAME(buf, "commandText");
 	if (no_statement != NULL)
-		put_null(buf);
+		paq_json_null(buf);
 	else
 		paq_json_text_field(text, record->field[PAQ_FIELD_STATEMENT]);
-	PUT_NAME(buf, "commandTextOmitted");
-	put_word(buf, no_statement);
-	PUT_NAME(buf, "statementLocation");
-	put_number(buf, header->stmt_location, is_part);
-	PUT_NAME(buf, "statementLength");
-	put_number(buf, header->stmt_len, is_part && header->stmt_len > 0);
-	PUT_NAME(buf, "paramList");
+	PAQ_JSON_NAME(buf, "commandTextOmitted");
+	paq_json_word(buf, no_statement);
+	PAQ_JSON_NAME(buf, "statementLocation");
+	paq_json_number(buf, header->stmt_location, is_part);
+	PAQ_JSON_NAME(buf, "statementLength");
+	paq_json_number(buf, header->stmt_len, is_part && header->stmt_len > 0);
+	PAQ_JSON_NAME(buf, "paramList");
 	put_params(text, record, no_params != NULL);
-	PUT_NAME(buf, "paramListOmitted");
-	put_word(buf, no_params);
-	PUT_NAME(buf, "objectType");
+	PAQ_JSON_NAME(buf, "paramListOmitted");
+	paq_json_word(buf, no_params);
+	PAQ_JSON_NAME(buf, "objectType");
 	paq_json_text_field(text, record->field[PAQ_FIELD_OBJECT_TYPE]);
-	PUT_NAME(buf, "objectName");
+	PAQ_JSON_NAME(buf, "objectName");
 	paq_json_text_field(text, record->field[PAQ_FIELD_OBJECT_NAME]);
-	PUT_NAME(buf, "oldValue");
-	paq_json_text_field(text, record->field[PAQ_FIELD_OLD_VALUE]);
-	PUT_NAME(buf, "newValue");
-	paq_json_text_field(text, record->field[PAQ_FIELD_NEW_VALUE]);
-	PUT_NAME(buf, "valueSource");
-	paq_json_text_field(text, record->field[PAQ_FIELD_VALUE_SOURCE]);
+	put_values(text, record);
 }
 
 static void
@@ -294,112 +283,31 @@ put_outcome(PaqJsonText *text, const PaqRecord *record)
 	const PaqRecordHeader *header = &record->header;
 	char		sqlstate[5];
 
-	PUT_NAME(buf, "rowCount");
-	put_number(buf, header->rows,
-			   header->rows >= 0);
-	PUT_NAME(buf, "exitCode");
+	PAQ_JSON_NAME(buf, "rowCount");
+	paq_json_number(buf, header->rows,
+					header->rows >= 0);
+	PAQ_JSON_NAME(buf, "exitCode");
 	if (!paq_record_has_outcome(header))
-		put_null(buf);
+		paq_json_null(buf);
 	else
 	{
 		paq_sqlstate_text(sqlstate, header->sqlstate);
-		put_plain(buf, sqlstate, sizeof(sqlstate));
+		paq_json_plain(buf, sqlstate, sizeof(sqlstate));
 	}
-	PUT_NAME(buf, "errorMessage");
+	PAQ_JSON_NAME(buf, "errorMessage");
 	paq_json_text_field(text, record->field[PAQ_FIELD_MESSAGE]);
 }
 
-/* The session's numbers */
+/* Numbers of the record within its session */
 static void
-put_session(PaqBuffer *buf, const PaqRecord *record)
+put_numbers(PaqBuffer *buf, const PaqRecordHeader *header)
 {
-	const PaqRecordHeader *header = &record->header;
-	char		id[PAQ_SESSION_ID_TEXT];
-
-	PUT_NAME(buf, "statementId");
-	put_number(buf, header->statement_id, header->statement_id > 0);
-	PUT_NAME(buf, "substatementId");
-	put_number(buf, header->substatement_id, header->substatement_id > 0);
-	PUT_NAME(buf, "sessionLine");
-	put_number(buf, header->session_line, header->session_line > 0);
-	PUT_NAME(buf, "sessionId");
-	if (header->session_start == 0)
-		put_null(buf);
-	else
-		put_plain(buf, id, paq_session_id_text(id, record));
-	PUT_NAME(buf, "sessionStart");
-	put_time(buf, header->session_start);
-	PUT_NAME(buf, "pid");
-	put_number(buf, header->pid, header->pid != 0);
-}
-
-/* Who, and from where */
-static void
-put_client(PaqJsonText *text, const PaqRecord *record)
-{
-	PaqBuffer  *buf = text->buf;
-	PaqText		port = record->field[PAQ_FIELD_REMOTE_PORT];
-	bool		client = paq_record_has_client(record);
-	const char *net = paq_record_is_local(record) ? "UNIX" : "TCP";
-
-	PUT_NAME(buf, "backendType");
-	paq_json_text_field(text, record->field[PAQ_FIELD_BACKEND_TYPE]);
-	PUT_NAME(buf, "dbUserName");
-	paq_json_text_field(text, record->field[PAQ_FIELD_USER]);
-	PUT_NAME(buf, "sessionUser");
-	paq_json_text_field(text, record->field[PAQ_FIELD_SESSION_USER]);
-	PUT_NAME(buf, "currentUser");
-	paq_json_text_field(text, record->field[PAQ_FIELD_CURRENT_USER]);
-	PUT_NAME(buf, "databaseName");
-	paq_json_text_field(text, record->field[PAQ_FIELD_DATABASE]);
-	PUT_NAME(buf, "remoteHost");
-	paq_json_text_field(text, record->field[PAQ_FIELD_REMOTE_HOST]);
-	PUT_NAME(buf, "remotePort");
-	if (port.len == 0)
-		port.data = NULL;
-	paq_json_text_field(text, port);
-	PUT_NAME(buf, "netProtocol");
-	put_word(buf, client ? net : NULL);
-	PUT_NAME(buf, "dbProtocol");
-	put_word(buf, client ? "Postgres 3.0" : NULL);
-	PUT_NAME(buf, "clientApplication");
-	paq_json_text_field(text, record->field[PAQ_FIELD_APPLICATION]);
-}
-
-/* Name of this machine, asked for once; empty if it has none. */
-static const char *
-host_name(void)
-{
-	static char name[256];
-	static bool known = false;
-
-	if (!known && gethostname(name, sizeof(name) - 1) != 0)
-		name[0] = '\0';
-	known = true;
-	return name;
-}
-
-/* A C string of the server's own, null if empty */
-static void
-put_setting(PaqJsonText *text, const char *value)
-{
-	if (value == NULL || value[0] == '\0')
-		put_null(text->buf);
-	else
-		paq_json_text_string(text, value, strlen(value));
-}
-
-static void
-put_server(PaqJsonText *text)
-{
-	PaqBuffer  *buf = text->buf;
-
-	PUT_NAME(buf, "serverHost");
-	put_setting(text, host_name());
-	PAQ_PUT_LITERAL(buf, ",\"serverType\":\"PostgreSQL\","
-					"\"serverVersion\":\"" PG_VERSION "\"");
-	PUT_NAME(buf, "serviceName");
-	put_setting(text, cluster_name);
+	PAQ_JSON_NAME(buf, "statementId");
+	paq_json_number(buf, header->statement_id, header->statement_id > 0);
+	PAQ_JSON_NAME(buf, "substatementId");
+	paq_json_number(buf, header->substatement_id, header->substatement_id > 0);
+	PAQ_JSON_NAME(buf, "sessionLine");
+	paq_json_number(buf, header->session_line, header->session_line > 0);
 }
 
 /* "3/1234", or null for what is not a session */
@@ -408,7 +316,7 @@ put_vxid(PaqBuffer *buf, const PaqRecordHeader *header)
 {
 	if (header->kind == PAQ_KIND_GAP || header->vxid_proc < 0)
 	{
-		put_null(buf);
+		paq_json_null(buf);
 		return;
 	}
 	paq_buffer_putc(buf, '"');
@@ -424,17 +332,17 @@ put_tail(PaqJsonText *text, const PaqRecordHeader *header)
 {
 	PaqBuffer  *buf = text->buf;
 
-	PUT_NAME(buf, "transactionId");
-	put_number(buf, header->xid, header->xid != 0);
-	PUT_NAME(buf, "virtualTransactionId");
+	PAQ_JSON_NAME(buf, "transactionId");
+	paq_json_number(buf, header->xid, header->xid != 0);
+	PAQ_JSON_NAME(buf, "virtualTransactionId");
 	put_vxid(buf, header);
-	PUT_NAME(buf, "queryId");
-	put_number(buf, header->query_id, header->query_id != 0);
-	PUT_NAME(buf, "textEncoding");
+	PAQ_JSON_NAME(buf, "queryId");
+	paq_json_number(buf, header->query_id, header->query_id != 0);
+	PAQ_JSON_NAME(buf, "textEncoding");
 	if (text->raw || !text->utf8)
-		put_word(buf, pg_encoding_to_char(header->encoding));
+		paq_json_word(buf, pg_encoding_to_char(header->encoding));
 	else
-		put_null(buf);
+		paq_json_null(buf);
 	if (header->flags & PAQ_RECORD_INTERRUPTED)
 		PAQ_PUT_LITERAL(buf, ",\"interrupted\":true");
 	if (header->flags & PAQ_RECORD_CUT)
@@ -453,9 +361,8 @@ write_object(PaqBuffer *buf, const PaqRecord *record)
 	put_head(buf, record);
 	put_statement(&text, record);
 	put_outcome(&text, record);
-	put_session(buf, record);
-	put_client(&text, record);
-	put_server(&text);
+	put_numbers(buf, &record->header);
+	paq_json_session(&text, record);
 	put_tail(&text, &record->header);
 }
 
@@ -468,13 +375,15 @@ line_length(const char *data, Size len)
 	return newline ? newline + 1 - data : 0;
 }
 
-/* It comes before all text that could look like it. */
+/* It comes before all text that could look like it, and only there. */
 static bool
 find_sequence(const char *line, Size len, Size *start, Size *digits)
 {
 	static const char name[] = "\"sequence\":";
 	const Size	name_len = sizeof(name) - 1;
 
+	if (*start > 0)
+		return false;
 	for (Size i = 0; i + name_len < Min(len, 128); i++)
 	{
 		if (memcmp(line + i, name, name_len) != 0)
@@ -497,6 +406,7 @@ paq_format_json(void)
 		.extension = ".json",
 		.write = write_object,
 		.record_length = line_length,
+		.rest_length = line_length,
 		.find_sequence = find_sequence
 	};
 

@@ -52,8 +52,8 @@ has_quotable(const char *data, Size len)
  * Append text, each double quote nquotes times, and, with tabs, a tab after
  * each newline.
  */
-static void
-put_escaped(PaqBuffer *buf, const char *data, Size len, int nquotes, bool tabs)
+void
+paq_put_escaped(PaqBuffer *buf, const char *data, Size len, int nquotes, bool tabs)
 {
 	const char *end = data + len;
 	const char *run = data;
@@ -88,7 +88,7 @@ put_field(PaqBuffer *buf, PaqText text, bool tabs)
 		return;
 	}
 	paq_buffer_putc(buf, '"');
-	put_escaped(buf, text.data, text.len, 2, tabs);
+	paq_put_escaped(buf, text.data, text.len, 2, tabs);
 	paq_buffer_putc(buf, '"');
 }
 
@@ -122,7 +122,7 @@ put_param(PaqBuffer *buf, const char *value, int32 len, bool tabs)
 	else if (len > 0 && has_quotable(value, len))
 	{
 		PAQ_PUT_LITERAL(buf, "\"\"");
-		put_escaped(buf, value, len, 4, tabs);
+		paq_put_escaped(buf, value, len, 4, tabs);
 		PAQ_PUT_LITERAL(buf, "\"\"");
 	}
 	else if (len > 0)
@@ -304,6 +304,7 @@ paq_format_pgaudit(char **prefix)
 		.extension = ".log",
 		.write = write_line,
 		.record_length = record_length,
+		.rest_length = record_length,
 		.find_sequence = find_sequence
 	};
 

@@ -24,7 +24,6 @@
 #include "postgres.h"
 
 #include "miscadmin.h"
-#include "portability/instr_time.h"
 #include "queue/queue_internal.h"
 #include "stats.h"
 #include "utils/wait_event.h"
@@ -86,8 +85,8 @@ warn_without_worker(int *missing)
 }
 
 /* How long ago that was, in ms */
-static double
-elapsed_ms(instr_time since)
+double
+paq_elapsed_ms(instr_time since)
 {
 	instr_time	duration;
 
@@ -113,7 +112,7 @@ is_stuck(uint64 *seen, instr_time *since)
 	}
 	return (paq_overflow == PAQ_OVERFLOW_ERROR &&
 			pg_atomic_read_u32(&paq_shared->failing) != 0) ||
-		elapsed_ms(*since) >= STUCK_AFTER_MS;
+		paq_elapsed_ms(*since) >= STUCK_AFTER_MS;
 }
 
 /*
@@ -148,7 +147,7 @@ wait_until(pg_atomic_uint64 *reached, uint64 pos, pg_atomic_uint64 *request,
 	}
 	ConditionVariableCancelSleep();
 	paq_stats_add(&paq_my_stats->waited_us,
-				  (uint64) (elapsed_ms(start) * 1000.0));
+				  (uint64) (paq_elapsed_ms(start) * 1000.0));
 	return !stuck;
 }
 
@@ -194,7 +193,7 @@ paq_queue_capacity(void)
 	return paq_live.ring_size;
 }
 
-/* Is everything before pos durable in the trail? */
+/* Is everything before pos durable in the trail's files? */
 bool
 paq_queue_is_flushed(uint64 pos)
 {
@@ -212,17 +211,22 @@ paq_queue_request_flush(uint64 pos)
 }
 
 /*
- * Wait until everything before pos is durable in the trail.  May raise the
- * error of an interrupt.  In single-user mode there is nobody to wait for:
+ * Wait until everything before pos is durable in the trail: in its files, and,
+ * if that is where it goes and as long as it keeps up, in the table.  May raise
+ * the error of an interrupt.  In single-user mode there is nobody to wait for:
  * the queue is drained when the server next starts.
  */
 void
 paq_queue_wait_flushed(uint64 pos)
 {
-	if (paq_queue_is_flushed(pos) || !IsUnderPostmaster)
+	if (!IsUnderPostmaster)
 		return;
-	(void) wait_until(&paq_shared->flushed, pos, &paq_shared->flush_request,
-					  &paq_shared->flush_cv, &paq_my_stats->flush_waits, true);
+	if (!paq_queue_is_flushed(pos))
+		(void) wait_until(&paq_shared->flushed, pos, &paq_shared->flush_request,
+						  &paq_shared->flush_cv, &paq_my_stats->flush_waits,
+						  true);
+	if (!paq_is_loaded(pos))
+		paq_wait_loaded(pos);
 }
 
 /*

@@ -32,6 +32,7 @@
 
 #include "port/atomics.h"
 #include "port/pg_crc32c.h"
+#include "portability/instr_time.h"
 #include "queue/queue.h"
 #include "queue/reader.h"
 #include "storage/condition_variable.h"
@@ -232,6 +233,25 @@ typedef struct PaqShared
 	pg_atomic_uint32 warned;
 	pg_atomic_uint32 shutting_down;
 
+	/*
+	 * The table (loading.c).  Written by the loader: its process id, 0 while
+	 * there is none; its Latch, as a number; everything before this position
+	 * is in the table; whether sessions wait for that, which a session that
+	 * has waited for too long takes back; and whether it is known that the
+	 * table cannot be written.
+	 */
+	pg_atomic_uint32 loader_pid;
+	pg_atomic_uint64 loader_latch;
+	pg_atomic_uint64 loaded;
+	pg_atomic_uint32 table_awaited;
+	pg_atomic_uint32 table_failing;
+
+	/* By the worker: files that end with this sequence, or before, may go */
+	pg_atomic_uint64 settled_sequence;
+
+	/* Broadcast by the loader, and by who sets table_awaited to 0 */
+	ConditionVariable load_cv;
+
 	/* Broadcast by the worker */
 	ConditionVariable flush_cv;
 	ConditionVariable space_cv;
@@ -392,7 +412,14 @@ extern void paq_texts_shrink(PaqRecordHeader *header,
 
 /* flush.c */
 extern void paq_wake_worker(void);
+extern double paq_elapsed_ms(instr_time since);
 extern bool paq_wait_for_space(uint64 size, bool patient);
+
+/* loading.c */
+extern void paq_loading_init(void);
+extern void paq_wake_loader(void);
+extern bool paq_is_loaded(uint64 pos);
+extern void paq_wait_loaded(uint64 pos);
 
 /* overflow.c */
 extern bool paq_make_room(uint64 size);

@@ -186,6 +186,7 @@ init_shared(void)
 	ConditionVariableInit(&paq_shared->space_cv);
 	ConditionVariableInit(&paq_shared->rotate_cv);
 	pg_atomic_init_u64(&paq_shared->worker_latch, 0);
+	paq_loading_init();
 }
 
 /*

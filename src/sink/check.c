@@ -38,8 +38,11 @@ report_unusable(const char *problem)
 	ereport(FATAL,
 			(errcode_for_file_access(),
 			 errmsg("%s directory \"%s\" of the audit trail: %m",
-					problem, paq_log_directory),
-			 errhint("Set \"pg_audit_queue.log_directory\" to a directory that the server can read and write.")));
+					problem, paq_trail_directory()),
+			 errhint("Set \"%s\" to a directory that the server can read and write.",
+					 paq_sink == PAQ_SINK_TABLE ?
+					 "pg_audit_queue.queue_directory" :
+					 "pg_audit_queue.log_directory")));
 }
 
 /* Called in the postmaster. */
@@ -49,9 +52,9 @@ paq_file_sink_check(void)
 	struct stat st;
 	bool		made;
 
-	if (!paq_trail_make_directory(paq_log_directory, &made))
+	if (!paq_trail_make_directory(paq_trail_directory(), &made))
 		report_unusable("could not create");
-	if (stat(paq_log_directory, &st) != 0)
+	if (stat(paq_trail_directory(), &st) != 0)
 		report_unusable("could not access");
 	if (!S_ISDIR(st.st_mode))
 	{
@@ -59,6 +62,6 @@ paq_file_sink_check(void)
 		report_unusable("could not use");
 	}
 	/* Reading is needed to make new names durable. */
-	if (access(paq_log_directory, R_OK | W_OK | X_OK) != 0)
+	if (access(paq_trail_directory(), R_OK | W_OK | X_OK) != 0)
 		report_unusable("could not write to");
 }

@@ -144,12 +144,13 @@ const PaqSink *
 paq_file_sink(void)
 {
 	static const PaqSink sink = {
-		.name = "file",
 		.resume = paq_trail_resume,
 		.is_known = paq_salvage_is_known,
 		.forget_known = paq_salvage_forget,
 		.rotate_if_due = paq_file_rotate_if_due,
 		.next_rotation = paq_file_next_rotation,
+		.retain = paq_file_retain,
+		.next_retention = paq_file_next_retention,
 		.begin_batch = file_begin_batch,
 		.append = file_append,
 		.end_batch = file_end_batch,

@@ -8,6 +8,10 @@
  *	resume.c		going on with a file that is there
  *	salvage.c		what an operating system's crash has left of it
  *	rotate.c		names of files, and when to start a new one
+ *	names.c			which files are the trail's, by their names
+ *	oldest.c		the oldest of them
+ *	retention.c		removing these
+ *	load_file.c		files on their way into the table
  *	check.c			check at server start
  *
  * Only the worker uses this, so nothing here is shared or locked.
@@ -21,6 +25,7 @@
 
 #include "postgres.h"
 
+#include <limits.h>
 #include <sys/stat.h>
 
 #include "pgtime.h"
@@ -34,6 +39,7 @@ typedef struct PaqTrailFile
 {
 	int			fd;				/* -1: none */
 	bool		gone;			/* see paq_trail_is_gone() */
+	bool		found;			/* an earlier worker's, see resume.c */
 	bool		unsynced;		/* written with pg_audit_queue.fsync off */
 	bool		retreat;		/* see paq_trail_retreat() */
 	uint64		offset;			/* bytes of whole batches */
@@ -56,6 +62,16 @@ typedef struct PaqTrailFile
 } PaqTrailFile;
 
 extern PaqTrailFile paq_trail;
+
+/* A finished trail file; planned is retention.c's. */
+typedef struct PaqOldFile
+{
+	ino_t		ino;
+	TimestampTz mtime;			/* of its last change */
+	uint64		size;			/* bytes */
+	bool		planned;		/* to be removed */
+	char		name[NAME_MAX + 1];
+} PaqOldFile;
 
 /* file.c */
 extern void paq_sink_set_error(const char *fmt,...) pg_attribute_printf(1, 2);
@@ -91,6 +107,8 @@ extern void paq_salvage_keep(const char *path, uint64 from, uint64 sequence);
 extern void paq_salvage_state(PaqSinkState *state);
 
 /* rotate.c */
+extern const char *paq_trail_directory(void);
+extern const char *paq_trail_pattern(void);
 extern const PaqFormat *paq_trail_format(void);
 extern const PaqFormat *paq_trail_format_of(const char *path);
 extern int	paq_trail_mode(void);
@@ -101,6 +119,24 @@ extern bool paq_trail_is_full(uint64 size);
 extern bool paq_file_rotate_if_due(bool force, uint64 sequence,
 								   bool *flushed, PaqRotation *rotation);
 extern TimestampTz paq_file_next_rotation(void);
+
+/* names.c */
+extern bool paq_trail_has_name(const char *name);
+
+/* oldest.c */
+extern bool paq_oldest_open(void);
+extern void paq_oldest_close(void);
+extern bool paq_oldest_read(void);
+extern bool paq_oldest_read_again(void);
+extern PaqOldFile *paq_oldest_file(int number);
+extern uint64 paq_oldest_total_size(void);
+extern bool paq_oldest_is_ours(const PaqOldFile *file, bool *failed);
+extern bool paq_oldest_remove(const PaqOldFile *file, bool *removed);
+extern void paq_oldest_sync(void);
+
+/* retention.c */
+extern PaqRetention paq_file_retain(PaqRemoval *removal);
+extern TimestampTz paq_file_next_retention(void);
 
 /* check.c */
 extern bool paq_trail_make_directory(const char *directory, bool *made);

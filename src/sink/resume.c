@@ -95,7 +95,7 @@ guess_settings(const struct stat *st)
 
 	paq_trail.format = format;
 	paq_trail.mode = st->st_mode & (S_IRWXU | S_IRWXG | S_IRWXO);
-	strlcpy(paq_trail.filename, paq_log_filename, sizeof(paq_trail.filename));
+	strlcpy(paq_trail.filename, paq_trail_pattern(), sizeof(paq_trail.filename));
 	strlcpy(paq_trail.directory, paq_trail.path, sizeof(paq_trail.directory));
 	separator = last_dir_separator(paq_trail.directory);
 	if (separator != NULL)
@@ -111,6 +111,7 @@ static bool
 continue_file(int fd, const struct stat *st, const char *path, uint64 offset)
 {
 	paq_trail_adopt(fd, st, path, offset);
+	paq_trail.found = true;
 	guess_settings(st);
 	paq_trail.written = st->st_size;
 	if (!paq_trail_cut_to_offset())
@@ -141,28 +142,47 @@ is_newer(const struct stat *st, const struct stat *than)
 }
 
 /*
+ * May we use this file?  One that we may not read and write is none that we
+ * have made, and must not keep us from going on; or somebody has taken it away
+ * from us, and that is worth a message.
+ */
+static bool
+is_accessible(const char *path)
+{
+	if (access(path, R_OK | W_OK) == 0 || errno == ENOENT)
+		return true;
+	ereport(LOG,
+			(errcode_for_file_access(),
+			 errmsg("ignoring file \"%s\" in the directory of the audit trail: %m",
+					path)));
+	return false;
+}
+
+/*
  * Path of the newest trail file in the directory; false if there is none.
  */
 static bool
 find_newest(char *path)
 {
-	DIR		   *dir = AllocateDir(paq_log_directory);
+	DIR		   *dir = AllocateDir(paq_trail_directory());
 	struct dirent *de;
 	struct stat newest = {0};
 	bool		found = false;
 
-	while ((de = ReadDirExtended(dir, paq_log_directory, LOG)) != NULL)
+	while ((de = ReadDirExtended(dir, paq_trail_directory(), LOG)) != NULL)
 	{
 		char		name[MAXPGPATH];
 		struct stat st;
 
 		if (paq_trail_format_of(de->d_name) == NULL)
 			continue;
-		snprintf(name, sizeof(name), "%s/%s", paq_log_directory, de->d_name);
+		snprintf(name, sizeof(name), "%s/%s", paq_trail_directory(), de->d_name);
 		if (lstat(name, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size == 0)
 			continue;
 		if (found && !is_newer(&st, &newest) &&
 			(is_newer(&newest, &st) || strcmp(name, path) < 0))
+			continue;
+		if (!is_accessible(name))
 			continue;
 		newest = st;
 		strlcpy(path, name, MAXPGPATH);
@@ -223,7 +243,7 @@ look_if_outdated(int fd, const PaqSinkState *state, uint64 size, uint64 ahead,
 {
 	char		newest[MAXPGPATH];
 	const PaqFormat *format = paq_trail_format_of(state->file);
-	const Size	directory_len = strlen(paq_log_directory);
+	const Size	directory_len = strlen(paq_trail_directory());
 	struct stat st;
 	uint64		count = 0;
 	uint64		last = 0;
@@ -241,7 +261,7 @@ look_if_outdated(int fd, const PaqSinkState *state, uint64 size, uint64 ahead,
 		return true;
 
 	/* In another directory there may be anybody's files. */
-	if (strncmp(state->file, paq_log_directory, directory_len) != 0 ||
+	if (strncmp(state->file, paq_trail_directory(), directory_len) != 0 ||
 		!IS_DIR_SEP(state->file[directory_len]))
 		return true;
 	if (!find_newest(newest) || strcmp(newest, state->file) == 0)
@@ -265,12 +285,12 @@ static bool
 add_newer_files(const struct stat *than, const PaqFormat *format,
 				uint64 *sequence, bool *any)
 {
-	DIR		   *dir = AllocateDir(paq_log_directory);
+	DIR		   *dir = AllocateDir(paq_trail_directory());
 	struct dirent *de;
 	bool		ok = true;
 
 	*any = false;
-	while (ok && (de = ReadDirExtended(dir, paq_log_directory, LOG)) != NULL)
+	while (ok && (de = ReadDirExtended(dir, paq_trail_directory(), LOG)) != NULL)
 	{
 		char		path[MAXPGPATH];
 		struct stat st;
@@ -279,7 +299,9 @@ add_newer_files(const struct stat *than, const PaqFormat *format,
 
 		if (paq_trail_format_of(de->d_name) != format)
 			continue;
-		snprintf(path, sizeof(path), "%s/%s", paq_log_directory, de->d_name);
+		snprintf(path, sizeof(path), "%s/%s", paq_trail_directory(), de->d_name);
+		if (lstat(path, &st) != 0 || !S_ISREG(st.st_mode) || !is_accessible(path))
+			continue;
 		ok = open_existing(path, &fd, &st);
 		if (!ok || fd < 0)
 			continue;
@@ -294,6 +316,15 @@ add_newer_files(const struct stat *than, const PaqFormat *format,
 	if (dir != NULL)
 		FreeDir(dir);
 	return ok;
+}
+
+/* Does it take more than a newline to end a torn record of this file? */
+static bool
+is_multiline(const char *path)
+{
+	const PaqFormat *format = paq_trail_format_of(path);
+
+	return format != NULL && format->multiline;
 }
 
 /* Do the known records begin in an older file than the state's? */
@@ -428,6 +459,12 @@ paq_trail_resume(const PaqSinkState *state, bool *exact, uint64 ahead,
 	if (!*exact && paq_trail_format_of(state->file) != NULL)
 		return salvage(fd, &st, state, sequence);
 	compare_with_state(state, st.st_size, &offset);
+	if (offset < state->flushed && is_multiline(state->file))
+	{
+		/* What follows would become part of the record that is cut in two. */
+		close(fd);
+		return true;
+	}
 	if (!continue_file(fd, &st, state->file, offset))
 	{
 		paq_trail.retreat = false;

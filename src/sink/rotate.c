@@ -22,6 +22,7 @@
 #include "format/format.h"
 #include "guc.h"
 #include "sink/file_internal.h"
+#include "sink/load_file.h"
 #include "stats.h"
 #include "utils/timestamp.h"
 
@@ -31,18 +32,48 @@
  */
 #define MAX_NAME_DELAY	60		/* seconds */
 
+/*
+ * Size of a file that is to be loaded into the table, in kB: loaded, it goes
+ * when the next one begins
+ */
+#define LOAD_FILE_SIZE	(16 * 1024)
+
 /* How long to leave it at that if a new file cannot be made, in s */
 #define PUT_OFF_TIME	5
 
 /* When to try again; 0: nothing was put off */
 static pg_time_t put_off_until = 0;
 
-/* Format that the settings ask for now. */
+/* Directory that the settings ask for now. */
+const char *
+paq_trail_directory(void)
+{
+	return paq_sink == PAQ_SINK_TABLE ? paq_load_directory() : paq_log_directory;
+}
+
+/* Pattern of names likewise; "" where there is none. */
+const char *
+paq_trail_pattern(void)
+{
+	return paq_sink == PAQ_SINK_TABLE ? "" : paq_log_filename;
+}
+
+/* Format that the settings ask for now; the loader reads json only. */
 const PaqFormat *
 paq_trail_format(void)
 {
-	return paq_format == PAQ_FORMAT_JSON ?
-		paq_format_json() : paq_format_pgaudit(&paq_log_line_prefix);
+	if (paq_sink == PAQ_SINK_TABLE)
+		return paq_format_json();
+	switch ((PaqFormatKind) paq_format)
+	{
+		case PAQ_FORMAT_CSVLOG:
+			return paq_format_csvlog();
+		case PAQ_FORMAT_JSON:
+			return paq_format_json();
+		case PAQ_FORMAT_PGAUDIT:
+			break;
+	}
+	return paq_format_pgaudit(&paq_log_line_prefix);
 }
 
 /* Format of the file called path, going by its name; NULL if it is none of ours. */
@@ -50,7 +81,8 @@ const PaqFormat *
 paq_trail_format_of(const char *path)
 {
 	const PaqFormat *const formats[] = {
-		paq_format_json(), paq_format_pgaudit(&paq_log_line_prefix)
+		paq_format_csvlog(), paq_format_json(),
+		paq_format_pgaudit(&paq_log_line_prefix)
 	};
 	Size		len = strlen(path);
 
@@ -73,6 +105,37 @@ paq_trail_mode(void)
 }
 
 /*
+ * Can nobody be sure that sequences behind the file are new?  It is an earlier
+ * worker's, whose queue we may know as it was before; or what we write next may
+ * be in it, too.
+ */
+static bool
+series_is_over(void)
+{
+	return paq_trail.found || paq_trail.gone || paq_trail.written > paq_trail.offset;
+}
+
+/* Path of a file to be loaded that begins where the current one ends. */
+static bool
+load_file_name(char *dst, Size size, int suffix)
+{
+	PaqLoadFile file;
+
+	if (!paq_load_file_successor(series_is_over() ? "" : paq_trail.path,
+								 paq_trail.flushed_sequence, &file))
+	{
+		paq_sink_set_error("could not generate a random number");
+		return false;
+	}
+	file.suffix = suffix;
+	if (paq_load_file_path(dst, size, &file))
+		return true;
+	paq_sink_set_error("file name in directory \"%s\" is too long",
+					   paq_load_directory());
+	return false;
+}
+
+/*
  * Path of a file started at name_time; suffix, if not 0, tells it from others
  * of the same name.  Returns false, with an error noted, if there is no such
  * name.
@@ -82,8 +145,11 @@ paq_trail_name(char *dst, Size size, pg_time_t name_time, int suffix)
 {
 	char		name[MAXPGPATH];
 	char		number[16] = "";
-	struct pg_tm *tm = pg_localtime(&name_time, log_timezone);
+	struct pg_tm *tm;
 
+	if (paq_sink == PAQ_SINK_TABLE)
+		return load_file_name(dst, size, suffix);
+	tm = pg_localtime(&name_time, log_timezone);
 	if (tm == NULL ||
 		pg_strftime(name, sizeof(name), paq_log_filename, tm) == 0)
 	{
@@ -126,8 +192,10 @@ paq_trail_plan_rotation(pg_time_t from)
 bool
 paq_trail_is_full(uint64 size)
 {
-	return paq_log_rotation_size > 0 &&
-		size >= (uint64) paq_log_rotation_size * 1024;
+	int			limit = paq_sink == PAQ_SINK_TABLE ?
+		LOAD_FILE_SIZE : paq_log_rotation_size;
+
+	return limit > 0 && size >= (uint64) limit * 1024;
 }
 
 static bool
@@ -135,8 +203,8 @@ settings_changed(void)
 {
 	return paq_trail.format != paq_trail_format() ||
 		paq_trail.mode != paq_trail_mode() ||
-		strcmp(paq_trail.directory, paq_log_directory) != 0 ||
-		strcmp(paq_trail.filename, paq_log_filename) != 0;
+		strcmp(paq_trail.directory, paq_trail_directory()) != 0 ||
+		strcmp(paq_trail.filename, paq_trail_pattern()) != 0;
 }
 
 /* Is it time for a new file?  If so, *name_time becomes its name's time. */
@@ -150,6 +218,8 @@ rotation_is_due(bool force, pg_time_t now, pg_time_t *name_time)
 		return true;
 	/* in this order: what is gone may have to be written again */
 	if (paq_trail_is_gone() || settings_changed())
+		return true;
+	if (paq_trail.found && paq_sink == PAQ_SINK_TABLE)
 		return true;
 
 	if (paq_trail.rotation_age != paq_log_rotation_age)
@@ -173,7 +243,8 @@ rotation_is_due(bool force, pg_time_t now, pg_time_t *name_time)
 static bool
 may_go_on(void)
 {
-	return paq_trail.fd >= 0 && !paq_trail.gone && !settings_changed();
+	return paq_trail.fd >= 0 && !paq_trail.gone && !settings_changed() &&
+		!(paq_trail.found && paq_sink == PAQ_SINK_TABLE);
 }
 
 /*

@@ -5,12 +5,13 @@
  *
  * Up to a known place the file was durable.  Beyond it, any page may be
  * missing: file systems show those as zeros, or end the file before them; no
- * format writes a zero byte.  A record that is torn by missing pages is
- * overwritten, together with these, by one GAP record that is just as long, its
- * message filled up with spaces, so that the file has only valid records and
- * nothing moves.  At the end, it is cut off.  All other records are kept, but
- * for those that have to make room for a GAP record that does not fit into a
- * small hole.
+ * format writes a zero byte.  The format tells where the next record begins
+ * behind them; no text that a user sends may look like that.  A record that is
+ * torn by missing pages is overwritten, together with these, by one GAP record
+ * that is just as long, its message filled up with spaces, so that the file has
+ * only valid records and nothing moves.  At the end, it is cut off.  All other
+ * records are kept, but for those that have to make room for a GAP record that
+ * does not fit into a small hole.
  *
  * The queue may have records that were kept.  They are recognized by the
  * digest of their text, without the sequence, which depends on when they are
@@ -91,16 +92,19 @@ digest_end(uint64 *digest)
 static bool
 digest_text(const PaqFormat *format, const char *line, Size len, uint64 *digest)
 {
-	Size		start;
+	Size		done = 0;
+	Size		start = 0;
 	Size		digits;
 
 	if (!digest_begin())
 		return false;
-	if (!format->find_sequence(line, len, &start, &digits))
-		return digest_add(line, len) && digest_end(digest);
-	return digest_add(line, start) && digest_add("0", 1) &&
-		digest_add(line + start + digits, len - start - digits) &&
-		digest_end(digest);
+	while (format->find_sequence(line, len, &start, &digits))
+	{
+		if (!digest_add(line + done, start - done) || !digest_add("0", 1))
+			return false;
+		done = start = start + digits;
+	}
+	return digest_add(line + done, len - done) && digest_end(digest);
 }
 
 static bool
@@ -199,7 +203,7 @@ paq_salvage_forget(void)
 static uint64
 text_sequence(const PaqFormat *format, const char *line, Size len)
 {
-	Size		start;
+	Size		start = 0;
 	Size		digits;
 	uint64		sequence = 0;
 
@@ -242,7 +246,7 @@ length_of_damage(const PaqFormat *format, const char *data, Size len)
 			p++;
 		if (p == end)
 			return 0;
-		rest = format->record_length(p, end - p);
+		rest = format->rest_length(p, end - p);
 		if (rest == 0)
 			return 0;
 

@@ -64,10 +64,27 @@ typedef enum PaqRotation
 	PAQ_ROTATION_PUT_OFF		/* impossible now, but the old file is usable */
 } PaqRotation;
 
+/* What retention does to files, all for the same reason */
+typedef struct PaqRemoval
+{
+	int			count;			/* of files */
+	uint64		bytes;			/* in them */
+	const char *path;			/* of the oldest */
+	const char *names;			/* of all, without directory, ", " in between */
+	const char *setting;		/* because of which they go */
+	int			error;			/* errno, if it could not be done */
+} PaqRemoval;
+
+typedef enum PaqRetention
+{
+	PAQ_RETENTION_IDLE,			/* nothing more to do for now */
+	PAQ_RETENTION_MORE,			/* call again soon */
+	PAQ_RETENTION_PLANNED,		/* *removal is what the next calls do */
+	PAQ_RETENTION_FAILED		/* *removal could not be done; call again */
+} PaqRetention;
+
 typedef struct PaqSink
 {
-	const char *name;			/* as the statistics view shows it */
-
 	/*
 	 * Continue where the trail ends, which is where state says if that is
 	 * exact; then *sequence is that of the last record in the trail.  If it
@@ -102,6 +119,18 @@ typedef struct PaqSink
 	/* When rotate_if_due() will next have to act; DT_NOEND for never. */
 	TimestampTz (*next_rotation) (void);
 
+	/*
+	 * With no batch open, between other work: a small piece of what has to be
+	 * done to remove what is older, or more, than the settings allow.  What is
+	 * planned must be in the trail, durably, before the next call, together
+	 * with a state of now: removed evidence must leave evidence, and no state
+	 * that may be resumed from may be one of a file that is removed.
+	 */
+	PaqRetention (*retain) (PaqRemoval *removal);
+
+	/* When retain() will next have something to do by itself; DT_NOEND for never. */
+	TimestampTz (*next_retention) (void);
+
 	bool		(*begin_batch) (void);
 	PaqAppendResult (*append) (const PaqRecord *record);
 	bool		(*end_batch) (void);
@@ -124,7 +153,7 @@ typedef struct PaqSink
 	void		(*close) (void);
 } PaqSink;
 
-/* The only sink so far: files in pg_audit_queue.log_directory. */
+/* The only sink: files, from which the loader may fill a table (load/). */
 extern const PaqSink *paq_file_sink(void);
 
 /* Message for the last failure of a callback; valid until the next failure. */

@@ -22,6 +22,7 @@
 #include "fault.h"
 #include "guc.h"
 #include "sink/file_internal.h"
+#include "sink/load_file.h"
 #include "stats.h"
 #include "storage/fd.h"
 #include "utils/timestamp.h"
@@ -33,15 +34,19 @@
 
 PaqTrailFile paq_trail = {.fd = -1};
 
-/* Show the current file in the statistics. */
+/* Show the current file, and what it is for, in the statistics. */
 static void
 publish_path(void)
 {
 	PaqWorkerStats *worker = &paq_stats->worker;
+	PaqLoadFile file;
+	const bool	table = paq_trail.path[0] == '\0' ? paq_sink == PAQ_SINK_TABLE :
+		paq_load_file_parse(paq_trail.path, &file);
 
 	SpinLockAcquire(&worker->mutex);
 	strlcpy(worker->current_file, paq_trail.path,
 			sizeof(worker->current_file));
+	strlcpy(worker->sink, table ? "table" : "file", sizeof(worker->sink));
 	SpinLockRelease(&worker->mutex);
 }
 
@@ -67,7 +72,7 @@ paq_trail_close(void)
 	close(paq_trail.fd);
 	ReleaseExternalFD();
 	paq_trail.fd = -1;
-	paq_trail.gone = false;
+	paq_trail.gone = paq_trail.found = false;
 	paq_trail.offset = paq_trail.written = paq_trail.flushed = 0;
 	paq_trail.format = NULL;
 	paq_trail.path[0] = '\0';
@@ -123,33 +128,49 @@ need_directory(void)
 	char		parent[MAXPGPATH];
 	bool		made;
 
-	if (!paq_trail_make_directory(paq_log_directory, &made))
+	if (!paq_trail_make_directory(paq_trail_directory(), &made))
 	{
 		paq_sink_set_error("could not create directory \"%s\": %m",
-						   paq_log_directory);
+						   paq_trail_directory());
 		return false;
 	}
 	if (!made)
 		return true;
-	strlcpy(parent, paq_log_directory, sizeof(parent));
+	strlcpy(parent, paq_trail_directory(), sizeof(parent));
 	get_parent_directory(parent);
 	return sync_directory(parent[0] == '\0' ? "." : parent);
 }
 
-/* Open a file that did not exist before; *path becomes its name. */
+/*
+ * Open a file that did not exist before; *path becomes its name.  Where the
+ * last one had the same name, go on counting from there: all that there are
+ * need not be tried again, and numbers tell in which order files were made.
+ */
 static int
 create_file(char *path, Size size, pg_time_t name_time)
 {
+	static char last_path[MAXPGPATH];	/* without its number */
+	static int	last_suffix = -1;
 	int			fd;
 
-	for (int suffix = 0;; suffix++)
+	if (!paq_trail_name(path, size, name_time, 0))
+		return -1;
+	if (strcmp(path, last_path) != 0)
+	{
+		strlcpy(last_path, path, sizeof(last_path));
+		last_suffix = -1;
+	}
+	for (int suffix = last_suffix + 1;; suffix++)
 	{
 		if (!paq_trail_name(path, size, name_time, suffix))
 			return -1;
 		fd = BasicOpenFilePerm(path, OPEN_FLAGS | O_CREAT | O_EXCL,
 							   paq_trail_mode());
 		if (fd >= 0)
+		{
+			last_suffix = suffix;
 			return fd;
+		}
 		if (errno != EEXIST)
 		{
 			paq_sink_set_error("could not create file \"%s\": %m", path);
@@ -173,7 +194,7 @@ prepare_file(int fd, const char *path, struct stat *st)
 		paq_sink_set_error("could not stat file \"%s\": %m", path);
 		return false;
 	}
-	return sync_directory(paq_log_directory);
+	return sync_directory(paq_trail_directory());
 }
 
 /*
@@ -202,9 +223,9 @@ paq_trail_create(pg_time_t name_time)
 	paq_trail_adopt(fd, &st, path, 0);
 	paq_trail.format = paq_trail_format();
 	paq_trail.mode = paq_trail_mode();
-	strlcpy(paq_trail.directory, paq_log_directory,
+	strlcpy(paq_trail.directory, paq_trail_directory(),
 			sizeof(paq_trail.directory));
-	strlcpy(paq_trail.filename, paq_log_filename, sizeof(paq_trail.filename));
+	strlcpy(paq_trail.filename, paq_trail_pattern(), sizeof(paq_trail.filename));
 	return true;
 }
 

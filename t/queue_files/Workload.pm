@@ -48,12 +48,13 @@ sub marker_in
 	return undef;
 }
 
-# padding($limit): text of a random length up to that, sometimes of two lines.
+# padding($limit): text of a random length up to that, sometimes of many lines,
+# which may end and begin with what is doubled in CSV.
 sub padding
 {
 	my $text = 'x' x int(rand($_[0] + 1));
 
-	substr($text, length($text) / 2, 1) = "\n" if length $text > 9 && rand() < 0.2;
+	$text =~ s/(x{6,30})xxx/$1 . ("\n", "\"\n", "\n\",")[ rand 3 ]/ge if rand() < 0.3;
 	return $text;
 }
 

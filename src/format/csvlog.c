@@ -1,0 +1,555 @@
+/*-------------------------------------------------------------------------
+ *
+ * csvlog.c
+ *		The csvlog format: PostgreSQL's own CSV log, with what pgaudit writes.
+ *
+ * The columns are those of PostgreSQL 14 and later, quoted as PostgreSQL
+ * quotes them, so that whatever reads its log reads this.  They say of the
+ * record, not of the process that writes it:
+ *
+ *	log_time				when the statement ended; as in format pgaudit
+ *	user_name				role that logged in; PostgreSQL leaves it and
+ *	database_name			the database out for processes without a client
+ *	process_id
+ *	connection_from			"address:port", "[local]"
+ *	session_id				as log_line_prefix's %c; "0.0" in a GAP record
+ *	session_line_num		counts records of the session; minus sequence if
+ *							the record has no number there, so that the two
+ *							are unique, as PostgreSQL's documentation's
+ *							table wants them
+ *	command_tag				the record's; of a nested statement, PostgreSQL
+ *							has that of the client's statement
+ *	session_start_time
+ *	virtual_transaction_id
+ *	transaction_id			0 if none was assigned
+ *	error_severity			LOG; WARNING in a GAP record
+ *	sql_state_code			outcome, 00000 for success; null if unknown, and in
+ *							a GAP record
+ *	message					AUDIT: ..., as in format pgaudit
+ *	detail					error message of what failed
+ *	hint					marks with commas between them: interrupted, cut,
+ *							incomplete as in format json; escaped, see below
+ *	internal_query			null; like pgaudit, to have no text twice
+ *	internal_query_pos		null
+ *	context					null
+ *	query					null
+ *	query_pos				null
+ *	location				sequence: the record's gap-free number in the trail
+ *	application_name
+ *	backend_type
+ *	leader_pid				null
+ *	query_id				0 if not computed
+ *
+ * Texts are in the encoding of their database, as in PostgreSQL's log.  In a
+ * record with a text that is not valid there (for SQL_ASCII: not valid UTF-8),
+ * each byte xx that is not, and each backslash, is written as \xxx: "\x" and
+ * two hexadecimal digits; the hint says "escaped".  So no byte is lost, and where
+ * all databases are UTF8 or SQL_ASCII, the file is valid UTF-8.  (Who has not
+ * logged in yet counts as SQL_ASCII.)
+ *
+ * A record may have newlines within quotes; one outside of quotes ends it.
+ *
+ * Guarantees: bounded memory; the message, quoted within quotes, is written as
+ * it is made.  Must not allocate or raise.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <ctype.h>
+
+#include "format/format_internal.h"
+#include "mb/pg_wchar.h"
+
+#define NCOLUMNS	26
+
+/* Columns that are looked for in a written record, counted from 0 */
+#define COLUMN_SESSION_LINE	6
+#define COLUMN_MESSAGE		13
+#define COLUMN_LOCATION		21
+
+/* What all messages begin with */
+#define MESSAGE_START	"AUDIT: "
+
+#define CHUNK_SIZE	512
+
+/* The record that is being written */
+typedef struct CsvRow
+{
+	PaqBuffer	message;		/* first, for drain_message(): what is still to
+								 * be quoted */
+	PaqBuffer  *out;
+	const PaqRecord *record;
+	int			encoding;		/* that texts are checked against */
+	bool		escape;			/* some text is not valid in it */
+	char		chunk[CHUNK_SIZE];	/* of message */
+} CsvRow;
+
+static bool
+is_valid_text(int encoding, const char *data, Size len)
+{
+	return pg_encoding_verifymbstr(encoding, data, len) == len;
+}
+
+static bool
+has_valid_params(int encoding, PaqText params)
+{
+	PaqParamIter iter;
+	const char *value;
+	int32		len;
+
+	paq_param_begin(&iter, params);
+	while (paq_param_next(&iter, &len, &value))
+		if (len > 0 && !is_valid_text(encoding, value, len))
+			return false;
+	return true;
+}
+
+static bool
+has_valid_texts(int encoding, const PaqRecord *record)
+{
+	for (int field = 0; field < PAQ_NFIELDS; field++)
+	{
+		PaqText		text = record->field[field];
+
+		if (text.data == NULL || field == PAQ_FIELD_SPILL)
+			continue;
+		if (field == PAQ_FIELD_PARAMETER ?
+			!has_valid_params(encoding, text) :
+			!is_valid_text(encoding, text.data, text.len))
+			return false;
+	}
+	return true;
+}
+
+static void
+put_byte_escaped(PaqBuffer *buf, unsigned char c)
+{
+	PAQ_PUT_LITERAL(buf, "\\x");
+	paq_buffer_putc(buf, "0123456789abcdef"[c >> 4]);
+	paq_buffer_putc(buf, "0123456789abcdef"[c & 15]);
+}
+
+/*
+ * Append text within quotes.  With more, there is more of it to come: then a
+ * character that may be incomplete is left alone.  Returns how many bytes were
+ * taken.
+ */
+static Size
+put_quoted_part(const CsvRow *row, const char *data, Size len, bool more)
+{
+	const char *p = data;
+	const char *end = data + len;
+
+	if (!row->escape)
+	{
+		paq_put_escaped(row->out, data, len, 2, false);
+		return len;
+	}
+	while (p < end && !(more && end - p < MAX_MULTIBYTE_CHAR_LEN))
+	{
+		int			char_len = pg_encoding_verifymbchar(row->encoding, p, end - p);
+
+		if (char_len < 1 || *p == '\\' || *p == '\0')
+		{
+			put_byte_escaped(row->out, *p);
+			char_len = 1;
+		}
+		else
+			paq_put_escaped(row->out, p, char_len, 2, false);
+		p += char_len;
+	}
+	return p - data;
+}
+
+/* What the message's buffer has, as far as that is possible */
+static bool
+drain_message(PaqBuffer *buf)
+{
+	CsvRow	   *row = (CsvRow *) buf;
+	Size		done = put_quoted_part(row, buf->data, buf->used, true);
+
+	memmove(buf->data, buf->data + done, buf->used - done);
+	buf->used -= done;
+	return !row->out->failed;
+}
+
+static void
+put_message(CsvRow *row)
+{
+	row->message.data = row->chunk;
+	row->message.used = 0;
+	row->message.size = CHUNK_SIZE;
+	row->message.failed = false;
+	row->message.drain = drain_message;
+
+	paq_buffer_putc(row->out, '"');
+	paq_format_message(&row->message, row->record);
+	put_quoted_part(row, row->message.data, row->message.used, false);
+	paq_buffer_putc(row->out, '"');
+}
+
+/* Append a text column and the comma behind it; null is nothing at all. */
+static void
+put_text(const CsvRow *row, PaqText text)
+{
+	if (text.data != NULL)
+	{
+		paq_buffer_putc(row->out, '"');
+		put_quoted_part(row, text.data, text.len, false);
+		paq_buffer_putc(row->out, '"');
+	}
+	paq_buffer_putc(row->out, ',');
+}
+
+static void
+put_field(const CsvRow *row, PaqField field)
+{
+	put_text(row, row->record->field[field]);
+}
+
+/* A number as a column that is never null */
+static void
+put_number(const CsvRow *row, int64 value)
+{
+	paq_buffer_int(row->out, value);
+	paq_buffer_putc(row->out, ',');
+}
+
+static void
+put_time(const CsvRow *row, int64 timestamp, bool millis)
+{
+	char		text[PAQ_TIME_TEXT];
+
+	if (timestamp != 0)
+		paq_put(row->out, text, paq_time_log(text, paq_time_split(timestamp), millis));
+	paq_buffer_putc(row->out, ',');
+}
+
+static void
+put_connection(const CsvRow *row)
+{
+	PaqText		host = row->record->field[PAQ_FIELD_REMOTE_HOST];
+	PaqText		port = row->record->field[PAQ_FIELD_REMOTE_PORT];
+
+	if (paq_record_has_client(row->record))
+	{
+		paq_buffer_putc(row->out, '"');
+		put_quoted_part(row, host.data, host.len, false);
+		if (port.len > 0)
+		{
+			paq_buffer_putc(row->out, ':');
+			put_quoted_part(row, port.data, port.len, false);
+		}
+		paq_buffer_putc(row->out, '"');
+	}
+	paq_buffer_putc(row->out, ',');
+}
+
+/* session_id and session_line_num */
+static void
+put_session_line(const CsvRow *row)
+{
+	const PaqRecordHeader *header = &row->record->header;
+	char		id[PAQ_SESSION_ID_TEXT];
+
+	if (header->session_start == 0)
+		PAQ_PUT_LITERAL(row->out, "0.0");
+	else
+		paq_put(row->out, id, paq_session_id_text(id, row->record));
+	paq_buffer_putc(row->out, ',');
+	if (header->session_line > 0)
+		paq_buffer_int(row->out, header->session_line);
+	else
+	{
+		paq_buffer_putc(row->out, '-');
+		paq_buffer_uint(row->out, row->record->sequence);
+	}
+	paq_buffer_putc(row->out, ',');
+}
+
+/* Of a client's session never null, as in PostgreSQL's log */
+static void
+put_command_tag(const CsvRow *row)
+{
+	PaqText		command = row->record->field[PAQ_FIELD_COMMAND];
+
+	if (!paq_record_has_client(row->record))
+		command.data = NULL;
+	else if (command.data == NULL)
+		command.data = "";
+	put_text(row, command);
+}
+
+/* virtual_transaction_id; nothing for what is not a session */
+static void
+put_vxid(const CsvRow *row)
+{
+	const PaqRecordHeader *header = &row->record->header;
+
+	if (header->kind != PAQ_KIND_GAP && header->vxid_proc >= 0)
+	{
+		paq_buffer_int(row->out, header->vxid_proc);
+		paq_buffer_putc(row->out, '/');
+		paq_buffer_uint(row->out, header->vxid_lxid);
+	}
+	paq_buffer_putc(row->out, ',');
+}
+
+/* error_severity and sql_state_code */
+static void
+put_outcome(const CsvRow *row)
+{
+	const PaqRecordHeader *header = &row->record->header;
+	char		sqlstate[5];
+
+	if (header->kind == PAQ_KIND_GAP)
+		PAQ_PUT_LITERAL(row->out, "WARNING,");
+	else
+		PAQ_PUT_LITERAL(row->out, "LOG,");
+	if (paq_record_has_outcome(header))
+	{
+		paq_sqlstate_text(sqlstate, header->sqlstate);
+		paq_put(row->out, sqlstate, sizeof(sqlstate));
+	}
+	paq_buffer_putc(row->out, ',');
+}
+
+/* detail; a GAP record's message is in the message column */
+static void
+put_detail(const CsvRow *row)
+{
+	PaqText		message = row->record->field[PAQ_FIELD_MESSAGE];
+
+	if (row->record->header.kind == PAQ_KIND_GAP)
+		message.data = NULL;
+	put_text(row, message);
+}
+
+/* One of several words in a quoted column */
+static void
+put_mark(const CsvRow *row, bool is_set, const char *name, bool *first)
+{
+	if (!is_set)
+		return;
+	paq_buffer_putc(row->out, *first ? '"' : ',');
+	paq_buffer_puts(row->out, name);
+	*first = false;
+}
+
+/* hint */
+static void
+put_marks(const CsvRow *row)
+{
+	const uint32 flags = row->record->header.flags;
+	bool		first = true;
+
+	put_mark(row, (flags & PAQ_RECORD_INTERRUPTED) != 0, "interrupted", &first);
+	put_mark(row, (flags & PAQ_RECORD_CUT) != 0, "cut", &first);
+	put_mark(row, (flags & PAQ_RECORD_INCOMPLETE) != 0, "incomplete", &first);
+	put_mark(row, row->escape, "escaped", &first);
+	if (!first)
+		paq_buffer_putc(row->out, '"');
+	paq_buffer_putc(row->out, ',');
+}
+
+static void
+write_row(PaqBuffer *buf, const PaqRecord *record)
+{
+	const PaqRecordHeader *header = &record->header;
+	CsvRow		row;
+
+	row.out = buf;
+	row.record = record;
+	row.encoding = header->encoding == PG_SQL_ASCII ? PG_UTF8 : header->encoding;
+	row.escape = !has_valid_texts(row.encoding, record);
+
+	put_time(&row, paq_record_log_time(record), true);
+	put_field(&row, PAQ_FIELD_USER);
+	put_field(&row, PAQ_FIELD_DATABASE);
+	if (header->pid != 0)
+		paq_buffer_int(buf, header->pid);
+	paq_buffer_putc(buf, ',');
+	put_connection(&row);
+	put_session_line(&row);
+	put_command_tag(&row);
+	put_time(&row, header->session_start, false);
+	put_vxid(&row);
+	put_number(&row, header->xid);
+	put_outcome(&row);
+	put_message(&row);
+	paq_buffer_putc(buf, ',');
+	put_detail(&row);
+	put_marks(&row);
+	/* internal_query to query_pos */
+	PAQ_PUT_LITERAL(buf, ",,,,,");
+	paq_buffer_putc(buf, '"');
+	paq_buffer_uint(buf, record->sequence);
+	PAQ_PUT_LITERAL(buf, "\",");
+	put_field(&row, PAQ_FIELD_APPLICATION);
+	put_field(&row, PAQ_FIELD_BACKEND_TYPE);
+	/* leader_pid */
+	paq_buffer_putc(buf, ',');
+	paq_buffer_int(buf, header->query_id);
+	paq_buffer_putc(buf, '\n');
+}
+
+/*
+ * The end of the column at p, a comma or newline outside of quotes; NULL if
+ * there is none before end.
+ */
+static const char *
+column_end(const char *p, const char *end)
+{
+	bool		quoted = false;
+
+	for (; p < end; p++)
+	{
+		if (*p == '"')
+			quoted = !quoted;
+		else if (!quoted && (*p == ',' || *p == '\n'))
+			return p;
+	}
+	return NULL;
+}
+
+/* Up to the newline outside of quotes */
+static Size
+record_length(const char *data, Size len)
+{
+	const char *end = data + len;
+	const char *p = data;
+
+	while ((p = column_end(p, end)) != NULL)
+		if (*p++ == '\n')
+			return p - data;
+	return 0;
+}
+
+/*
+ * The same for what might be a column: NULL, too, if we would not have written
+ * that.
+ */
+static const char *
+written_column_end(const char *p, const char *end)
+{
+	if (p == end || *p != '"')
+	{
+		while (p < end && *p != ',' && *p != '\n')
+			if (*p++ == '"')
+				return NULL;
+		return p < end ? p : NULL;
+	}
+	for (p++; (p = memchr(p, '"', end - p)) != NULL; p += 2)
+	{
+		if (p + 1 == end)
+			return NULL;
+		if (p[1] != '"')
+			return p[1] == ',' || p[1] == '\n' ? p + 1 : NULL;
+	}
+	return NULL;
+}
+
+/*
+ * Is there a whole record at data?  Nothing within a record's text looks like
+ * one: a double quote is doubled there, so that the text of a message cannot
+ * begin with a single one, and what is outside of quotes there cannot be quoted.
+ */
+static bool
+is_record(const char *data, Size len)
+{
+	static const char start[] = "\"" MESSAGE_START;
+	const Size	start_len = sizeof(start) - 1;
+	const char *end = data + len;
+	const char *p = data;
+
+	for (int column = 0; column < NCOLUMNS; column++)
+	{
+		if (column == COLUMN_MESSAGE &&
+			(end - p < start_len || memcmp(p, start, start_len) != 0))
+			return false;
+		p = written_column_end(p, end);
+		if (p == NULL || *p++ != (column == NCOLUMNS - 1 ? '\n' : ','))
+			return false;
+	}
+	return memchr(data, '\0', p - data) == NULL;
+}
+
+/*
+ * Data begins anywhere in a record, perhaps within quotes: up to the newline
+ * behind which there is a whole record.
+ */
+static Size
+rest_length(const char *data, Size len)
+{
+	const char *end = data + len;
+	const char *newline;
+
+	for (const char *p = data;
+		 p < end && (newline = memchr(p, '\n', end - p)) != NULL;
+		 p = newline + 1)
+		if (is_record(newline + 1, end - newline - 1))
+			return newline + 1 - data;
+	return 0;
+}
+
+/*
+ * The digits of the sequence in the column from p to end; NULL if it has none.
+ */
+static const char *
+column_sequence(int column, const char *p, const char *end, Size *digits)
+{
+	const char *first = p + 1;
+
+	if (column == COLUMN_LOCATION && end - p > 2 && *p == '"')
+		end--;
+	else if (column != COLUMN_SESSION_LINE || end - p < 2 || *p != '-')
+		return NULL;
+	for (p = first; p < end; p++)
+		if (!isdigit((unsigned char) *p))
+			return NULL;
+	*digits = end - first;
+	return first;
+}
+
+/* It is in the location, and in place of the session's line if that is unknown. */
+static bool
+find_sequence(const char *line, Size len, Size *start, Size *digits)
+{
+	const char *end = line + len;
+	const char *p = line;
+	const char *next;
+
+	for (int column = 0;
+		 column < NCOLUMNS && (next = column_end(p, end)) != NULL;
+		 column++, p = next + 1)
+	{
+		const char *sequence = p < line + *start ? NULL :
+			column_sequence(column, p, next, digits);
+
+		if (sequence != NULL)
+		{
+			*start = sequence - line;
+			return true;
+		}
+	}
+	return false;
+}
+
+const PaqFormat *
+paq_format_csvlog(void)
+{
+	static const PaqFormat format = {
+		.name = "csvlog",
+		.extension = ".csv",
+		.multiline = true,
+		.write = write_row,
+		.record_length = record_length,
+		.rest_length = rest_length,
+		.find_sequence = find_sequence
+	};
+
+	return &format;
+}

@@ -1,0 +1,471 @@
+/*-------------------------------------------------------------------------
+ *
+ * files.c
+ *		Files to be loaded: which there are, their lines, and their end.
+ *
+ * The files of a series are read in the order of their sequences; the series
+ * that the worker writes now comes last.  Of what the worker may still take
+ * back - it does so if an fsync fails - nothing is read: in the file that it
+ * writes, lines count only up to the sequence that is durable.  All others are
+ * finished: a worker never goes on with a file that it finds.
+ *
+ * A file goes when all of its records are in the table for good, and the worker
+ * does not need it any more (paq_loading_settled()); never the one that it
+ * writes to.  A file with a record that could not be loaded gets a second name
+ * before that, and stays under it.
+ *
+ * Guarantees: opens no symbolic link and nothing that is not a regular file;
+ * reads a line of any length in bounded memory.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "format/format.h"
+#include "load/load_internal.h"
+#include "stats.h"
+#include "storage/fd.h"
+#include "utils/memutils.h"
+
+#define OPEN_FLAGS	(O_RDONLY | O_NOFOLLOW | O_NONBLOCK | PG_BINARY)
+#define READ_SIZE	(256 * 1024)
+
+/* A buffer larger than that is not kept for the next file. */
+#define MAX_KEPT_BUFFER	(4 * 1024 * 1024)
+
+typedef struct LoadedFile
+{
+	char		path[MAXPGPATH];
+	PaqLoadFile name;
+	bool		was_current;	/* the worker has written to it since we run */
+	bool		read;			/* to its end, and it is not the current one */
+	uint64		end;			/* what is beyond that sequence the worker has
+								 * taken back; PG_UINT64_MAX: not known yet */
+	uint64		offset;			/* of the next line */
+	uint64		last;			/* sequence of the last line read */
+} LoadedFile;
+
+/* Files that are known, in order of reading */
+static List *files = NIL;
+static char current_path[MAXPGPATH];	/* of the current one; "" for none */
+
+/* The file being read */
+static LoadedFile *reading = NULL;
+static int	fd = -1;
+
+/* What was read of it and not handed out yet: from buffer_start on */
+static char *buffer = NULL;
+static Size buffer_size = 0;
+static Size buffer_start;
+static Size buffer_end;
+static uint64 skipped;			/* bytes left out of a line that is too long */
+static Size line_size;			/* of the line handed out, in the buffer, with
+								 * its newline */
+static uint64 line_sequence;
+
+/* Is there a line to be loaded? */
+typedef enum LineResult
+{
+	LINE_READY,
+	LINE_NOT_DURABLE,			/* the worker may take it back yet */
+	LINE_NONE					/* this is the end of the file, for now */
+} LineResult;
+
+/*
+ * Forget what was read and not handed out: the worker may take it back and
+ * write something else.
+ */
+static void
+drop_buffer(void)
+{
+	buffer_start = buffer_end = 0;
+	skipped = 0;
+	line_size = 0;
+}
+
+static void
+close_file(void)
+{
+	if (fd >= 0)
+	{
+		close(fd);
+		ReleaseExternalFD();
+	}
+	fd = -1;
+	reading = NULL;
+	drop_buffer();
+	if (buffer_size > MAX_KEPT_BUFFER)
+	{
+		pfree(buffer);
+		buffer = NULL;
+		buffer_size = 0;
+	}
+}
+
+/* Forget what was read: the files are read from their beginnings again. */
+void
+paq_files_forget(void)
+{
+	close_file();
+	list_free_deep(files);
+	files = NIL;
+	current_path[0] = '\0';
+}
+
+/* The file that the worker writes to; false if that is none to be loaded. */
+static bool
+find_current(char *path, PaqLoadFile *name)
+{
+	SpinLockAcquire(&paq_stats->worker.mutex);
+	memcpy(path, paq_stats->worker.current_file, MAXPGPATH);
+	SpinLockRelease(&paq_stats->worker.mutex);
+	return paq_load_file_parse(path, name);
+}
+
+static int
+compare_files(const ListCell *a, const ListCell *b)
+{
+	const PaqLoadFile *x = &((const LoadedFile *) lfirst(a))->name;
+	const PaqLoadFile *y = &((const LoadedFile *) lfirst(b))->name;
+	PaqLoadFile current;
+
+	if (x->series != y->series)
+	{
+		if (paq_load_file_parse(current_path, &current) &&
+			(x->series == current.series || y->series == current.series))
+			return x->series == current.series ? 1 : -1;
+		return x->series < y->series ? -1 : 1;
+	}
+	if (x->sequence != y->sequence)
+		return x->sequence < y->sequence ? -1 : 1;
+	return x->suffix < y->suffix ? -1 : x->suffix > y->suffix;
+}
+
+static LoadedFile *
+find_file(const char *path)
+{
+	ListCell   *lc;
+
+	foreach(lc, files)
+	{
+		LoadedFile *file = lfirst(lc);
+
+		if (strcmp(file->path, path) == 0)
+			return file;
+	}
+	return NULL;
+}
+
+/* Add a file, unless it is known or no file. */
+static void
+add_file(const PaqLoadFile *name)
+{
+	char		path[MAXPGPATH];
+	struct stat st;
+	MemoryContext old_context;
+	LoadedFile *file;
+
+	if (!paq_load_file_path(path, sizeof(path), name) ||
+		find_file(path) != NULL ||
+		lstat(path, &st) != 0 || !S_ISREG(st.st_mode))
+		return;
+	old_context = MemoryContextSwitchTo(TopMemoryContext);
+	file = palloc0(sizeof(LoadedFile));
+	strlcpy(file->path, path, sizeof(file->path));
+	file->name = *name;
+	file->last = name->sequence;
+	file->end = PG_UINT64_MAX;
+	files = lappend(files, file);
+	MemoryContextSwitchTo(old_context);
+}
+
+/*
+ * The worker has begun a file.  If that is of a new series, what it had not
+ * made durable of the one before is in it once more.
+ */
+static void
+end_series(const PaqLoadFile *begun)
+{
+	ListCell   *lc;
+
+	foreach(lc, files)
+	{
+		LoadedFile *file = lfirst(lc);
+
+		if (file->was_current && file->name.series != begun->series)
+			file->end = Min(file->end, begun->sequence);
+	}
+}
+
+/*
+ * Find the files, unless the worker still writes to the one that it did last
+ * time.  False if it writes to none: then it is not known yet where the files
+ * end, and nothing must be read.  May raise an error.
+ */
+bool
+paq_files_scan(void)
+{
+	char		path[MAXPGPATH];
+	PaqLoadFile name;
+	LoadedFile *file;
+	DIR		   *dir;
+	struct dirent *de;
+
+	if (!find_current(path, &name))
+		return false;
+	if (strcmp(path, current_path) == 0)
+		return true;
+	strlcpy(current_path, path, sizeof(current_path));
+	end_series(&name);
+	dir = AllocateDir(paq_load_directory());
+	while ((de = ReadDir(dir, paq_load_directory())) != NULL)
+		if (strchr(de->d_name, '/') == NULL &&
+			paq_load_file_parse(de->d_name, &name))
+			add_file(&name);
+	FreeDir(dir);
+	list_sort(files, compare_files);
+	file = find_file(current_path);
+	if (file != NULL)
+		file->was_current = true;
+	return true;
+}
+
+/* Open the file for reading from its offset on; false if it is gone. */
+static bool
+open_file(LoadedFile *file)
+{
+	struct stat st;
+
+	close_file();
+	fd = BasicOpenFile(file->path, OPEN_FLAGS);
+	if (fd < 0 && errno == ENOENT)
+		return false;
+	if (fd < 0)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not open file \"%s\": %m", file->path)));
+	ReserveExternalFD();
+	reading = file;
+	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" is not a regular file", file->path)));
+	return true;
+}
+
+/* See to it that something can be read behind what is in the buffer. */
+static void
+need_space(void)
+{
+	if (buffer_start > 0)
+	{
+		memmove(buffer, buffer + buffer_start, buffer_end - buffer_start);
+		buffer_end -= buffer_start;
+		buffer_start = 0;
+	}
+	if (buffer_size - buffer_end >= READ_SIZE)
+		return;
+	buffer_size = buffer_size == 0 ? 2 * READ_SIZE : buffer_size * 2;
+	buffer = buffer == NULL ?
+		MemoryContextAlloc(TopMemoryContext, buffer_size) :
+		repalloc_huge(buffer, buffer_size);
+}
+
+/* Read on; false if there is no more now. */
+static bool
+read_more(void)
+{
+	const uint64 pos = reading->offset + skipped + (buffer_end - buffer_start);
+	ssize_t		n;
+
+	need_space();
+	n = pread(fd, buffer + buffer_end, READ_SIZE, pos);
+	if (n < 0)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not read file \"%s\": %m", reading->path)));
+	buffer_end += n;
+	return n > 0;
+}
+
+/*
+ * Find the end of the line that begins at buffer_start; false if there is none
+ * yet.  Of a line that is too long, the middle is left out.
+ */
+static bool
+find_newline(void)
+{
+	Size		seen = 0;
+
+	for (;;)
+	{
+		const char *start = buffer + buffer_start;
+		Size		used = buffer_end - buffer_start;
+		const char *newline = used > seen ?
+			memchr(start + seen, '\n', used - seen) : NULL;
+
+		if (newline != NULL)
+		{
+			line_size = newline + 1 - start;
+			return true;
+		}
+		seen = Min(used, PAQ_MAX_LINE);
+		if (used > PAQ_MAX_LINE)
+		{
+			skipped += used - PAQ_MAX_LINE;
+			buffer_end = buffer_start + PAQ_MAX_LINE;
+		}
+		if (!read_more())
+			return false;
+	}
+}
+
+/* The next line of the file being read, if it may be loaded. */
+static LineResult
+get_line(PaqLoadLine *line, uint64 limit)
+{
+	const PaqFormat *format = paq_format_json();
+	Size		start = 0;
+	Size		digits;
+
+	if (!find_newline())
+	{
+		drop_buffer();
+		return LINE_NONE;
+	}
+	line->path = reading->path;
+	line->data = buffer + buffer_start;
+	line->len = skipped + line_size - 1;
+	line->series = reading->name.series;
+	line->sequence = 0;
+	if (format->find_sequence(line->data, Min(line_size, PAQ_MAX_LINE),
+							  &start, &digits))
+		line->sequence = strtou64(line->data + start, NULL, 10);
+	line_sequence = line->sequence;
+	if (!reading->was_current)
+		return LINE_READY;
+	if (line->sequence > 0 && line->sequence <= limit &&
+		line->sequence <= reading->end)
+		return LINE_READY;
+	drop_buffer();
+	return reading->end == PG_UINT64_MAX ? LINE_NOT_DURABLE : LINE_NONE;
+}
+
+/*
+ * The next line that may be loaded, with the sequence up to which records are
+ * durable; false if there is none now.  The same again until
+ * paq_files_skip_line() is called.  May raise an error.
+ */
+bool
+paq_files_next_line(PaqLoadLine *line, uint64 limit)
+{
+	ListCell   *lc;
+
+	if (reading != NULL && !reading->read && get_line(line, limit) == LINE_READY)
+		return true;
+	foreach(lc, files)
+	{
+		LoadedFile *file = lfirst(lc);
+		LineResult	result = LINE_NONE;
+
+		if (file->read)
+			continue;
+		if (file == reading || open_file(file))
+			result = get_line(line, limit);
+		if (result != LINE_NONE)
+			return result == LINE_READY;
+		if (strcmp(file->path, current_path) == 0)
+			return false;
+		file->read = true;
+	}
+	return false;
+}
+
+/* Done with the line that was handed out. */
+void
+paq_files_skip_line(void)
+{
+	reading->offset += skipped + line_size;
+	reading->last = Max(reading->last, line_sequence);
+	buffer_start += line_size;
+	skipped = 0;
+	line_size = 0;
+}
+
+/*
+ * Keep the file being read under another name, too: it has a record that will
+ * not be in the table.
+ */
+void
+paq_files_keep(void)
+{
+	char		kept[MAXPGPATH + 8];
+
+	snprintf(kept, sizeof(kept), "%s.kept", reading->path);
+	if (link(reading->path, kept) != 0 && errno != EEXIST)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not link file \"%s\" to \"%s\": %m",
+						reading->path, kept)));
+}
+
+/* Is the file in the table, and will nobody look for it any more? */
+static bool
+may_remove(const LoadedFile *file, uint64 settled)
+{
+	return file->read && settled > 0 &&
+		(file->last <= settled || !file->was_current) &&
+		strcmp(file->path, current_path) != 0;
+}
+
+static void
+remove_file(const LoadedFile *file)
+{
+	if (unlink(file->path) == 0 || errno == ENOENT)
+		return;
+	ereport(LOG,
+			(errcode_for_file_access(),
+			 errmsg("could not remove file \"%s\": %m", file->path),
+			 errdetail("Its records are in the audit table.")));
+}
+
+/*
+ * All lines that were handed out are in the table, durably.  settled is the
+ * sequence behind which the worker needs the files.
+ */
+void
+paq_files_loaded(uint64 settled)
+{
+	ListCell   *lc;
+
+	foreach(lc, files)
+	{
+		LoadedFile *file = lfirst(lc);
+
+		if (!may_remove(file, settled))
+			continue;
+		if (file == reading)
+			close_file();
+		remove_file(file);
+		files = foreach_delete_current(files, lc);
+		pfree(file);
+	}
+}
+
+/* Is there a file that paq_files_loaded() would remove? */
+bool
+paq_files_removable(uint64 settled)
+{
+	ListCell   *lc;
+
+	foreach(lc, files)
+		if (may_remove(lfirst(lc), settled))
+			return true;
+	return false;
+}

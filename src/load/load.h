@@ -1,0 +1,19 @@
+/*-------------------------------------------------------------------------
+ *
+ * load.h
+ *		The loader, as the rest of the extension sees it.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PAQ_LOAD_H
+#define PAQ_LOAD_H
+
+#include "postgres.h"
+
+#include "datatype/timestamp.h"
+
+extern TimestampTz paq_load_tend(TimestampTz now);
+
+#endif							/* PAQ_LOAD_H */

@@ -1,0 +1,472 @@
+/*-------------------------------------------------------------------------
+ *
+ * loader.c
+ *		The process that copies the trail's files into the table.
+ *
+ * It works while the worker writes files that are to be loaded: whenever more
+ * of them is durable, it loads that, in transactions of bounded size.  Between
+ * these it sleeps; every hour it looks after the partitions.
+ *
+ * Guarantees: each record is in the table once, in the order of the files
+ * (table.c); nothing that happens to the table holds up anybody but the loader,
+ * and those who wait for it within limits (queue/loading.c).  What fails is
+ * tried again, and reported when it begins to fail and when it works again.
+ *
+ * What it does itself is never audited.  It is a superuser's process, so it
+ * uses no search path but pg_catalog.
+ *
+ * It leaves when sink or database is changed, and when it is told to; another
+ * one is started by launch.c.
+ *
+ * Locking: whoever holds a lock that it needs for longer than LOCK_LIMIT makes
+ * the attempt fail.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "fault.h"
+#include "guc.h"
+#include "libpq/pqsignal.h"
+#include "load/load_internal.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "queue/loading.h"
+#include "stats.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/proc.h"
+#include "tcop/tcopprot.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timeout.h"
+#include "utils/timestamp.h"
+#include "utils/wait_event.h"
+
+/* Longest wait for a lock; a value of lock_timeout */
+#define LOCK_LIMIT		"1s"
+
+/* A transaction is not begun with more than so many bytes of rows. */
+#define BATCH_SIZE		(2 * 1024 * 1024)
+
+/* A table that is so much behind is not waited for, for so long; both in ms */
+#define LAG_LIMIT		1000
+#define LAG_TIME		10000
+
+/* Delays between attempts after a failure, in ms */
+#define MIN_RETRY_DELAY	250
+#define MAX_RETRY_DELAY	5000
+
+/* How often the partitions are looked after, in ms */
+#define MAINTENANCE_INTERVAL	(60 * 60 * 1000)
+#define MAINTENANCE_RETRY		(60 * 1000)
+
+extern PGDLLEXPORT void paq_load_main(Datum arg);
+
+static emit_log_hook_type prev_emit_log_hook = NULL;
+
+static char *database;			/* that we are connected to */
+static MemoryContext batch_context;
+static MemoryContext line_context;
+static PaqBatch batch;
+
+static TimestampTz retry_at = 0;	/* 0: it works */
+static int	retry_delay;
+static TimestampTz late_until = 0;
+
+/* Maintenance of partitions: when it is due, and whether it is under way */
+static TimestampTz maintain_at = 0;
+static bool maintaining = false;
+
+/*
+ * Whatever ends this process shows in the statistics.  In the server's log it is
+ * left out if it is known, or nothing out of the ordinary.
+ */
+static void
+note_fatal(ErrorData *edata)
+{
+	if (prev_emit_log_hook)
+		prev_emit_log_hook(edata);
+	if (edata->elevel != FATAL)
+		return;
+	if (edata->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN)
+	{
+		edata->output_to_server = false;
+		return;
+	}
+	if (edata->message != NULL)
+		paq_stats_worker_error(edata->message);
+	if (!paq_loading_failed())
+		edata->output_to_server = false;
+}
+
+static void
+override(const char *name, const char *value)
+{
+	SetConfigOption(name, value, PGC_SUSET, PGC_S_OVERRIDE);
+}
+
+/* Settings that may change at a reload */
+static void
+use_settings(void)
+{
+	static const char *const levels[] = {
+		[SYNCHRONOUS_COMMIT_OFF] = "off",
+		[SYNCHRONOUS_COMMIT_LOCAL_FLUSH] = "local",
+		[SYNCHRONOUS_COMMIT_REMOTE_WRITE] = "remote_write",
+		[SYNCHRONOUS_COMMIT_REMOTE_FLUSH] = "on",
+		[SYNCHRONOUS_COMMIT_REMOTE_APPLY] = "remote_apply"
+	};
+
+	override("synchronous_commit", levels[paq_table_synchronous_commit]);
+}
+
+/*
+ * Settings of this process, whatever those of the server, the database or the
+ * role are: it is not audited, nothing stops it but a lock, it reads times and
+ * names as we write them, and runs nobody's triggers, unless they are enabled
+ * as ALWAYS.
+ */
+static void
+fix_settings(void)
+{
+	paq_setting_change_hook = NULL;
+	override("pg_audit_queue.log", "none");
+	override("pg_audit_queue.role", "");
+	override("role", "none");
+	override("session_replication_role", "replica");
+	override("search_path", "pg_catalog, pg_temp");
+	override("TimeZone", "UTC");
+	override("DateStyle", "ISO");
+	override("lock_timeout", LOCK_LIMIT);
+	override("statement_timeout", "0");
+	override("idle_in_transaction_session_timeout", "0");
+	override("default_transaction_read_only", "off");
+	override("default_transaction_isolation", "read committed");
+	override("default_tablespace", "");
+	override("default_table_access_method", "heap");
+	override("row_security", "off");
+	if (GetConfigOption("transaction_timeout", true, false) != NULL)
+		override("transaction_timeout", "0");
+	use_settings();
+}
+
+static void
+begin_transaction(void)
+{
+	SetCurrentStatementStartTimestamp();
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+}
+
+static void
+commit_transaction(void)
+{
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+}
+
+static void
+begin_batch(uint64 series)
+{
+	MemoryContext old_context;
+
+	begin_transaction();
+	batch.series = series;
+	batch.before = batch.sequence = paq_table_sequence(series);
+	old_context = MemoryContextSwitchTo(batch.context);
+	initStringInfo(&batch.rows);
+	MemoryContextSwitchTo(old_context);
+}
+
+/* Load what the batch has, if there is one. */
+static void
+end_batch(void)
+{
+	if (!IsTransactionState())
+		return;
+	if (batch.sequence > batch.before)
+		paq_table_load(&batch);
+	(void) PAQ_FAULT("load-done");
+	commit_transaction();
+	(void) PAQ_FAULT("load-committed");
+	paq_stats_add(&paq_stats->loaded, batch.count);
+	MemoryContextReset(batch.context);
+	batch.days = NIL;
+	batch.count = 0;
+}
+
+static void
+report_damage(const PaqLoadLine *line)
+{
+	ereport(WARNING,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("audit record %llu in file \"%s\" is damaged and is left out of the table",
+					(unsigned long long) line->sequence, line->path),
+			 errdetail("The file is kept as \"%s.kept\".", line->path)));
+}
+
+/* Add a line to the batch, unless the table has it. */
+static void
+add_line(const PaqLoadLine *line)
+{
+	MemoryContext old_context;
+
+	if (IsTransactionState() && batch.series != line->series)
+		end_batch();
+	if (!IsTransactionState())
+		begin_batch(line->series);
+	if (line->sequence <= batch.sequence && line->sequence > 0)
+		return;
+	old_context = MemoryContextSwitchTo(line_context);
+	if (line->len > PAQ_MAX_LINE)
+		paq_files_keep();
+	if (line->sequence == 0 || !paq_row_add(&batch, line))
+	{
+		paq_files_keep();
+		report_damage(line);
+	}
+	MemoryContextSwitchTo(old_context);
+	MemoryContextReset(line_context);
+	batch.sequence = Max(batch.sequence, line->sequence);
+	if (batch.rows.len >= BATCH_SIZE)
+		end_batch();
+}
+
+/* Remove files that are in the table, once a crash cannot take that back. */
+static void
+remove_files(void)
+{
+	uint64		settled = paq_loading_settled();
+
+	if (!paq_files_removable(settled) || XLogRecPtrIsInvalid(XactLastCommitEnd))
+		return;
+	XLogFlush(XactLastCommitEnd);
+	paq_files_loaded(settled);
+	(void) PAQ_FAULT("load-removed");
+}
+
+/* If it takes that long, let nobody wait for the table for some time. */
+static void
+look_if_late(TimestampTz start)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (!TimestampDifferenceExceeds(start, now, LAG_LIMIT))
+		return;
+	paq_loading_lags();
+	late_until = TimestampTzPlusMilliseconds(now, LAG_TIME);
+}
+
+/* Load all that is durable now. */
+static void
+load(void)
+{
+	TimestampTz start = GetCurrentTimestamp();
+	PaqLoadLine line;
+	uint64		limit;
+	uint64		pos;
+
+	/* The limit first: if another file is begun now, it is not in that yet. */
+	limit = paq_loading_limit(&pos);
+	if (!paq_files_scan())
+		return;
+	while (paq_files_next_line(&line, limit))
+	{
+		CHECK_FOR_INTERRUPTS();
+		add_line(&line);
+		paq_files_skip_line();
+		if (!IsTransactionState())
+			look_if_late(start);
+	}
+	end_batch();
+	look_if_late(start);
+	if (paq_loading_reached(pos, GetCurrentTimestamp() >= late_until))
+		ereport(LOG,
+				(errmsg("audit records can be loaded into the table again")));
+	remove_files();
+}
+
+/* Look after the partitions. */
+static void
+maintain(TimestampTz now)
+{
+	bool		dropped;
+
+	if (now < maintain_at)
+		return;
+	maintaining = true;
+	begin_transaction();
+	paq_partitions_make_ahead(now);
+	commit_transaction();
+	do
+	{
+		begin_transaction();
+		dropped = paq_partitions_drop_oldest(now);
+		commit_transaction();
+	} while (dropped);
+	maintaining = false;
+	maintain_at = TimestampTzPlusMilliseconds(now, MAINTENANCE_INTERVAL);
+}
+
+/*
+ * Leave it at that for a while.  Say what fails, if it does so again at once and
+ * if that is news: the first time it may be that a table was dropped and made
+ * anew, or a lock that is gone in a moment.
+ */
+static void
+failed(const ErrorData *edata)
+{
+	const char *message = edata->message ? edata->message : "unknown error";
+
+	paq_stats_worker_error(message);
+	if (maintaining)
+	{
+		maintaining = false;
+		maintain_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
+												  MAINTENANCE_RETRY);
+		ereport(LOG,
+				(errmsg("partitions of the audit table could not be maintained: %s",
+						message),
+				 errdetail("This is tried again in a minute.")));
+		return;
+	}
+	paq_loading_lags();
+	if (retry_at != 0 && paq_loading_failed())
+		ereport(WARNING,
+				(errmsg("audit records cannot be loaded into the table: %s",
+						message),
+				 errdetail("They stay in files until they can be."),
+				 edata->hint ? errhint("%s", edata->hint) : 0));
+	retry_delay = retry_at == 0 ? MIN_RETRY_DELAY :
+		Min(retry_delay * 2, MAX_RETRY_DELAY);
+	retry_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), retry_delay);
+}
+
+/* After an error: begin again from what the table has. */
+static void
+recover_from_error(void)
+{
+	ErrorData  *edata;
+
+	HOLD_INTERRUPTS();
+	MemoryContextSwitchTo(TopMemoryContext);
+	disable_all_timeouts(false);
+	QueryCancelPending = false;
+	edata = CopyErrorData();
+	FlushErrorState();
+	AbortOutOfAnyTransaction();
+	pgstat_report_activity(STATE_IDLE, NULL);
+	paq_files_forget();
+	paq_table_forget();
+	paq_partitions_forget();
+	MemoryContextReset(batch_context);
+	MemoryContextReset(line_context);
+	batch.days = NIL;
+	batch.count = 0;
+	failed(edata);
+	FreeErrorData(edata);
+	RESUME_INTERRUPTS();
+}
+
+/* Does anybody else have to be the loader now? */
+static bool
+settings_changed(void)
+{
+	return paq_sink != PAQ_SINK_TABLE || strcmp(database, paq_database) != 0;
+}
+
+static void
+handle_signals(void)
+{
+	CHECK_FOR_INTERRUPTS();
+	if (!ConfigReloadPending)
+		return;
+	ConfigReloadPending = false;
+	ProcessConfigFile(PGC_SIGHUP);
+	if (settings_changed())
+		proc_exit(0);
+	use_settings();
+	retry_at = retry_at != 0 ? GetCurrentTimestamp() : 0;
+	maintain_at = 0;
+}
+
+/*
+ * Sleep until there is something to do, or, if that is not 0, until statistics
+ * can be reported, in so many ms.
+ */
+static void
+nap(long unreported)
+{
+	TimestampTz until = retry_at != 0 ? retry_at : maintain_at;
+	long		timeout;
+
+	timeout = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), until);
+	if (unreported > 0)
+		timeout = Min(timeout, unreported);
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+					 timeout, PG_WAIT_EXTENSION);
+	ResetLatch(MyLatch);
+}
+
+static void
+main_loop(void)
+{
+	for (;;)
+	{
+		TimestampTz now;
+		long		unreported = 0;
+
+		handle_signals();
+		now = GetCurrentTimestamp();
+		if (retry_at == 0 || now >= retry_at)
+		{
+			pgstat_report_activity(STATE_RUNNING, "loading audit records");
+			load();
+			retry_at = 0;
+			maintain(now);
+			pgstat_report_activity(STATE_IDLE, "waiting for audit records");
+			unreported = pgstat_report_stat(false);
+		}
+		nap(unreported);
+	}
+}
+
+/* Entry point of the process. */
+void
+paq_load_main(Datum arg)
+{
+	sigjmp_buf	local_sigjmp_buf;
+
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, die);
+	BackgroundWorkerUnblockSignals();
+
+	if (paq_sink != PAQ_SINK_TABLE || !paq_loading_attach())
+		proc_exit(0);
+	prev_emit_log_hook = emit_log_hook;
+	emit_log_hook = note_fatal;
+	fix_settings();
+	database = MemoryContextStrdup(TopMemoryContext, paq_database);
+	BackgroundWorkerInitializeConnection(database, NULL, 0);
+	batch_context = AllocSetContextCreate(TopMemoryContext, "audit rows",
+										  ALLOCSET_DEFAULT_SIZES);
+	line_context = AllocSetContextCreate(TopMemoryContext, "audit line",
+										 ALLOCSET_DEFAULT_SIZES);
+	batch.context = batch_context;
+
+	if (sigsetjmp(local_sigjmp_buf, 1) != 0)
+	{
+		error_context_stack = NULL;
+		recover_from_error();
+	}
+	PG_exception_stack = &local_sigjmp_buf;
+	main_loop();
+}

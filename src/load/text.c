@@ -1,0 +1,225 @@
+/*-------------------------------------------------------------------------
+ *
+ * text.c
+ *		A line of a json file in the encoding of the audit database.
+ *
+ * The worker writes files without knowing how to convert between encodings: of
+ * a text that is not UTF-8 it writes each byte beyond ASCII as \u00xx, and
+ * names the encoding (format/json_text.c).  The loader is in a database, so it
+ * can do better.  What cannot be converted stays as the worker wrote it; what
+ * the database's encoding does not have is shown as an escape.
+ *
+ * Guarantees: the result is valid in the database's encoding, and JSON if the
+ * line was.
+ *
+ * Must be called in a transaction, for the conversions are in a catalog.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "catalog/namespace.h"
+#include "load/load_internal.h"
+#include "mb/pg_wchar.h"
+
+static const char name[] = "\"textEncoding\":";
+
+/*
+ * The encoding that the line names; negative for none.  *value is where, in
+ * the line, it does.
+ */
+static int
+named_encoding(const char *line, Size len, Size *value)
+{
+	const Size	name_len = sizeof(name) - 1;
+	char		word[NAMEDATALEN];
+	Size		start;
+	Size		end;
+
+	/* It is among the last fields, and the last text. */
+	for (start = len; start >= name_len; start--)
+		if (memcmp(line + start - name_len, name, name_len) == 0)
+			break;
+	if (start < name_len || start >= len || line[start] != '"')
+		return -1;
+	*value = start++;
+	for (end = start; end < len && line[end] != '"'; end++)
+		;
+	if (end == len || end - start >= sizeof(word))
+		return -1;
+	memcpy(word, line + start, end - start);
+	word[end - start] = '\0';
+	return pg_char_to_encoding(word);
+}
+
+/* If an escape of a byte beyond ASCII begins at p, that byte; or else 0. */
+static unsigned char
+escaped_byte(const char *p, const char *end)
+{
+	static const char digits[] = "0123456789abcdef";
+	const char *high;
+	const char *low;
+
+	if (end - p < 6 || memcmp(p, "\\u00", 4) != 0)
+		return 0;
+	high = memchr(digits + 8, p[4], 8);
+	low = memchr(digits, p[5], 16);
+	return high != NULL && low != NULL ?
+		(high - digits) << 4 | (low - digits) : 0;
+}
+
+/*
+ * Copy the line.  Escapes of bytes beyond ASCII become these bytes, or, where
+ * JSON's parser would take them for characters, texts that look like escapes.
+ */
+static void
+rewrite_escapes(StringInfo dst, const char *line, Size len, bool to_bytes)
+{
+	const char *end = line + len;
+	const char *p = line;
+
+	while (p < end)
+	{
+		unsigned char byte = escaped_byte(p, end);
+
+		if (byte == 0)
+		{
+			/* Whole escapes: the second backslash of two does not begin one. */
+			Size		n = *p == '\\' ? Min(2, end - p) : 1;
+
+			appendBinaryStringInfo(dst, p, n);
+			p += n;
+			continue;
+		}
+		if (to_bytes)
+			appendStringInfoChar(dst, (char) byte);
+		else
+			appendStringInfo(dst, "\\\\u%04x", byte);
+		p += 6;
+	}
+}
+
+/*
+ * The text in another encoding, *new_len bytes; NULL if that lacks characters
+ * of it, or if the text is not valid.
+ */
+static const char *
+convert(const char *text, Size len, int from, int to, Size *new_len)
+{
+	const Size	size = len * MAX_CONVERSION_GROWTH + 1;
+	char	   *dst;
+	int			done;
+	Oid			proc;
+
+	if (!pg_verify_mbstr(from, text, len, true))
+		return NULL;
+	*new_len = len;
+	if (from == to || to == PG_SQL_ASCII)
+		return text;
+	proc = FindDefaultConversionProc(from, to);
+	if (!OidIsValid(proc))
+		return NULL;
+	dst = palloc(size);
+	done = pg_do_encoding_conversion_buf(proc, from, to,
+										 (unsigned char *) unconstify(char *, text),
+										 len, (unsigned char *) dst, size, true);
+	if (done != len)
+		return NULL;
+	*new_len = strlen(dst);
+	return dst;
+}
+
+/* The line, with each character beyond ASCII as text that looks like \uxxxx. */
+static void
+escape_characters(StringInfo dst, const char *line, Size len)
+{
+	const unsigned char *p = (const unsigned char *) line;
+	const unsigned char *end = p + len;
+
+	while (p < end)
+	{
+		int			char_len = pg_utf_mblen(p);
+
+		if (*p < 0x80 || char_len > end - p)
+			appendStringInfoChar(dst, (char) *p++);
+		else
+		{
+			appendStringInfo(dst, "\\\\u%04x", utf8_to_unicode(p));
+			p += char_len;
+		}
+	}
+}
+
+/*
+ * If all texts of the line are in another encoding, convert them to UTF-8, and
+ * say that no encoding need be named any more.  NULL if that cannot be done.
+ */
+static const char *
+from_named(const char *line, Size *len)
+{
+	Size		value = 0;
+	int			encoding = named_encoding(line, *len, &value);
+	StringInfoData raw;
+	const char *end;
+	const char *converted;
+	Size		new_len;
+
+	if (encoding < 0 || encoding == PG_UTF8 || encoding == PG_SQL_ASCII)
+		return NULL;
+	initStringInfo(&raw);
+	rewrite_escapes(&raw, line, value, true);
+	appendStringInfoString(&raw, "null");
+	end = memchr(line + value + 1, '"', *len - value - 1);
+	rewrite_escapes(&raw, end + 1, line + *len - end - 1, true);
+	converted = convert(raw.data, raw.len, encoding, PG_UTF8, &new_len);
+	if (converted != NULL)
+		*len = new_len;
+	return converted;
+}
+
+/* A line in UTF-8 in the database's encoding; *len is its length. */
+static const char *
+to_database(const char *line, Size *len)
+{
+	StringInfoData text;
+	StringInfoData ascii;
+	const char *converted;
+	Size		new_len;
+
+	initStringInfo(&text);
+	rewrite_escapes(&text, line, *len, false);
+	converted = convert(text.data, text.len, PG_UTF8, GetDatabaseEncoding(),
+						&new_len);
+	if (converted != NULL)
+	{
+		*len = new_len;
+		return converted;
+	}
+	initStringInfo(&ascii);
+	escape_characters(&ascii, text.data, text.len);
+	*len = ascii.len;
+	return ascii.data;
+}
+
+/*
+ * The line, *len bytes, in the database's encoding, with its new length; what
+ * is returned may be the line itself.  NULL if it cannot be what the worker
+ * wrote.
+ */
+const char *
+paq_load_text(const char *line, Size *len)
+{
+	const char *converted = from_named(line, len);
+
+	if (converted == NULL)
+	{
+		if (!pg_verify_mbstr(PG_UTF8, line, *len, true))
+			return NULL;
+		converted = line;
+	}
+	if (GetDatabaseEncoding() == PG_UTF8)
+		return converted;
+	return to_database(converted, len);
+}
