@@ -12,6 +12,7 @@ use PaqTest;
 
 use File::Basename;
 use File::Path qw(rmtree);
+use POSIX qw(mkfifo);
 use Test::More;
 
 use PostgreSQL::Test::Cluster;
@@ -96,6 +97,11 @@ is(scalar(grep { /^\Q$day\E\.\d+\.json$/ } @names[ 1 .. 11 ]),
 	11, 'further ones have numbers');
 my %different = map { $_ => 1 } @names;
 is(scalar keys %different, 12, 'all different');
+rename("$dir/$names[5]", "$dir/moved") or die "rename: $!";
+my ($number) = basename(write_one('clash 13')) =~ /\.(\d+)\.json$/;
+my ($last)   = $names[11] =~ /\.(\d+)\.json$/;
+is($number, $last + 1, 'that of one that is gone is not used again');
+rename("$dir/moved", "$dir/$names[5]") or die "rename: $!";
 
 # Permissions
 
@@ -220,6 +226,24 @@ $node->start;
 isnt((write_one('after the start'))[0], $beside, 'nor after a start');
 is(slurp_file($node->data_dir . '/victim'),
 	"not for the trail\n", 'nor then what it leads to');
+
+# Other things have been put there, whatever their names, newer than the trail
+
+$node->stop;
+mkfifo("$dir/fifo.json", 0600) or die "mkfifo: $!";
+mkdir("$dir/directory.json") or die "mkdir: $!";
+append_to_file("$dir/secret.json", "not for the trail\n");
+chmod(0, "$dir/secret.json") or die "chmod: $!";
+my $before_start = -s $node->logfile;
+$node->start;
+ok(flush_trail($node), 'the trail goes on');
+like(
+	slurp_file($node->logfile, $before_start),
+	qr/LOG:  ignoring file "audit\/secret.json" .*: Permission denied/,
+	'a file that cannot be read is ignored');
+is((stat("$dir/secret.json"))[2] & 07777, 0, 'and left alone');
+rmdir("$dir/directory.json");
+unlink("$dir/fifo.json", "$dir/secret.json") == 2 or die "unlink: $!";
 
 # What a crash left behind the last checkpoint is cut off
 

@@ -73,9 +73,10 @@ foreach my $case (
 # default is used.
 
 my %wrong = (
+	database               => [ '',          qr/DETAIL: .*database name/ ],
 	flush_interval         => [ '0',         qr/outside the valid range/ ],
 	flush_threshold        => [ '81',        qr/outside the valid range/ ],
-	format                 => [ 'xml',       qr/HINT: .*pgaudit, json/ ],
+	format                 => [ 'xml',       qr/HINT: .*pgaudit, csvlog, json/ ],
 	fsync                  => [ 'perhaps',   qr/requires a Boolean value/ ],
 	immediate_log          => [ 'sometimes', qr/HINT: .*ddl, error, function, misc/ ],
 	log                    => [ 'dll',       qr/HINT: .*ddl, error, function, misc/ ],
@@ -88,6 +89,8 @@ my %wrong = (
 	log_parameter          => [ 'perhaps',   qr/requires a Boolean value/ ],
 	log_parameter_max_size => [ '-1',        qr/outside the valid range/ ],
 	log_relation           => [ 'perhaps',   qr/requires a Boolean value/ ],
+	log_retention_age      => [ '1 parsec',  qr/HINT: .*"min", "h", and "d"/ ],
+	log_retention_size     => [ '-1',        qr/outside the valid range/ ],
 	log_rotation_age       => [ '-1',        qr/outside the valid range/ ],
 	log_rotation_size      => [ '1 parsec',  qr/HINT: .*"B", "kB", "MB"/ ],
 	log_rows               => [ 'perhaps',   qr/requires a Boolean value/ ],
@@ -96,7 +99,11 @@ my %wrong = (
 	mode                   => [ 'sometimes', qr/HINT: .*queued, commit, immediate/ ],
 	overflow               => [ 'sometimes', qr/HINT: .*wait/ ],
 	queue_directory        => [ '',          qr/DETAIL: .*directory name/ ],
-	queue_size             => [ '63kB',      qr/outside the valid range/ ]);
+	queue_size             => [ '63kB',      qr/outside the valid range/ ],
+	sink                   => [ 'nowhere',   qr/HINT: .*file, table/ ],
+	table_logged           => [ 'perhaps',   qr/requires a Boolean value/ ],
+	table_retention        => [ '-1',        qr/outside the valid range/ ],
+	table_synchronous_commit => [ 'yes',     qr/HINT: .*off, local/ ]);
 
 # boot_val is not shown as the setting is where that is in octal
 $node->start;

@@ -19,9 +19,8 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-# The distribution's own, which has the distribution's packages
-my ($python) = grep { -x $_ } '/usr/bin/python3', '/usr/local/bin/python3';
-my $node = audited_node('main', settings => { log_parameter => 'on' });
+my $python = python();
+my $node   = audited_node('main', settings => { log_parameter => 'on' });
 
 unaudited_sql(
 	$node, q{

@@ -85,6 +85,7 @@ is_deeply(
 # each, as SHOW shows it.
 
 my %other = (
+	database               => 'other_database',
 	flush_interval         => '90s',
 	flush_threshold        => '60',
 	format                 => 'pgaudit',
@@ -101,6 +102,8 @@ my %other = (
 	log_parameter          => 'on',
 	log_parameter_max_size => '3kB',
 	log_relation           => 'on',
+	log_retention_age      => '90d',
+	log_retention_size     => '20GB',
 	log_rotation_age       => '90min',
 	log_rotation_size      => '2GB',
 	log_rows               => 'on',
@@ -111,7 +114,11 @@ my %other = (
 	overflow               => 'drop',
 	queue_directory        => 'other_queue',
 	queue_size             => '8MB',
-	role                   => 'somebody');
+	role                   => 'somebody',
+	sink                   => undef,      # t/054_table.pl: the trail is elsewhere then
+	table_logged           => 'off',
+	table_retention        => '90d',
+	table_synchronous_commit => 'local');
 my %show    = map { split /=/, $_, 2 } split /\n/, unaudited_sql(
 	$node, q{
 	SELECT substr(name, length('pg_audit_queue.') + 1) || '=' || current_setting(name)

@@ -42,6 +42,7 @@ my $server = BareServer->new($node);
 my @settings = (
 	{ format => 'json',    queue_size => '64kB' },
 	{ format => 'pgaudit', queue_size => '64kB' },
+	{ format => 'csvlog',  queue_size => '64kB' },
 	{ format => 'json',    queue_size => '64kB' },
 	{ format => 'json',    queue_size => '16MB' });
 
@@ -57,10 +58,10 @@ sub trail_contents
 
 # A server's life: returns what there was when things were last synced, and at
 # the end.  The fault point at which the worker stops is a random one unless
-# given, or "none".
+# given, or "none"; so is what is written last, by a sub that gets the client.
 sub live_and_die
 {
-	my ($env, $point) = @_;
+	my ($env, $point, $last) = @_;
 	my $queue = queue_dir($node) . '/queue';
 	my %run   = (synced => SavedState::read_file($queue));
 
@@ -97,7 +98,8 @@ sub live_and_die
 
 	# And this in part.
 	$point //= (qw(checkpoint-written batch-written flushed none))[ rand 4 ];
-	publish($client, int(rand(15)), spill => 3);
+	if   (defined $last) { $last->($client) }
+	else                 { publish($client, int(rand(15)), spill => 3) }
 	push @pending, begin_statement($server, padding(500)) if rand() < 0.4;
 	if ($point ne 'none')
 	{
@@ -169,8 +171,14 @@ sub records_of
 	my @records;
 	my $at = 0;
 
-	# a line that begins with a tab belongs to the one before
-	foreach my $text (split /(?<=\n)(?!\t)/, $bytes)
+	# What belongs to the line before begins with a tab, or it is within quotes;
+	# the last one may be torn.
+	my @texts =
+	  $env->{format} eq 'csvlog'
+	  ? $bytes =~ /\G((?:[^"\n]++|"[^"]*+")*+\n|.+\z)/gs
+	  : split /(?<=\n)(?!\t)/, $bytes;
+
+	foreach my $text (@texts)
 	{
 		push @records,
 		  {
@@ -293,6 +301,33 @@ sub check_pgaudit
 	return;
 }
 
+sub check_csvlog
+{
+	my ($faults, @records) = @_;
+	my $quoted = qr/"(?:[^"]++|"")*+"/;
+	my $expected;
+
+	foreach my $record (@records)
+	{
+		my ($message, $sequence) = $record->{text} =~ m{
+			\A20\d\d-\d\d-\d\d[ ][^",]*, (?:(?:$quoted|[^",\n]*),){12}
+			("AUDIT:[ ](?:SESSION|OBJECT|GAP),(?:[^"]++|"")*+"), (?:(?:$quoted)?,){2} ,,,,,
+			"(\d+)", (?:(?:$quoted)?,){2} ,-?\d+\n\z}xs;
+
+		if (!defined $message)
+		{
+			push @$faults, "no record: $record->{text}";
+			next;
+		}
+		push @$faults, "sequence $sequence, expected $expected"
+		  if defined $expected && $sequence != $expected;
+		$expected = $message =~ /GAP,.* with sequence \d+ to (\d+)/ ? $1 + 1 : $sequence + 1;
+	}
+	return;
+}
+
+my %check = (csvlog => \&check_csvlog, json => \&check_json, pgaudit => \&check_pgaudit);
+
 sub check_trail_after
 {
 	my ($env, $run, $crashed, $after) = @_;
@@ -314,8 +349,7 @@ sub check_trail_after
 	}
 
 	my @records = map { records_of($env, $now{$_}) } trail_files($node);
-	if   ($env->{format} eq 'json') { check_json(\@faults, @records) }
-	else                            { check_pgaudit(\@faults, @records) }
+	$check{ $env->{format} }->(\@faults, @records);
 
 	my %expected = expected_markers($env, $run, $crashed);
 	my $lost     = 0;
@@ -437,6 +471,60 @@ sub check_clean_stop
 	return;
 }
 
+# Pages are missing within records of many lines: where such a record goes on, its
+# text has newlines and quotes, and what looks like a record.
+sub check_holes
+{
+	my ($format) = @_;
+	my $env  = { format => $format, queue_size => '1MB' };
+	my $name = "$env->{format}, holes in records of many lines";
+	my $line = q{2026-11-20 10:11:12.123 UTC,"u","d",1,,1.1,1,"S",,,0,LOG,00000,"AUDIT: SESSION,1",}
+	  . qq{,,,,,,,"1","","",,0\n};
+
+	prepare($env);
+	my $run = live_and_die(
+		$env,
+		'batch-written',
+		sub {
+			my ($client) = @_;
+
+			$client->query("SELECT '" . marker() . "' /* " . $line x 70 . ' */') foreach 1 .. 12;
+		});
+	my $state = $run->{state};
+	my %crashed =
+	  (queue => with_another_boot_id($run->{synced}), map { $_ => undef } $state->spill_files);
+	my $holes = 0;
+
+	foreach my $file ($state->files_of_trail)
+	{
+		my $durable = length($run->{durable}{ $file->{path} } // '');
+		my $bytes   = $file->{bytes};
+
+		# far enough from each other for a record, of 8 to 11 kB, to be whole in
+		# between, wherever it begins; or else two holes are one
+		for (my $at = $durable + 8192 - $durable % 4096; $at + 8192 < length $bytes; $at += 8 * 4096)
+		{
+			substr($bytes, $at, 4096) = "\0" x 4096;
+			$holes++;
+		}
+		$crashed{ $file->{path} } = $bytes;
+	}
+	cmp_ok($holes, '>', 2, "$name: there are some");
+	$state->restore(%crashed);
+	set_faults($node);
+	my $after = marker();
+
+	ok($server->start, "$name: starts");
+	is($server->ask("SELECT '$after'"), 'D C:SELECT_1', "$name: sessions work");
+	unaudited($server, 'SELECT audit_flush()');
+	my $lost = () = $server->log =~ /\d+ bytes of audit trail file ".*" were lost/g;
+
+	cmp_ok($lost, '>', 1, "$name: they are found");
+	$server->stop;
+	is(join("\n", check_trail_after($env, $run, \%crashed, $after)), '', "$name: nothing else is lost");
+	return;
+}
+
 # A sector of the trail cannot be read: the server is there all the same, and
 # goes on as soon as it can be.
 sub check_unreadable_trail
@@ -497,8 +585,9 @@ sub check_unreadable_queue
 }
 
 $server->make_extension;
-check_clean_stop($_) foreach @settings[ 0, 1 ];
-check_unreadable_trail($_) foreach @settings[ 0, 1 ];
+check_clean_stop($_) foreach @settings[ 0 .. 2 ];
+check_holes($_) foreach qw(json pgaudit csvlog);
+check_unreadable_trail($_) foreach @settings[ 0 .. 2 ];
 check_unreadable_queue($settings[0]);
 
 foreach my $number ($rounds->numbers)

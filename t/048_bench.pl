@@ -1,0 +1,265 @@
+#
+# bench/das and its kin: a run leaves tables, JSON and pictures, and a trail that
+# does not hold exactly what was sent is found, whatever is wrong with it.
+#
+# Copyright (c) 2026, pg_audit_queue contributors
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::RealBin;
+use PaqTest;
+
+use File::Path qw(make_path remove_tree);
+use IPC::Run;
+use JSON::PP;
+use Test::More;
+
+use PostgreSQL::Test::Utils;
+
+my $bench  = "$FindBin::RealBin/../bench";
+my $folder = "$PostgreSQL::Test::Utils::tmp_check/bench";
+
+make_path($folder);
+
+# Exit status and output of a command of the benchmark, in its shortest form
+sub bench
+{
+	my ($command, @options) = @_;
+	my ($output, $errors);
+
+	IPC::Run::run(
+		[
+			"$bench/$command", '--installed', '--rounds', 1, '--seconds', 1, '--clients', 3,
+			'--scale', 1, '--output', "$folder/results", @options
+		],
+		'<', \'', '>', \$output, '2>', \$errors);
+	return ($? >> 8, "$output$errors");
+}
+
+# What the benchmark says about a trail: records, bytes, verdict
+sub check
+{
+	my ($layout, $expected, @files) = @_;
+	my $output;
+
+	IPC::Run::run(
+		[
+			'python3', '-B', '-c',
+			'import sys; sys.path.insert(0, sys.argv[1]); import trail; '
+			  . 'print(*trail.check(sys.argv[2], "bench", int(sys.argv[3]), sys.argv[4:]))',
+			"$bench/measuring", $layout, $expected, @files
+		],
+		'>', \$output) or die 'trail.py has failed';
+	chomp $output;
+	return split(/ /, $output, 3);
+}
+
+# Check lines, in files of their own if there are several lists of them.
+sub check_lines
+{
+	my ($layout, $expected, @lists) = @_;
+	my @files = map { "$folder/trail.$_" } 1 .. @lists;
+
+	foreach my $i (0 .. $#lists)
+	{
+		unlink $files[$i];
+		append_to_file($files[$i], join('', @{ $lists[$i] }));
+	}
+	my (undef, $bytes, $verdict) = check($layout, $expected, @files);
+	is($bytes, length(join('', map { @$_ } @lists)), 'all bytes are counted')
+	  if $verdict eq 'ok';
+	return $verdict;
+}
+
+# A run
+
+my ($status, $output) =
+  bench('das', '--configs', 'none,queued', '--keep', '--folder', "$folder/run");
+is($status, 0, 'a run of das') or diag($output);
+like($output, qr/^\| queued +\| +\d+ \| +[\d.]+ \|.* ok \|$/m, 'it prints a table');
+
+my $json   = decode_json(slurp_file("$folder/results/das.json"));
+my $result = $json->{commands}{das};
+is($json->{format}, 1, 'JSON: its format');
+is($json->{wrong},  0, 'JSON: nothing was wrong');
+like($json->{machine}{postgresql}, qr/^PostgreSQL \d+/, 'JSON: the server');
+cmp_ok($json->{machine}{$_}, '>', 0, "JSON: $_") foreach qw(cores memory_gb);
+cmp_ok($json->{machine}{fdatasync_8kb_us}{median}, '>', 0, 'JSON: fdatasync');
+is(join(' ', map { "$_->{load}-$_->{configuration}-$_->{round}" } @{ $result->{runs} }),
+	'saturated-none-1 saturated-queued-1 limited-none-1 limited-queued-1',
+	'JSON: all runs');
+foreach my $run (@{ $result->{runs} })
+{
+	my $name = "$run->{load}, $run->{configuration}";
+	my $ours = $run->{configuration} eq 'queued';
+
+	cmp_ok($run->{$_}, '>', 0, "JSON: $name: $_")
+	  foreach qw(tps latency_ms p50_ms p95_ms p99_ms transactions sessions_us db_time_us);
+	cmp_ok($run->{p50_ms}, '<=', $run->{p99_ms}, "JSON: $name: percentiles");
+	is($run->{verdict}, $ours ? 'ok' : undef, "JSON: $name: verdict");
+	next if !$ours;
+	is($run->{records}, 7 * $run->{transactions} + 2, "JSON: $name: records");
+	cmp_ok($run->{$_}, '>', 0, "JSON: $name: $_") foreach qw(trail_bytes fsyncs writers_us);
+	cmp_ok($run->{queue}{drained}, '>=', $run->{records}, "JSON: $name: drained");
+}
+my ($median) = grep { $_->{load} eq 'limited' && $_->{configuration} eq 'queued' }
+  @{ $result->{medians} };
+is_deeply([ @{ $median->{tps} }{qw(min median max)} ],
+	[ ($result->{runs}[3]{tps}) x 3 ], 'JSON: a median');
+cmp_ok(
+	abs($median->{ratio}{tps}{median} - $result->{runs}[3]{tps} / $result->{runs}[2]{tps}),
+	'<', 1e-9, 'JSON: a ratio');
+my $rate = $result->{loads}{limited}{rate};
+my ($slowest) = sort { $a <=> $b } map { $_->{tps} } @{ $result->{runs} }[ 0, 1 ];
+cmp_ok($rate, '<', $slowest, 'the limited rate is below what all can do');
+is($result->{published}{rows}[1]{tps}, 1337.7, 'JSON: published figures');
+
+SKIP:
+{
+	skip 'gnuplot is not installed', 2 if $result->{absent}{picture};
+	like(slurp_file("$folder/results/das.png"), qr/^\x89PNG/, 'a picture, PNG');
+	like(slurp_file("$folder/results/das.svg"), qr/<svg /, 'and SVG');
+}
+like(slurp_file("$folder/results/das.md"), qr/^\| queued /m, 'tables as Markdown');
+
+# The trail of its last run, and damage done to it
+
+my @files    = glob "$folder/run/data/audit/*";
+my $expected = $result->{runs}[3]{records};
+my @lines    = map { split /(?<=\n)/, slurp_file($_) } @files;
+my ($some) = grep { $lines[$_] =~ /,"statementId":50,"substatementId":1,/ } 0 .. $#lines;
+my ($login) = grep { $lines[$_] =~ /,"command":"LOGIN",/ } 1 .. $#lines;
+
+# Lines with one changed
+sub changed
+{
+	my ($number, $code) = @_;
+	my @changed = @lines;
+
+	local $_ = $changed[$number];
+	$code->();
+	die "line $number is unchanged" if $_ eq $changed[$number];
+	$changed[$number] = $_;
+	return \@changed;
+}
+
+# Lines without that one, and all sequences as if it had never been
+sub forgotten
+{
+	my ($number) = @_;
+	my @left = @lines[ grep { $_ != $number } 0 .. $#lines ];
+	my $sequence = 0;
+
+	s/"sequence":\d+/'"sequence":' . ++$sequence/e foreach @left;
+	return \@left;
+}
+
+is((check('json', $expected, @files))[2], 'ok', 'the trail of a run is whole');
+is(check_lines('json', $expected, [ @lines[ 0 .. $some ] ], [ @lines[ $some + 1 .. $#lines ] ]),
+	'ok', 'in two files, too');
+like(check_lines('json', $expected - 1, \@lines),
+	qr/^$expected of \d+ records$/, 'a record too many');
+like(check_lines('json', $expected, forgotten($some)),
+	qr/of $expected records$/, 'a record too few');
+like(
+	check_lines('json', $expected - 1, forgotten($some)),
+	qr/^numbers of a session are broken$/,
+	'a record of a session is missing');
+like(
+	check_lines('json', $expected - 1, [ @lines[ grep { $_ != $some } 0 .. $#lines ] ]),
+	qr/^the sequence is broken$/, 'a number of the sequence is missing');
+like(check_lines('json', $expected + 1, [ @lines[ 0 .. $some ], @lines[ $some .. $#lines ] ]),
+	qr/^the sequence is broken$/, 'a number is there twice');
+like(
+	check_lines('json', $expected, [ @lines[ 0 .. $login - 1 ] ], [ @lines[ $login + 1 .. $#lines ] ]),
+	qr/^sequence \d+ is followed by \d+$/,
+	'what is missing between files');
+like(
+	check_lines('json', $expected, [ @lines[ 1 .. $#lines ] ]),
+	qr/^sequence 0 is followed by 2$/, 'the beginning is missing');
+like(check_lines('json', $expected, changed($login, sub { s/"type":"record"/"type":"gap"/ })),
+	qr/^the trail says that records are missing$/, 'a gap');
+like(check_lines('json', $expected, changed($#lines, sub { substr($_, -10) = '' })),
+	qr/^the last line of a file is torn$/, 'a torn end');
+like(check_lines('json', $expected - 1, changed($some, sub { s/^.{30}// })),
+	qr/^a line is not a record$/, 'a torn line');
+is((check('json', 0))[2], 'there is no trail', 'no trail');
+
+# The layouts of the others: good lines, and which of them is a record
+
+my $prefix = '2026-11-20 10:11:12.123 UTC';
+my %layouts = (
+	pgaudit => [
+		"$prefix [1] LOG:  starting\n",
+		"$prefix [7] app\@bench 1 LOG:  AUDIT: SESSION,1,1,READ,SELECT,,,select 1,<none>\n",
+		"$prefix [8] app\@other 1 LOG:  AUDIT: SESSION,5,1,READ,SELECT,,,select 1,<none>\n",
+		"$prefix [7] app\@bench 2 LOG:  AUDIT: SESSION,2,1,READ,SELECT,,,select 2,<none>\n",
+		"$prefix [9] app\@bench LOG:  AUDIT: SESSION,1,1,READ,SELECT,,,select 2,<none>\n",
+		"$prefix [9] app\@bench LOG:  AUDIT: SESSION,0,0,CONNECT,LOGOUT,,,,<none>\n"
+	],
+	tofile => [
+		"$prefix,app,bench,7,[local],6b02.7,1,SELECT,$prefix,3/1,0,00000,SESSION,1,1,READ,SELECT,,,select 1,<none>,,,,,,,,,psql\n",
+		"$prefix,app,other,8,[local],6b02.8,1,SELECT,$prefix,3/1,0,00000,SESSION,1,1,READ,SELECT,,,select 1,<none>,,,,,,,,,psql\n",
+		"$prefix,app,bench,7,[local],6b02.7,2,BIND,$prefix,3/1,0,00000,SESSION,2,1,READ,SELECT,,,select 1,<none>,,,,,,,,,psql\n",
+		"$prefix,app,bench,9,[local],6b02.9,1,BIND,$prefix,3/1,0,00000,SESSION,1,1,READ,SELECT,,,select 1,<none>,,,,,,,,,psql\n"
+	],
+	statements => [
+		"$prefix [1] LOG:  starting\n",
+		"$prefix [7] app\@bench 1 LOG:  statement: select 1\n",
+		"$prefix [8] app\@other 1 LOG:  statement: select 1\n",
+		"$prefix [7] app\@bench 2 LOG:  execute P_0: select \$1\n",
+		"$prefix [7] app\@bench 3 DETAIL:  parameters: \$1 = '1'\n",
+		"$prefix [7] app\@bench 4 LOG:  execute P_0: select \$1\n"
+	],
+	table => [
+		"1\t6b02.7\t\\N\tCONNECT\tbench\n", "2\t6b02.7\t1\tREAD\tbench\n",
+		"3\t6b02.8\t1\tREAD\tother\n",     "4\t6b02.7\t2\tREAD\tbench\n",
+		"5\t6b02.9\t1\tREAD\tbench\n"
+	]);
+foreach my $layout (sort keys %layouts)
+{
+	my @good = @{ $layouts{$layout} };
+	my ($second) = grep { $good[$_] =~ /SESSION,2,|bench 2 |7\t2\t/ } 0 .. $#good;
+	my @missing = @good[ grep { $_ != $second - 1 && $_ != $second - 2 } 0 .. $#good ];
+
+	is(check_lines($layout, 3, \@good), 'ok', "$layout: whole");
+	like(check_lines($layout, 4, \@good), qr/^3 of 4 records$/, "$layout: too few");
+	like(check_lines($layout, 2, \@missing),
+		qr/^(?:numbers of a session are|the sequence is) broken$|^sequence 0 is followed/,
+		"$layout: one missing");
+}
+like(
+	check_lines('table', 3, changed_row(2, "3\t6b02.8\t1\tGAP\tother\n")),
+	qr/^the trail says that records are missing$/, 'table: a gap');
+
+sub changed_row
+{
+	my ($number, $row) = @_;
+	my @rows = @{ $layouts{table} };
+
+	$rows[$number] = $row;
+	return \@rows;
+}
+
+# A trail that lacks what was sent: here because less is audited
+
+($status, $output) = bench('oracle', '--configs', 'immediate',
+	'--set', 'pg_audit_queue.log=read', '--folder', "$folder/wrong");
+is($status, 1, 'a run with a wrong trail fails');
+like($output, qr/^  WRONG: \d+ of \d+ records; the trail is in (.*)$/m, 'and says so');
+ok(-s (glob "$folder/wrong/wrong/saturated-immediate-1/*")[0], 'and keeps the trail');
+like(
+	slurp_file("$folder/results/oracle.md"),
+	qr/^\| immediate .* WRONG: \d+ of \d+ records \|$/m, 'the table has it, too');
+
+# A configuration that cannot be had is absent, and says why.
+
+($status, $output) = bench('crash', '--configs', 'nonsense', '--folder', "$folder/none");
+is($status, 1, 'a configuration that does not exist');
+like($output, qr/^There is no configuration nonsense$/m, 'is refused');
+
+remove_tree($folder) if Test::More->builder->is_passing;
+
+done_testing();

@@ -1,0 +1,269 @@
+# sink = table: texts of any encoding and length, damaged files, standbys.
+#
+# Copyright (c) 2026, pg_audit_queue contributors
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::RealBin;
+use PaqTest;
+
+use Encode qw(decode encode);
+use Test::More;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+
+my $node = audited_node(
+	'main',
+	init     => [ extra => [ '--encoding=UTF8', '--locale=C' ] ],
+	settings => { sink => 'table', flush_interval => '10ms', log_parameter => 'on' },
+	conf     => "autovacuum = off\nmax_worker_processes = 8\n");
+
+# Run SQL in a database of the node, with nothing recorded.
+sub sql
+{
+	return unaudited_sql($node, @_);
+}
+
+# Is all in the table, at last, that was recorded before?
+sub loaded
+{
+	return table_loaded($node, @_) ? 1 : 0;
+}
+
+# What follows the text in statements, and the encoding that is named, of the
+# records that have it
+sub rows
+{
+	my ($text, $database) = @_;
+
+	return sql(
+		"SELECT regexp_replace(command_text, '^.*$text', ''), text_encoding"
+		  . " FROM audit_records WHERE command_text LIKE '%$text%'", $database);
+}
+
+# Have bytes sent in a database whose encoding they are in.
+sub send_bytes
+{
+	my ($database, $name, $bytes) = @_;
+	my $encoding = sql('SHOW server_encoding', $database);
+
+	local $ENV{PGCLIENTENCODING} = $encoding;
+	$node->safe_psql($database, "SELECT '$name' AS \"$bytes\"");
+	return;
+}
+
+# Encodings.  What the audit database can show, it shows.
+
+sql("CREATE DATABASE $_->[0] ENCODING $_->[1] TEMPLATE template0 LOCALE 'C'")
+  foreach [ latin1 => 'LATIN1' ], [ euc => 'EUC_JP' ], [ ascii => 'SQL_ASCII' ],
+  [ audit_latin1 => 'LATIN1' ], [ audit_euc => 'EUC_JP' ], [ audit_ascii => 'SQL_ASCII' ];
+create_extension($node, $_) foreach qw(audit_latin1 audit_euc audit_ascii);
+
+my %texts = (
+	postgres => [ "\x{e9}\x{4e2d}", 'UTF-8' ],
+	latin1   => [ "\x{e9}\x{fc}",   'iso-8859-1' ],
+	euc      => [ "\x{65e5}\x{672c}", 'euc-jp' ]);
+
+# Send each, and see what the audit database then has, as a client with UTF-8
+# sees it.
+sub test_encodings
+{
+	my ($audit, %expected) = @_;
+
+	foreach my $database (sort keys %expected)
+	{
+		my $name = "$audit-$database-";
+		my $bytes =
+		  $database eq 'ascii' ? "\xff\xe9" : encode($texts{$database}[1], $texts{$database}[0]);
+
+		send_bytes($database, $name, $bytes);
+		is(loaded($audit), 1, "$name loaded");
+		local $ENV{PGCLIENTENCODING} = $audit eq 'audit_ascii' ? 'SQL_ASCII' : 'UTF8';
+		is(rows($name, $audit), encode('UTF-8', "' AS \"$expected{$database}[0]\"|")
+			  . $expected{$database}[1], "from $database to $audit");
+	}
+	return;
+}
+
+test_encodings('postgres',
+	postgres => [ "\x{e9}\x{4e2d}",   '' ],
+	latin1   => [ "\x{e9}\x{fc}",     '' ],
+	euc      => [ "\x{65e5}\x{672c}", '' ],
+	ascii    => [ "\x{ff}\x{e9}",     'SQL_ASCII' ]);
+
+# Change the audit database, and wait until the loader is in it.
+sub load_into
+{
+	my ($database) = @_;
+
+	$node->append_conf('postgresql.conf', settings_text(database => $database));
+	$node->reload;
+	poll_until(sub { sql('SHOW pg_audit_queue.database') eq $database })
+	  or die 'no reload';
+	return;
+}
+
+load_into('audit_latin1');
+test_encodings('audit_latin1',
+	postgres => [ '\u00e9\u4e2d',  '' ],
+	latin1   => [ "\x{e9}\x{fc}",  '' ],
+	euc      => [ '\u65e5\u672c',  '' ],
+	ascii    => [ '\u00ff\u00e9',  'SQL_ASCII' ]);
+load_into('audit_euc');
+test_encodings('audit_euc',
+	latin1 => [ "\x{e9}\x{fc}",     '' ],
+	euc    => [ "\x{65e5}\x{672c}", '' ],
+	ascii  => [ '\u00ff\u00e9',     'SQL_ASCII' ]);
+load_into('audit_ascii');
+test_encodings('audit_ascii',
+	postgres => [ "\x{e9}\x{4e2d}", '' ],
+	latin1   => [ "\x{e9}\x{fc}",   '' ],
+	ascii    => [ '\u00ff\u00e9',   'SQL_ASCII' ]);
+load_into('postgres');
+
+# Texts that are long: one that fits, and one that does not.
+
+sub send_long
+{
+	my ($name, $length) = @_;
+	my $file = PostgreSQL::Test::Utils::tempdir() . '/long.sql';
+
+	append_to_file($file, "SELECT '$name' /* " . 'x' x $length . " */;\n");
+	$node->safe_psql('postgres', "\\i $file");
+	unlink $file;
+	return;
+}
+send_long('long-', 20 * 1024 * 1024);
+is(loaded('postgres'), 1, 'a long text is loaded');
+is(sql("SELECT length(command_text) > 20 * 1024 * 1024 FROM audit_records"
+		  . " WHERE command_text LIKE 'SELECT ''long-%'"),
+	't', 'whole');
+send_long('too-long-', 40 * 1024 * 1024);
+$node->safe_psql('postgres', "SELECT 'after too long-'");
+is(loaded('postgres'), 1, 'one that is too long does not stop anything');
+is(rows('after too long-'), "'|", 'not what follows');
+my $message = sql("SELECT cut || ' ' || error_message FROM audit_records"
+	  . " WHERE error_message LIKE 'the record is too long%'");
+like($message, qr/^true the record is too long for a row, it has 4\d{7} bytes: see file "/,
+	'its row says where it is');
+my ($kept) = $message =~ /file "(.*)"$/;
+$node->restart;
+$node->safe_psql('postgres', 'SELECT 1');
+is(loaded('postgres'), 1, 'loading goes on after a restart');
+(my $loaded = $kept) =~ s/\.kept$//;
+ok(poll_until(sub { !-e $node->data_dir . "/$loaded" }), 'the file goes');
+ok(-e $node->data_dir . "/$kept", 'the record stays under the other name');
+cmp_ok(-s $node->data_dir . "/$kept", '>', 40 * 1024 * 1024, 'whole');
+
+# A damaged record in a file is left out, and the file is kept.
+
+my $log = -s $node->logfile;
+
+sql('DROP EXTENSION pg_audit_queue');
+$node->safe_psql('postgres', "SELECT 'damage-$_-'") foreach 1 .. 3;
+$node->stop;
+my ($file) = grep { slurp_file($_) =~ /damage-3-/ } glob(queue_dir($node) . '/load/*.json');
+my $text   = slurp_file($file);
+my ($line) = $text =~ /^(.*damage-2-.*)$/m;
+substr($text, index($text, $line) + length($line) / 2, 3) = qq{\xff"\0};
+open my $handle, '>:raw', $file or die "$file: $!";
+print $handle $text;
+close $handle or die "$file: $!";
+$node->start;
+sql('CREATE EXTENSION pg_audit_queue');
+is(loaded(), 1, 'a damaged record does not stop anything');
+is(rows("damage-$_-"), "'|", "record $_ is there") foreach 1, 3;
+is(rows('damage-2-'), '', 'the damaged one is not');
+like(slurp_file($node->logfile, $log),
+	qr/WARNING:  audit record \d+ in file ".*" is damaged and is left out/, 'it is reported');
+$node->safe_psql('postgres', 'SELECT audit_rotate()');
+$node->safe_psql('postgres', 'SELECT 1');
+ok(poll_until(sub { -e "$file.kept" && !-e $file }), 'the file is kept');
+
+# What somebody puts into the directory is not read.
+
+my $directory = queue_dir($node) . '/load';
+my $series    = 'F' x 8 . '0' x 8;
+
+$node->stop;
+symlink("$file.kept", "$directory/$series-0000000000000000.json") or die $!;
+mkdir("$directory/$series-0000000000000001.json") or die $!;
+system('mkfifo', "$directory/$series-0000000000000002.json") == 0 or die;
+append_to_file("$directory/other.json", "nonsense\n");
+$node->start;
+$node->safe_psql('postgres', "SELECT 'planted-'");
+is(loaded(), 1, 'links, directories and pipes are passed over');
+is(rows('planted-'), "'|", 'the rest is loaded');
+is(sql('SELECT count(*) FROM audit_queue.load_state WHERE series = x\'' . "$series'::bigint"), 0,
+	'and nothing else');
+$node->stop;
+
+# A standby audits its own sessions.  It loads them when it is promoted, and of
+# the primary's files that a base backup has copied, nothing twice.
+
+my $primary = audited_node(
+	'primary',
+	init     => [ allows_streaming => 1 ],
+	settings => { sink => 'table', flush_interval => '10ms' },
+	conf     => "autovacuum = off\nmax_worker_processes = 8\n");
+
+sub loaded_on
+{
+	my ($server) = @_;
+	my $sequence = flush_trail($server);
+
+	# the server's own series is the one of the current file
+	my ($own) = stats($server)->{current_file} =~ m{/([0-9A-F]{16})-};
+
+	return poll_until(
+		sub {
+			unaudited_sql($server,
+				"SELECT count(*) FROM audit_queue.load_state WHERE series = x'$own'::bigint"
+				  . " AND sequence >= $sequence");
+		});
+}
+
+sub count_on
+{
+	my ($server, $text) = @_;
+
+	return unaudited_sql($server,
+		"SELECT count(*) FROM audit_records WHERE command_text LIKE '%$text%'");
+}
+
+$primary->safe_psql('postgres', "SELECT 'before backup-'");
+is(loaded_on($primary), 1, 'the primary loads');
+unaudited_sql($primary, 'ALTER TABLE audit_queue.records RENAME TO hidden');
+$primary->safe_psql('postgres', "SELECT 'in the copied file-'");
+flush_trail($primary);
+$primary->backup('backup');
+unaudited_sql($primary, 'ALTER TABLE audit_queue.hidden RENAME TO records');
+is(loaded_on($primary), 1, 'the primary goes on');
+
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($primary, 'backup', has_streaming => 1);
+$standby->start;
+$standby->safe_psql('postgres', "SELECT 'on the standby-'");
+flush_trail($standby);
+is(stats($standby)->{loader_pid}, undef, 'no loader on a standby');
+$primary->safe_psql('postgres', "SELECT 'after backup-'");
+is(loaded_on($primary), 1, 'the primary loads what comes');
+$primary->wait_for_catchup($standby);
+is(count_on($standby, 'after backup-'), 1, 'the standby has the primary\'s table');
+is(count_on($standby, 'on the standby-'), 0, 'not its own records yet');
+$primary->stop;
+$standby->promote;
+$standby->safe_psql('postgres', "SELECT 'promoted-'");
+is(loaded_on($standby), 1, 'promoted, it loads');
+is(count_on($standby, $_), 1, "$_ once")
+  foreach 'before backup-', 'in the copied file-', 'after backup-', 'on the standby-',
+  'promoted-';
+is( unaudited_sql($standby,
+		'SELECT count(*) FROM (SELECT FROM audit_records GROUP BY series, sequence'
+		  . ' HAVING count(*) > 1) r'),
+	0, 'nothing is there twice');
+
+done_testing();
