@@ -39,7 +39,7 @@ PGAUDIT_LINE = re.compile(
 NEST = {"INSERT": 1, "EXECUTE": 2}
 
 # In the queue's directory when nothing is left to be done
-QUEUE_FILES = {"queue", "lock"}
+QUEUE_FILES = {"queue", "lock", "load"}
 
 # What a session wanted to record when it had to end and the queue was full: the
 # server's own doing, not a crash's.  No statement that was acknowledged may be
@@ -189,6 +189,9 @@ class Trail:
         except (ValueError, KeyError, TypeError) as error:
             self.findings.add(f"{self._place()}: not a record ({error}): {line[:200]!r}")
             return
+        self.check_record(record)
+
+    def check_record(self, record):
         self.records += 1
         self._check_sequence(record)
         if record["type"] != "record":

@@ -21,6 +21,7 @@ from check import Acknowledged, Findings, Trail, check_folder, check_log, check_
 from client import SCHEMA, Client
 from proto import ConnectionLost, ServerSilent
 from server import LIMIT, Failure, Server, adopt_orphans, die_with_parent, kill, reap
+from table import TableTrail
 
 # What dies, and how often
 KILLS = {
@@ -35,9 +36,13 @@ KILLS = {
     "fast": 4,
 }
 
+# With --table, besides
+LOADER_KILLS = {"loader": 15, "loader-term": 8}
+
 # With --faults: where a process kills itself or stops, and what fails
 POINTS = ("pending-replaced", "ring-unplaced", "ring-reserved", "ring-busy", "ring-copied",
           "ring-committed", "checkpoint-half", "checkpoint-written", "batch-written", "flushed")
+LOADER_POINTS = ("load-done", "load-committed", "load-removed")
 FAILURES = (f"trail-write {errno.ENOSPC}", f"trail-write {errno.EIO}",
             f"trail-fsync {errno.EIO}")
 FAULTS = {"point": 60, "stopped": 40, "failing": 15}
@@ -48,12 +53,14 @@ VICTIMS = {
     "terminate": ("postgres: t",),
     "worker": ("postgres: pg_audit_queue worker",),
     "worker-term": ("postgres: pg_audit_queue worker",),
+    "loader": ("postgres: pg_audit_queue loader",),
+    "loader-term": ("postgres: pg_audit_queue loader",),
     "other": ("postgres: checkpointer", "postgres: background writer", "postgres: walwriter",
               "postgres: logical replication launcher"),
 }
 
 # After these the server starts again by itself
-CRASHES = ("backend", "worker", "other", "point")
+CRASHES = ("backend", "worker", "loader", "other", "point")
 
 # Of the rounds: those in which the trail is looked at while the server runs,
 # a new trail file is asked for, the worker is stopped before something dies, so
@@ -84,9 +91,14 @@ class Torture:
         self.server = Server(options.bindir, folder, socket_folder)
         self.acknowledged_folder = os.path.join(folder, "acknowledged")
         self.findings = Findings()
-        self.trail = Trail(self.server.trail, options.format, self.findings, options.faults)
+        if options.table:
+            self.trail = TableTrail(self.server, self.findings, options.faults)
+        else:
+            self.trail = Trail(self.server.trail, options.format, self.findings,
+                               options.faults)
         self.acknowledged = Acknowledged(self.acknowledged_folder)
-        self.weights = {**KILLS, **FAULTS} if options.faults else KILLS
+        self.weights = {**KILLS, **(FAULTS if options.faults else {}),
+                        **(LOADER_KILLS if options.table else {})}
         self.kills = collections.Counter()
         self.stalled = []       # the worker, while it is stopped
         self.told = []
@@ -100,6 +112,8 @@ class Torture:
                     "fsync": self.options.fsync}
         if self.options.mode != "mixed":
             settings["mode"] = self.options.mode
+        if self.options.table:
+            settings["sink"] = "table"
         self.server.make(settings, self.options.set)
         self._prepare()
         self._start_clients()
@@ -274,7 +288,8 @@ class Torture:
             pids = server.named(*VICTIMS[kind])
             if pids:
                 kill(self.random.choice(pids), signal.SIGTERM
-                     if kind in ("worker-term", "terminate") else signal.SIGKILL)
+                     if kind in ("worker-term", "loader-term", "terminate")
+                     else signal.SIGKILL)
             else:
                 self.kills[kind] -= 1
                 self.kills["nothing"] += 1
@@ -285,7 +300,8 @@ class Torture:
         if kind == "failing":
             text = self.random.choice(FAILURES)
         else:
-            text = self.random.choice(POINTS) + (" kill" if kind == "point" else " stop")
+            points = POINTS + (LOADER_POINTS if self.options.table else ())
+            text = self.random.choice(points) + (" kill" if kind == "point" else " stop")
         with open(path + ".new", "w", encoding="ascii") as file:
             file.write(text + "\n")
         os.rename(path + ".new", path)
@@ -355,7 +371,13 @@ class Torture:
             connection.simple("SELECT token FROM torture", row=rows.append)
             connection.quit()
             self._stop(signal.SIGINT)
-        self.trail.read()
+        if self.options.table:
+            # What was recorded at the end is loaded at the next beginning.
+            self.server.start(self._settings())
+            self.trail.read()
+            self._stop(signal.SIGINT)
+        else:
+            self.trail.read()
         for one in self.told:
             self.trail.check_acknowledged(*one)
         with open(os.path.join(self.folder, "rows"), "w", encoding="ascii") as file:
@@ -368,10 +390,12 @@ class Torture:
 
 def summary(torture, seconds):
     options = torture.options
-    kills = " ".join(f"{kind} {torture.kills[kind]}" for kind in [*KILLS, *FAULTS, "nothing"]
+    kinds = [*KILLS, *LOADER_KILLS, *FAULTS, "nothing"]
+    kills = " ".join(f"{kind} {torture.kills[kind]}" for kind in kinds
                      if torture.kills[kind])
     unnoticed = f"unnoticed deaths {torture.trail.unnoticed}, " if options.faults else ""
-    return (f"seed {options.seed}, mode {options.mode}, queue {options.queue_size}, "
+    sink = "table, " if options.table else ""
+    return (f"seed {options.seed}, {sink}mode {options.mode}, queue {options.queue_size}, "
             f"rounds {torture.round}, {seconds:.0f} s; kills: {kills}; "
             f"acknowledged {torture.acknowledged.count}, records {torture.trail.records}, "
             f"interrupted {torture.trail.interrupted}, drops {torture.trail.gaps}, {unnoticed}"
@@ -387,6 +411,7 @@ def parse_options():
     parser.add_argument("--mode", choices=MODES + ("mixed",), default="mixed")
     parser.add_argument("--queue-size", default="mixed")
     parser.add_argument("--format", choices=("json", "pgaudit"), default="json")
+    parser.add_argument("--table", action="store_true")
     parser.add_argument("--clients", type=int, default=5)
     parser.add_argument("--load", type=float, default=0.5)
     parser.add_argument("--fsync", choices=("on", "off"), default="on")

@@ -104,7 +104,7 @@ class Server:
             "restart_after_crash = on",
             "max_connections = 20",
             "max_wal_senders = 0",
-            "max_worker_processes = 2",
+            "max_worker_processes = 3",
             "shared_buffers = 16MB",
             "autovacuum = off",
             "log_line_prefix = '%m [%p] '",

@@ -1,0 +1,202 @@
+# bench.py
+#   One run, and many of them.
+#
+# Copyright (c) 2026, pg_audit_queue contributors
+
+import os
+import shutil
+import time
+
+import cpu
+import load as pgbench
+import trail
+from cluster import BENCH_DB, Failure, quoted
+from config import WRITERS, standard
+
+STATISTICS = ("published", "drained", "flushed", "bytes", "queue_size", "queue_high_water",
+              "space_waits", "flush_waits", "wait_time", "dropped", "incomplete", "batches",
+              "fsyncs", "wakeups")
+
+# These are levels; all others count.
+LEVELS = ("queue_size", "queue_high_water")
+
+
+class Bench:
+    """What all commands share: the cluster, the configurations, the runs."""
+
+    def __init__(self, options, cluster, pkglibdir, scratch):
+        self.options = options
+        self.cluster = cluster
+        self.scratch = scratch
+        self.standard = standard(options.format)
+        self.pkglibdir = pkglibdir
+        self.wrong = 0
+        self.named = set()      # configurations that any command has
+
+    def pick(self, result, configurations):
+        """Those of them that were asked for and can be had; notes all in the result."""
+        wanted = self.options.configs
+        self.named.update(configuration.name for configuration in configurations)
+        picked = []
+        for configuration in configurations:
+            if wanted and configuration.name not in wanted:
+                continue
+            reason = configuration.absent(self.pkglibdir, self.cluster.known)
+            if reason:
+                result["configurations"][configuration.name] = {"absent": reason}
+                print(f"  leaving out {configuration.name}: {reason}", flush=True)
+                continue
+            result["configurations"][configuration.name] = configuration.describe()
+            picked.append(configuration)
+        return picked
+
+    # -- many runs --------------------------------------------------------------
+
+    def alternate(self, result, loads, configurations, rounds):
+        """Run each configuration with each load in each round.  Every round has
+        another order, so that what changes with time meets all of them."""
+        for load in loads:
+            result["loads"][load.name] = load.describe()
+        for number in range(1, rounds + 1):
+            for load in loads:
+                for place in range(len(configurations)):
+                    configuration = configurations[(place + number - 1) % len(configurations)]
+                    run = {"load": load.name, "configuration": configuration.name,
+                           "round": number, "order": place + 1}
+                    self._try(run, load, configuration)
+                    result["runs"].append(run)
+                    self._show(run, rounds)
+
+    def _try(self, run, load, configuration):
+        begin = time.monotonic()
+        try:
+            self.measure(run, load, configuration)
+        except Failure as error:
+            run["absent"] = str(error)
+            run["verdict"] = "absent: " + str(error).splitlines()[0]
+            self.cluster.destroy()
+        run["run_seconds"] = time.monotonic() - begin
+        if run["verdict"] not in ("ok", None):
+            self.wrong += 1
+
+    def _show(self, run, rounds):
+        text = "{:>9.0f} tps {:>9.3f} ms".format(run["tps"], run["latency_ms"]) \
+            if "tps" in run else " " * 26
+        print(f"  round {run['round']}/{rounds}  {run['load']:<14} {run['configuration']:<30} "
+              f"{text}   trail: {run['verdict'] or '-'}", flush=True)
+
+    # -- one run ----------------------------------------------------------------
+
+    def settings_of(self, configuration, load):
+        return {**load.settings, **configuration.settings(), **dict(self.options.set)}
+
+    def measure(self, run, load, configuration):
+        """Fill in the figures of a run."""
+        cluster = self.cluster
+        cluster.start(self.settings_of(configuration, load), configuration.table)
+        before = self._state(configuration)
+        stolen = cpu.stolen()
+        figures = pgbench.run(cluster, load, os.path.join(self.scratch, "pgbench"))
+        stolen = cpu.stolen() - stolen
+        cluster.wait_for_clients()
+        flush_s = self._flush(configuration)
+        after = self._state(configuration)
+        run.update(figures)
+        run["stolen_cpu_s"] = stolen
+        run["flush_s"] = flush_s
+        self._add_costs(run, configuration, before, after)
+        expected = 0 if configuration.nothing else \
+            figures["transactions"] * load.statements + pgbench.STARTUP_STATEMENTS
+        self._check(run, configuration, expected)
+
+    def _flush(self, configuration):
+        """Wait until our trail has everything; how long that took."""
+        if not configuration.ours:
+            return None
+        begin = time.monotonic()
+        self.cluster.query("SELECT audit_flush()")
+        return time.monotonic() - begin
+
+    def _state(self, configuration):
+        """Everything that counts up."""
+        active, wal = self.cluster.query(
+            "SELECT active_time, pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0') "
+            f"FROM pg_stat_database WHERE datname = {quoted(BENCH_DB)}")[0]
+        state = {"times": cpu.Times(self.cluster), "active_ms": float(active), "wal": int(wal)}
+        if configuration.ours:
+            row = self.cluster.query(
+                f"SELECT {', '.join(STATISTICS)} FROM audit_queue_stats")[0]
+            state["queue"] = {name: float(value) if name == "wait_time" else int(value)
+                              for name, value in zip(STATISTICS, row)}
+        return state
+
+    def _add_costs(self, run, configuration, before, after):
+        transactions = run["transactions"]
+        used = after["times"].since(before["times"])
+        if used is None:
+            run["cpu_absent"] = "a background process has ended during the run"
+        else:
+            run["cpu_s"] = used
+            writers = sum(used.get(name, 0.0) for name in WRITERS.values())
+            run["sessions_us"] = used["sessions"] * 1e6 / transactions
+            run["writers_us"] = writers * 1e6 / transactions
+            run["cpu_us"] = run["sessions_us"] + run["writers_us"]
+        run["db_time_s"] = (after["active_ms"] - before["active_ms"]) / 1000
+        run["db_time_us"] = run["db_time_s"] * 1e6 / transactions
+        run["wal_bytes"] = after["wal"] - before["wal"]
+        if configuration.ours:
+            queue = {name: value - (0 if name in LEVELS else before["queue"][name])
+                     for name, value in after["queue"].items()}
+            run["queue"] = queue
+            for name in ("fsyncs", "space_waits", "flush_waits"):
+                run[name] = queue[name]
+            run["wait_ms"] = queue["wait_time"]
+            if used is not None and queue["drained"] > 0:
+                run["worker_us_record"] = used.get("worker", 0.0) * 1e6 / queue["drained"]
+
+    # -- the trail ----------------------------------------------------------------
+
+    def _check(self, run, configuration, expected):
+        """Stop the server, and compare the trail with what was sent."""
+        run["verdict"] = None
+        if configuration.layout is None:
+            self.cluster.stop()
+            return
+        files, size = self._collect(configuration)
+        run["expected"] = expected
+        run["records"], size_of_files, run["verdict"] = trail.check(
+            configuration.layout, BENCH_DB, expected, files)
+        run["trail_bytes"] = size_of_files if size is None else size
+        if run["verdict"] != "ok":
+            self._keep(run, files)
+
+    def _collect(self, configuration):
+        """Files that have the trail, and its size if it is not theirs.  The logging
+        collector's is complete when the collector has ended."""
+        if not configuration.table:
+            self.cluster.stop()
+            return trail.files_of(os.path.join(self.cluster.data, configuration.folder)), None
+        path = os.path.join(self.scratch, "rows")
+        self.cluster.query("COPY (SELECT sequence, session_id, statement_id, class, "
+                           "database_name FROM audit_records ORDER BY sequence) TO "
+                           + quoted(path))
+        size = self.cluster.query(TABLE_SIZE)[0][0]
+        self.cluster.stop()
+        return [path], int(size)
+
+    def _keep(self, run, files):
+        """A wrong trail is evidence."""
+        name = f"{run['load']}-{run['configuration']}-{run['round']}"
+        folder = os.path.join(self.cluster.folder, "wrong", name)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.makedirs(folder)
+        for path in files:
+            shutil.copy(path, folder)
+        print(f"  WRONG: {run['verdict']}; the trail is in {folder}", flush=True)
+
+
+# With its partitions, if it has any, and indexes
+TABLE_SIZE = """
+    SELECT sum(pg_total_relation_size(relation)) FROM (
+        SELECT 'audit_queue.records'::regclass AS relation
+        UNION SELECT relid FROM pg_partition_tree('audit_queue.records')) relations"""

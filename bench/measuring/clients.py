@@ -1,0 +1,72 @@
+# clients.py
+#   More and more clients: does anything in the way of a record get slower than
+#   the server itself?  One lock is enough, in libc's time zones for instance.
+#
+# Copyright (c) 2026, pg_audit_queue contributors
+
+from load import Load
+from text import grid, ratio_text, spread_text, verdict_text
+
+NAME = "clients"
+TITLE = "1 to 128 clients, read-only"
+
+COUNTS = (1, 2, 4, 8, 16, 32, 64, 128)
+QUICK_COUNTS = (1, 8, 32, 128)
+
+# The second has daylight saving.
+ZONES = {"utc": "UTC", "dst": "Europe/Berlin"}
+
+DEFAULTS = {"rounds": 3, "seconds": 8}
+QUICK = {"rounds": 1, "seconds": 2}
+
+
+def run(bench, result, options):
+    none, queued = bench.standard["none"], bench.standard["queued"]
+    chosen = bench.pick(result, [none] + [
+        queued.variant(f"queued_{name}", {"log_timezone": zone})
+        for name, zone in ZONES.items()])
+    counts = QUICK_COUNTS if options.quick else COUNTS
+    if options.clients:
+        counts = [count for count in COUNTS if count <= options.clients]
+    loads = [Load(str(count), "select-only", count, seconds=options.seconds, log=False)
+             for count in counts]
+    bench.alternate(result, loads, chosen, options.rounds)
+
+
+def _by_load(result):
+    loads = {}
+    for row in result["medians"]:
+        loads.setdefault(row["load"], {})[row["configuration"]] = row
+    return loads
+
+
+def _names(result):
+    return [name for name, what in result["configurations"].items() if "absent" not in what]
+
+
+def report(result):
+    names = _names(result)
+    head = ["clients"] + [f"{name}, tps" for name in names] + \
+        [f"{name} of none" for name in names if name != "none"] + ["trail"]
+    rows = []
+    for load, by_name in _by_load(result).items():
+        rows.append(
+            [load] + [spread_text(by_name[name], "tps", "{:.0f}") for name in names]
+            + [ratio_text(by_name[name], "tps") for name in names if name != "none"]
+            + [verdict_text(list(by_name.values()))])
+    return [grid(head, rows), "",
+            "A bend is where \"of none\" falls as the clients become more.", ""]
+
+
+def pictures(result, plot):
+    loads = _by_load(result)
+    names = _names(result)
+    counts = [int(load) for load in loads]
+    points = {name: [(int(load), by_name[name]["tps"]) for load, by_name in loads.items()
+                     if name in by_name and "tps" in by_name[name]] for name in names}
+    plot.lines("Transactions a second", "clients", "tps; higher is better", counts, points)
+    ratios = {name: [(int(load), by_name[name]["ratio"]["tps"]) for load, by_name
+                     in loads.items() if name in by_name and "tps" in by_name[name]["ratio"]]
+              for name in names if name != "none"}
+    plot.lines("The same, of none", "clients", "ratio to no audit; higher is better", counts,
+               ratios)

@@ -1,0 +1,73 @@
+# cpu.py
+#   CPU time of the server's processes.
+#
+# Sessions are gone when pgbench has ended.  What each has used from its start
+# to its end is then in the times that the kernel keeps for the postmaster's
+# children that have ended (cutime and cstime in /proc/PID/stat): their growth
+# in a run is the CPU time of all sessions that ended in it, logging in
+# included.  No others do, or there is no figure: our own session goes on, and
+# the background processes are the same before and after.  The kernel adds up
+# nanoseconds there and shows the sum in ticks, so the error is one tick a run
+# (10 ms), not one a session.
+#
+# Processes that stay are read from /proc/PID/schedstat, in nanoseconds.
+#
+# Copyright (c) 2026, pg_audit_queue contributors
+
+import os
+
+from config import WRITERS
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+# Not every kernel has it.
+HAVE_SCHEDSTAT = os.path.exists("/proc/self/schedstat")
+
+
+def _stat_times(pid):
+    """utime, stime, cutime, cstime of a process, in seconds."""
+    with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+        words = file.read().rpartition(")")[2].split()
+    return [int(word) / TICKS for word in words[11:15]]
+
+
+def _used(pid):
+    """CPU time of a process with one thread."""
+    if not HAVE_SCHEDSTAT:
+        return sum(_stat_times(pid)[:2])
+    with open(f"/proc/{pid}/schedstat", encoding="ascii") as file:
+        return int(file.read().split()[0]) / 1e9
+
+
+def stolen():
+    """CPU time that the machine below a virtual one has given to others."""
+    with open("/proc/stat", encoding="ascii") as file:
+        words = file.readline().split()
+    return int(words[8]) / TICKS if len(words) > 8 else 0.0
+
+
+class Times:
+    """CPU times of the server's processes at one moment; no session but ours
+    may be there."""
+
+    def __init__(self, cluster):
+        self.ended = sum(_stat_times(cluster.pid)[2:])
+        self.running = {}
+        for pid, title in list(cluster.children().items()) + [(cluster.pid, "postmaster")]:
+            try:
+                self.running[pid] = (title, _used(pid))
+            except OSError:
+                pass            # it has just ended, which is noticed in since()
+
+    def since(self, before):
+        """What has been used since another moment, in seconds: "sessions", each
+        of WRITERS that is there, "others".  None if background processes have
+        ended in between."""
+        if self.running.keys() != before.running.keys():
+            return None
+        used = {"sessions": self.ended - before.ended, "others": 0.0}
+        for pid, (title, seconds) in self.running.items():
+            name = next((name for start, name in WRITERS.items() if title.startswith(start)),
+                        "others")
+            used[name] = used.get(name, 0.0) + seconds - before.running[pid][1]
+        return used

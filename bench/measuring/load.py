@@ -1,0 +1,115 @@
+# load.py
+#   Runs of pgbench, and what it says of them.
+#
+# Copyright (c) 2026, pg_audit_queue contributors
+
+import glob
+import os
+import re
+import subprocess
+import time
+
+from cluster import BENCH_DB, Failure
+from figures import percentile
+
+# What pgbench sends besides its transactions: when it starts, it asks for the
+# scale and the partitioning of its tables.
+STARTUP_STATEMENTS = 2
+
+FIGURES = {
+    "transactions": r"number of transactions actually processed: (\d+)",
+    "tps": r"tps = ([0-9.]+)",
+    "latency_ms": r"latency average = ([0-9.]+)",
+}
+
+
+class Load:
+    """What pgbench does: its script, how many clients, and for how long (seconds),
+    how often (transactions of each client), or at which rate (a second, of all)."""
+
+    def __init__(self, name, script, clients, seconds=None, transactions=None, rate=None,
+                 settings=None, log=True):
+        self.name = name
+        self.script = script
+        self.clients = clients
+        self.seconds = seconds
+        self.transactions = transactions
+        self.rate = rate
+        self.settings = settings or {}
+        self.log = log
+
+    @property
+    def statements(self):
+        """Of a transaction"""
+        # BEGIN, UPDATE, SELECT, UPDATE, UPDATE, INSERT, END
+        return {"select-only": 1, "tpcb-like": 7}[self.script]
+
+    def describe(self):
+        return {"script": self.script, "protocol": "prepared", "clients": self.clients,
+                "seconds": self.seconds, "transactions_per_client": self.transactions,
+                "rate": self.rate, "server_settings": self.settings}
+
+    def command(self, program, prefix):
+        words = [program, "-n", "-b", self.script, "-M", "prepared", "-c", str(self.clients),
+                 "-j", str(threads(self.clients))]
+        if self.seconds:
+            words += ["-T", str(self.seconds)]
+        if self.transactions:
+            words += ["-t", str(self.transactions)]
+        if self.rate:
+            words += ["-R", f"{self.rate:.1f}"]
+        if self.log:
+            words += ["-l", "--log-prefix=" + prefix]
+        return words + [BENCH_DB]
+
+
+def threads(clients):
+    """pgbench wants no more of them than clients."""
+    return min(clients, len(os.sched_getaffinity(0)))
+
+
+def run(cluster, load, prefix):
+    """Run it; returns its figures.  prefix: of its files."""
+    begin = time.monotonic()
+    with open(prefix + ".out", "w+", encoding="utf-8") as output:
+        process = subprocess.Popen(load.command(cluster.program("pgbench"), prefix),
+                                   env=cluster.environment(), stdin=subprocess.DEVNULL,
+                                   stdout=output, stderr=subprocess.STDOUT)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        text = output.read()
+    if process.returncode != 0:
+        raise Failure("pgbench failed:\n" + text[-2000:])
+    if re.search(r"actually processed: 0\b", text):
+        raise Failure("pgbench has done no transaction in that time")
+    result = {"pgbench_seconds": time.monotonic() - begin,
+              "pgbench_cpu_s": usage.ru_utime + usage.ru_stime}
+    for name, pattern in FIGURES.items():
+        found = re.search(pattern, text)
+        if not found:
+            raise Failure(f"pgbench says nothing of {name}:\n" + text[-2000:])
+        result[name] = float(found.group(1)) if "." in found.group(1) else int(found.group(1))
+    failed = re.search(r"number of failed transactions: (\d+)", text)
+    if failed and failed.group(1) != "0":
+        # Nobody knows how many statements these have sent.
+        raise Failure(f"{failed.group(1)} transactions failed")
+    if load.log:
+        result.update(_latencies(prefix))
+    return result
+
+
+def log_files(prefix):
+    return glob.glob(glob.escape(prefix) + ".[0-9]*")
+
+
+def _latencies(prefix):
+    """Percentiles from pgbench's log of transactions.  With a rate, latency counts
+    from when the transaction was due."""
+    microseconds = []
+    for path in log_files(prefix):
+        with open(path, "rb") as file:
+            microseconds += [int(line.split(b" ", 3)[2]) for line in file]
+        os.unlink(path)
+    microseconds.sort()
+    return {f"p{p}_ms": percentile(microseconds, p) / 1000 for p in (50, 95, 99)}
