@@ -12,7 +12,7 @@ use PaqTest;
 
 use File::Basename;
 use IO::Socket::UNIX;
-use POSIX qw(mkfifo);
+use POSIX qw(mkfifo SIGHUP);
 use Socket;
 use Test::More;
 use Time::HiRes qw(sleep time);
