@@ -19,6 +19,9 @@ PGFILEDESC = "pg_audit_queue - audit trail through a shared queue"
 EXTENSION = pg_audit_queue
 DATA = $(sort $(wildcard pg_audit_queue--*.sql))
 
+# The symbols that are not hidden
+SHLIB_EXPORTS = exports.txt
+
 # Headers are included as "room/file.h".
 PG_CPPFLAGS = -I$(srcdir)/src
 
