@@ -20,6 +20,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/transam.h"
 #include "access/xact.h"
 #include "capture/capture_internal.h"
 #include "catalog/catalog.h"
@@ -32,6 +33,16 @@
 
 static object_access_hook_type prev_object_access = NULL;
 
+/*
+ * Is it one of those that PostgreSQL's own sources give their OIDs?  They are in
+ * pg_catalog, so that nobody need look up where: every operator calls one.
+ */
+static inline bool
+is_built_in(Oid function)
+{
+	return function < FirstGenbkiObjectId;
+}
+
 static void
 record_call(Oid function)
 {
@@ -41,7 +52,7 @@ record_call(Oid function)
 	char	   *schema;
 	char	   *name = NULL;
 
-	if (statement == NULL || creating_extension)
+	if (statement == NULL || creating_extension || is_built_in(function))
 		return;
 	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
 	if (HeapTupleIsValid(tuple))
