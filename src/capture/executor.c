@@ -230,12 +230,23 @@ next_ExecutorFinish(QueryDesc *queryDesc)
 		standard_ExecutorFinish(queryDesc);
 }
 
+/*
+ * May something be executed in ExecutorFinish?  For a SELECT that changes
+ * nothing the executor leaves out what it is for.
+ */
+static bool
+has_work_to_finish(QueryDesc *queryDesc)
+{
+	return queryDesc->operation != CMD_SELECT || queryDesc->estate == NULL ||
+		(queryDesc->estate->es_top_eflags & EXEC_FLAG_SKIP_TRIGGERS) == 0;
+}
+
 static void
 capture_ExecutorFinish(QueryDesc *queryDesc)
 {
 	PaqCallFrame frame;
 
-	if (paq_capture_idle())
+	if (!has_work_to_finish(queryDesc) || paq_capture_idle())
 	{
 		next_ExecutorFinish(queryDesc);
 		return;
@@ -281,6 +292,19 @@ look_at_end(PaqStatement *statement, QueryDesc *queryDesc)
 	statement->rows = estate->es_processed;
 }
 
+/*
+ * A statement all of whose records have been published: there is nothing left
+ * to be said about it.  An error from here on has a record of its own.
+ */
+static void
+end_published(PaqStatement *statement, QueryDesc *queryDesc)
+{
+	paq_statement_close(statement);
+	next_ExecutorEnd(queryDesc);
+	if (paq_frame == NULL)
+		paq_wait_statement(PAQ_SPACE_WAIT);
+}
+
 static void
 capture_ExecutorEnd(QueryDesc *queryDesc)
 {
@@ -290,6 +314,12 @@ capture_ExecutorEnd(QueryDesc *queryDesc)
 	if (statement == NULL)
 	{
 		next_ExecutorEnd(queryDesc);
+		return;
+	}
+
+	if (statement->recorded && slist_is_empty(&statement->entries))
+	{
+		end_published(statement, queryDesc);
 		return;
 	}
 
