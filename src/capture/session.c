@@ -242,6 +242,39 @@ build_block(Oid session_role, Oid current_role, bool may_lookup)
 		origin.valid;
 }
 
+/* The roles as of now; unlike GetUserId(), this may be asked before there is one. */
+static inline void
+get_roles(Oid *session_role, Oid *current_role)
+{
+	int			security;
+
+	*session_role = InvalidOid;
+	GetUserIdAndSecContext(current_role, &security);
+	if (likely(OidIsValid(*current_role)))
+		*session_role = GetSessionUserId();
+}
+
+/* Was the block made for these roles, with the names that they have? */
+static inline bool
+block_is_for(Oid session_role, Oid current_role)
+{
+	return likely(block_valid && session_role == block_session_role &&
+				  current_role == block_current_role);
+}
+
+/* Make the block anew.  Returns whether everything in it is known. */
+static bool
+renew_block(Oid session_role, Oid current_role, bool may_lookup)
+{
+	bool		complete;
+
+	/* Valid before the lookups, which may find that names change. */
+	block_valid = true;
+	complete = build_block(session_role, current_role, may_lookup);
+	block_valid = block_valid && complete;
+	return complete;
+}
+
 /*
  * The session's block as of now, valid until the next call.  *complete tells
  * whether everything in it is known.  With may_lookup false, no catalog is
@@ -250,27 +283,15 @@ build_block(Oid session_role, Oid current_role, bool may_lookup)
 const PaqSessionBlock *
 paq_session_block(bool may_lookup, bool *complete)
 {
-	Oid			session_role = InvalidOid;
+	Oid			session_role;
 	Oid			current_role;
-	int			security;
 
-	/* Unlike GetUserId(), this may be asked before there is a role. */
-	GetUserIdAndSecContext(&current_role, &security);
-	if (likely(OidIsValid(current_role)))
-		session_role = GetSessionUserId();
-	if (unlikely(!block_valid ||
-				 session_role != block_session_role ||
-				 current_role != block_current_role ||
+	get_roles(&session_role, &current_role);
+	*complete = true;
+	if (unlikely(!block_is_for(session_role, current_role) ||
 				 (application_name != NULL &&
 				  strcmp(application_name, block_application) != 0)))
-	{
-		/* Valid before the lookups, which may find that names change. */
-		block_valid = true;
-		*complete = build_block(session_role, current_role, may_lookup);
-		block_valid = block_valid && *complete;
-	}
-	else
-		*complete = true;
+		*complete = renew_block(session_role, current_role, may_lookup);
 	return &block;
 }
 
@@ -281,9 +302,12 @@ paq_session_block(bool may_lookup, bool *complete)
 void
 paq_session_warm(void)
 {
-	bool		complete;
+	Oid			session_role;
+	Oid			current_role;
 
-	(void) paq_session_block(true, &complete);
+	get_roles(&session_role, &current_role);
+	if (unlikely(!block_is_for(session_role, current_role)))
+		(void) renew_block(session_role, current_role, true);
 }
 
 void
