@@ -109,7 +109,7 @@ static void
 fill_header(PaqRecordHeader *header, const PaqStatement *statement,
 			PaqClass class, uint32 flags)
 {
-	MemSet(header, 0, sizeof(*header));
+	memset(header, 0, offsetof(PaqRecordHeader, field_len));
 	header->kind = PAQ_KIND_AUDIT;
 	header->audit_class = class;
 	header->flags = flags;

@@ -249,7 +249,7 @@ place_short_copy(PaqPending *pending, const PaqRecordHeader *header,
 	room -= sizeof(PaqSlotEntry);
 
 	memcpy(short_statement, statement, sizeof(short_statement));
-	short_statement[PAQ_FIELD_PARAMETER - PAQ_NSESSION_FIELDS].data = NULL;
+	paq_set_text(short_statement, PAQ_FIELD_PARAMETER, NULL);
 	short_header.flags |= PAQ_RECORD_CUT;
 	paq_texts_cut(short_statement, session, room, &short_header);
 	size = paq_record_size(short_header.flags, session, short_statement);

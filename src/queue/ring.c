@@ -77,10 +77,13 @@ static inline pg_crc32c
 finish_crc(PaqQueueFile *qf, pg_crc32c crc, uint64 pos, const char *record,
 		   uint32 len)
 {
+	char		place[sizeof(qf->salt) + sizeof(pos) + sizeof(len)];
+
+	memcpy(place, &qf->salt, sizeof(qf->salt));
+	memcpy(place + sizeof(qf->salt), &pos, sizeof(pos));
+	memcpy(place + sizeof(qf->salt) + sizeof(pos), &len, sizeof(len));
 	COMP_CRC32C(crc, record, Min(len, sizeof(PaqRecordHeader)));
-	COMP_CRC32C(crc, &qf->salt, sizeof(qf->salt));
-	COMP_CRC32C(crc, &pos, sizeof(pos));
-	COMP_CRC32C(crc, &len, sizeof(len));
+	COMP_CRC32C(crc, place, sizeof(place));
 	FIN_CRC32C(crc);
 	return crc;
 }

@@ -75,7 +75,7 @@ paq_texts_shrink(PaqRecordHeader *header, const PaqSessionBlock *session,
 	}
 	else if (parameter->data != NULL)
 	{
-		parameter->data = NULL;
+		paq_set_text(statement, PAQ_FIELD_PARAMETER, NULL);
 		header->flags |= PAQ_RECORD_CUT;
 	}
 	paq_texts_cut(statement, session, paq_ring_max_record(), header);

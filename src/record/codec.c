@@ -32,24 +32,24 @@ is_spilled_field(int field)
 /*
  * Size in bytes of a record with these flags and fields; those in a spill
  * file do not count.  statement has PAQ_NSTATEMENT_FIELDS entries, the first
- * being PAQ_FIELD_COMMAND.  The sum of the fields' lengths must be below 2^32;
- * PostgreSQL's 1 GB limits on a statement and on a parameter list keep it
- * there.
+ * being PAQ_FIELD_COMMAND; the length of one that is null is 0.  The sum of
+ * the fields' lengths must be below 2^32; PostgreSQL's 1 GB limits on a
+ * statement and on a parameter list keep it there.
  */
 uint32
 paq_record_size(uint32 flags, const PaqSessionBlock *session,
 				const PaqText *statement)
 {
 	uint32		size = sizeof(PaqRecordHeader) + session->length;
-	bool		spilled = (flags & PAQ_RECORD_SPILLED) != 0;
 
 	for (int i = 0; i < PAQ_NSTATEMENT_FIELDS; i++)
 	{
-		if (statement[i].data == NULL ||
-			(spilled && is_spilled_field(PAQ_NSESSION_FIELDS + i)))
-			continue;
+		Assert(statement[i].data != NULL || statement[i].len == 0);
 		size += statement[i].len;
 	}
+	if (unlikely(flags & PAQ_RECORD_SPILLED))
+		size -= statement[PAQ_FIELD_STATEMENT - PAQ_NSESSION_FIELDS].len +
+			statement[PAQ_FIELD_PARAMETER - PAQ_NSESSION_FIELDS].len;
 	return size;
 }
 
