@@ -738,7 +738,7 @@ sub fault_install
 
 	# without objects that were built without those points
 	mkdir("$base/source") or die "mkdir: $!";
-	system_or_bail('cp', '-R', (map { "$source/$_" } qw(src Makefile)),
+	system_or_bail('cp', '-R', (map { "$source/$_" } qw(src Makefile exports.txt)),
 		glob("$source/*.c"), glob("$source/*.control"), "$base/source");
 	system("find $base/source -name '*.o' -delete") == 0 or die 'find';
 	system_or_bail("make -s -C $base/source COPT=-DPAQ_FAULT_POINTS"
