@@ -70,26 +70,6 @@ paq_queue_note_drop(PaqDropReason reason, uint32 count)
 		paq_wake_worker();
 }
 
-/* Records that the file counts beyond those reported */
-static uint64
-unreported(PaqQueueFile *qf, const uint64 *reported, int reason)
-{
-	uint64		count = pg_atomic_read_u64(&qf->live->drops[reason].count);
-
-	/* After a crash of the operating system the count may be an old one. */
-	return count > reported[reason] ? count - reported[reason] : 0;
-}
-
-/* Does the file count more than the PAQ_NDROPS numbers reported? */
-bool
-paq_drops_unreported(PaqQueueFile *qf, const uint64 *reported)
-{
-	for (int i = 0; i < PAQ_NDROPS; i++)
-		if (unreported(qf, reported, i) > 0)
-			return true;
-	return false;
-}
-
 /* Fill in what is missing; the times of what count has were noted before. */
 static void
 describe(PaqDrops *drops, PaqDropReason reason, uint64 count, PaqGap *gap)
@@ -127,9 +107,9 @@ paq_drops_find(PaqQueueFile *qf, const uint64 *reported, const bool *skip,
 	for (int i = 0; i < PAQ_NDROPS; i++)
 	{
 		PaqDrops   *drops = &qf->live->drops[i];
-		uint64		count = skip[i] ? 0 : unreported(qf, reported, i);
+		uint64		count = skip[i] ? 0 : paq_drops_count(qf, reported, i);
 
-		if (likely(count == 0) ||
+		if (count == 0 ||
 			pg_atomic_read_u64(&drops->position) > pos)
 			continue;
 		*reason = i;

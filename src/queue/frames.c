@@ -34,20 +34,27 @@ paq_frame_state(PaqQueueFile *qf, uint64 pos)
 	return PAQ_FRAME_IS_NONE;
 }
 
-/* Is there a committed and undamaged frame at pos, ending before limit? */
+/* Is the committed frame at pos undamaged, ending before limit? */
 bool
-paq_frame_is_good(PaqQueueFile *qf, uint64 pos, uint64 limit)
+paq_frame_is_whole(PaqQueueFile *qf, uint64 pos, uint64 limit)
 {
 	PaqFrame   *frame = paq_frame_at(qf, pos);
 
-	if (pos >= limit || limit - pos < sizeof(PaqFrame) ||
-		paq_frame_state(qf, pos) != PAQ_FRAME_IS_COMMITTED)
-		return false;
-	if (frame->length > limit - pos ||
+	if (limit - pos < sizeof(PaqFrame) ||
+		frame->length > limit - pos ||
 		frame->size != PAQ_FRAME_SIZE(frame->length) ||
 		frame->size > limit - pos)
 		return false;
 	return frame->crc == paq_frame_crc(qf, pos, (char *) (frame + 1), frame->length);
+}
+
+/* Is there a committed and undamaged frame at pos, ending before limit? */
+bool
+paq_frame_is_good(PaqQueueFile *qf, uint64 pos, uint64 limit)
+{
+	return pos < limit && limit - pos >= sizeof(PaqFrame) &&
+		paq_frame_state(qf, pos) == PAQ_FRAME_IS_COMMITTED &&
+		paq_frame_is_whole(qf, pos, limit);
 }
 
 static int

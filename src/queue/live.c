@@ -92,7 +92,7 @@ paq_live_next(PaqReader *reader, PaqRecord *record, PaqGap *gap)
 		return PAQ_READ_END;
 	if (paq_frame_state(qf, reader->cursor) != PAQ_FRAME_IS_COMMITTED)
 		return next_is_busy(reader, gap);
-	if (paq_frame_is_good(qf, reader->cursor, limit))
+	if (paq_frame_is_whole(qf, reader->cursor, limit))
 	{
 		reader->cursor += frame->size;
 		if (paq_reader_decode(reader, (char *) (frame + 1), frame->length, record))

@@ -393,6 +393,7 @@ typedef enum PaqFrameState
 } PaqFrameState;
 
 extern PaqFrameState paq_frame_state(PaqQueueFile *qf, uint64 pos);
+extern bool paq_frame_is_whole(PaqQueueFile *qf, uint64 pos, uint64 limit);
 extern bool paq_frame_is_good(PaqQueueFile *qf, uint64 pos, uint64 limit);
 
 /* spill.c */
@@ -427,7 +428,27 @@ extern void paq_warn_of_filling(void);
 extern void paq_forget_warning(void);
 
 /* drops.c */
-extern bool paq_drops_unreported(PaqQueueFile *qf, const uint64 *reported);
+
+/* Records that the file counts beyond those reported */
+static inline uint64
+paq_drops_count(PaqQueueFile *qf, const uint64 *reported, int reason)
+{
+	uint64		count = pg_atomic_read_u64(&qf->live->drops[reason].count);
+
+	/* After a crash of the operating system the count may be an old one. */
+	return count > reported[reason] ? count - reported[reason] : 0;
+}
+
+/* Does the file count more than the PAQ_NDROPS numbers reported? */
+static inline bool
+paq_drops_unreported(PaqQueueFile *qf, const uint64 *reported)
+{
+	for (int i = 0; i < PAQ_NDROPS; i++)
+		if (paq_drops_count(qf, reported, i) > 0)
+			return true;
+	return false;
+}
+
 extern bool paq_drops_find(PaqQueueFile *qf, const uint64 *reported,
 						   const bool *skip, uint64 pos,
 						   PaqDropReason *reason, PaqGap *gap);

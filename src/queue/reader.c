@@ -251,12 +251,16 @@ paq_reader_decode(PaqReader *reader, const char *data, uint32 len,
 {
 	PaqText		name;
 
-	if (unlikely(paq_record_spill_name(data, len, &name)))
-		paq_spilled_open(reader, name);
-	if (!paq_record_decode(data, len, reader->spill, reader->spill_size, record))
+	if (!paq_record_decode(data, len, NULL, 0, record))
 		return false;
 	if (unlikely(record->header.flags & PAQ_RECORD_SPILLED))
+	{
+		if (paq_record_spill_name(data, len, &name))
+			paq_spilled_open(reader, name);
+		(void) paq_record_decode(data, len, reader->spill, reader->spill_size,
+								 record);
 		paq_spilled_check(reader, record);
+	}
 	reader->last_time = record->header.end_time != 0 ?
 		record->header.end_time : record->header.start_time;
 	return true;
@@ -292,8 +296,8 @@ find_drops(PaqReader *reader, uint64 pos, PaqGap *gap)
 
 	for (int i = 0; i < PAQ_NDROPS; i++)
 		skip[i] = reader->drops_read[i] != reader->drops_drained[i];
-	if (likely(!paq_drops_find(reader->qf, reader->drops_drained, skip, pos,
-							   &reason, gap)))
+	if (!paq_drops_find(reader->qf, reader->drops_drained, skip, pos, &reason,
+						gap))
 		return false;
 	reader->drops_read[reason] += gap->count;
 	return true;
@@ -317,14 +321,16 @@ paq_reader_next(PaqReader *reader, PaqRecord *record, PaqGap *gap)
 {
 	PaqReadResult result;
 
-	paq_spilled_close(reader);
+	if (unlikely(reader->spill != NULL))
+		paq_spilled_close(reader);
 	gap->room = false;
 	if (unlikely(reader->lost && !reader->lost_read))
 	{
 		lost_files(reader, gap);
 		return PAQ_READ_GAP;
 	}
-	if (find_drops(reader, reader->cursor, gap))
+	if (unlikely(paq_drops_unreported(reader->qf, reader->drops_drained)) &&
+		find_drops(reader, reader->cursor, gap))
 		return PAQ_READ_DROPS;
 	result = paq_reader_is_live(reader) ?
 		paq_live_next(reader, record, gap) : paq_backlog_next(reader, record, gap);

@@ -145,6 +145,59 @@ decode_header(const char *data, uint32 len, PaqRecordHeader *header)
 	return true;
 }
 
+/* Let fields from "from" to before "to" point to where they are, from *next on. */
+static inline bool
+decode_fields(PaqRecord *record, int from, int to, const char **next,
+			  const char *end)
+{
+	const char *p = *next;
+
+	for (int field = from; field < to; field++)
+	{
+		uint32		len = record->header.field_len[field];
+		PaqText    *text = &record->field[field];
+
+		if (len == PAQ_NULL_LEN)
+		{
+			text->data = NULL;
+			text->len = 0;
+			continue;
+		}
+		if (len > (Size) (end - p))
+			return false;
+		text->data = p;
+		text->len = len;
+		p += len;
+	}
+	*next = p;
+	return true;
+}
+
+/* Those that are in a spill file: null if they are not in it whole */
+static void
+decode_spilled(PaqRecord *record, const char *spill, uint64 spill_len)
+{
+	for (int field = PAQ_FIELD_STATEMENT; field <= PAQ_FIELD_PARAMETER; field++)
+	{
+		uint32		len = record->header.field_len[field];
+		PaqText    *text = &record->field[field];
+
+		text->data = NULL;
+		text->len = 0;
+		if (len == PAQ_NULL_LEN)
+			continue;
+		if (len > spill_len)
+		{
+			record->header.flags |= PAQ_RECORD_CUT;
+			continue;
+		}
+		text->data = spill;
+		text->len = len;
+		spill += len;
+		spill_len -= len;
+	}
+}
+
 /*
  * Decode len bytes at data, which need no alignment.  spill and spill_len are
  * the contents of the record's spill file, or NULL and 0: a spilled record's
@@ -158,44 +211,17 @@ paq_record_decode(const char *data, uint32 len,
 {
 	const char *p = data + sizeof(PaqRecordHeader);
 	const char *end = data + len;
-	const char *sp = spill;
-	uint64		spill_left = spill ? spill_len : 0;
-	bool		spilled;
 
 	if (!decode_header(data, len, &record->header))
 		return false;
-	spilled = (record->header.flags & PAQ_RECORD_SPILLED) != 0;
 	record->sequence = 0;
+	if (likely((record->header.flags & PAQ_RECORD_SPILLED) == 0))
+		return decode_fields(record, 0, PAQ_NFIELDS, &p, end) && p == end;
 
-	for (int field = 0; field < PAQ_NFIELDS; field++)
-	{
-		uint32		flen = record->header.field_len[field];
-		PaqText    *text = &record->field[field];
-
-		text->data = NULL;
-		text->len = 0;
-		if (flen == PAQ_NULL_LEN)
-			continue;
-		if (spilled && is_spilled_field(field))
-		{
-			if (flen > spill_left)
-			{
-				record->header.flags |= PAQ_RECORD_CUT;
-				continue;
-			}
-			text->data = sp;
-			text->len = flen;
-			sp += flen;
-			spill_left -= flen;
-			continue;
-		}
-		if (flen > (Size) (end - p))
-			return false;
-		text->data = p;
-		text->len = flen;
-		p += flen;
-	}
-	return p == end;
+	decode_spilled(record, spill, spill ? spill_len : 0);
+	return decode_fields(record, 0, PAQ_FIELD_STATEMENT, &p, end) &&
+		decode_fields(record, PAQ_FIELD_SPILL, PAQ_NFIELDS, &p, end) &&
+		p == end;
 }
 
 /*
