@@ -167,7 +167,7 @@ my ($comment) = $code =~ /^ \*\tfield\t+type\t+what, unit\n(.*?)^ \*\n/ms;
 my ($writing) = $code =~ m{\*/\n#include(.*)^write_object}ms;
 $writing .= slurp_file("$FindBin::RealBin/../src/format/json_session.c");
 my %written = map { $_ => 1 } grep { defined }
-  $writing =~ /PAQ_JSON_NAME\(buf, "(\w+)"\)|\\"(\w+)\\":/g;
+  $writing =~ /PAQ_JSON_NAME\(p, "(\w+)"\)|\\"(\w+)\\":/g;
 my ($readme) =
   slurp_file("$FindBin::RealBin/../README.md") =~ /^### Format json$(.*?)^##/ms;
 

@@ -16,8 +16,7 @@
 
 #include "format/format_internal.h"
 
-/* All numbers from 00 to 99, so that one division gives two digits. */
-static const char digit_pairs[] =
+const char	paq_digit_pairs[] =
 "00010203040506070809" "10111213141516171819"
 "20212223242526272829" "30313233343536373839"
 "40414243444546474849" "50515253545556575859"
@@ -36,6 +35,21 @@ make_room(PaqBuffer *buf)
 		return false;
 	}
 	return true;
+}
+
+/*
+ * Where the next len bytes can be written in a row; the caller adds to "used"
+ * what it has written.  The buffer's size must not be less than len: after a
+ * failure the place is there as well, but what is in the buffer is lost.
+ */
+char *
+paq_buffer_reserve(PaqBuffer *buf, Size len)
+{
+	Assert(len <= buf->size);
+	while (unlikely(len > buf->size - buf->used))
+		if (!make_room(buf))
+			buf->used = 0;
+	return buf->data + buf->used;
 }
 
 /* Append len bytes. */
@@ -74,44 +88,45 @@ paq_buffer_fill(PaqBuffer *buf, char c, int count)
 		paq_buffer_putc(buf, c);
 }
 
+/* See paq_uint_text(); value is below 10000. */
 static inline int
-count_digits(uint64 value)
+short_uint_text(char *dst, uint32 value)
 {
-	int			digits = 1;
-
-	for (; value >= 10000; value /= 10000)
-		digits += 4;
-	return digits + (value >= 10) + (value >= 100) + (value >= 1000);
+	if (value >= 1000)
+	{
+		paq_digit_pair(dst, value / 100);
+		paq_digit_pair(dst + 2, value % 100);
+		return 4;
+	}
+	if (value >= 100)
+	{
+		*dst = '0' + value / 100;
+		paq_digit_pair(dst + 1, value % 100);
+		return 3;
+	}
+	if (value >= 10)
+	{
+		paq_digit_pair(dst, value);
+		return 2;
+	}
+	*dst = '0' + value;
+	return 1;
 }
 
 /* Decimal text of value into dst, not terminated; returns its length. */
 int
 paq_uint_text(char *dst, uint64 value)
 {
-	const int	len = count_digits(value);
-	char	   *p = dst + len;
+	uint32		last;
+	int			len;
 
-	while (value >= 100)
-	{
-		p -= 2;
-		memcpy(p, digit_pairs + 2 * (value % 100), 2);
-		value /= 100;
-	}
-	if (value >= 10)
-		memcpy(dst, digit_pairs + 2 * value, 2);
-	else
-		*dst = '0' + value;
-	return len;
-}
-
-/* The same for a signed value. */
-int
-paq_int_text(char *dst, int64 value)
-{
-	if (value >= 0)
-		return paq_uint_text(dst, value);
-	*dst = '-';
-	return 1 + paq_uint_text(dst + 1, -(uint64) value);
+	if (value < 10000)
+		return short_uint_text(dst, value);
+	last = value % 10000;
+	len = paq_uint_text(dst, value / 10000);
+	paq_digit_pair(dst + len, last / 100);
+	paq_digit_pair(dst + len + 2, last % 100);
+	return len + 4;
 }
 
 /* Hexadecimal text of value into dst, not terminated; returns its length. */

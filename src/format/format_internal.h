@@ -15,6 +15,7 @@
 
 #include "postgres.h"
 
+#include "datatype/timestamp.h"
 #include "format/format.h"
 #include "pgtime.h"
 
@@ -27,6 +28,12 @@
 /* Room for PaqSecond's text and for what is put into it */
 #define PAQ_SECOND_TEXT	128
 #define PAQ_TIME_TEXT	(PAQ_SECOND_TEXT + 8)
+
+/*
+ * Room for a time as ISO 8601 has it.  The year has up to 10 digits; the rest
+ * is because bytes are copied in a fixed number, which is faster.
+ */
+#define PAQ_ISO_TEXT	64
 
 /* A time stamp, split as the formats need it */
 typedef struct PaqTime
@@ -51,17 +58,54 @@ paq_put(PaqBuffer *buf, const char *data, Size len)
 /* Append a string literal. */
 #define PAQ_PUT_LITERAL(buf, s)	paq_put(buf, "" s "", sizeof(s) - 1)
 
+/* All numbers from 00 to 99, so that one division gives two digits */
+extern const char paq_digit_pairs[];
+
+static inline void
+paq_digit_pair(char *dst, uint32 value)
+{
+	memcpy(dst, paq_digit_pairs + 2 * value, 2);
+}
+
+/* Split a TimestampTz. */
+static inline PaqTime
+paq_time_split(int64 timestamp)
+{
+	const int64 epoch = (int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * SECS_PER_DAY;
+	PaqTime		result;
+	int64		second = timestamp / USECS_PER_SEC;
+	int			usec = timestamp % USECS_PER_SEC;
+
+	if (usec < 0)
+	{
+		usec += USECS_PER_SEC;
+		second--;
+	}
+	result.second = second + epoch;
+	result.usec = usec;
+	return result;
+}
+
 /* buffer.c */
-extern int	paq_int_text(char *dst, int64 value);
+extern char *paq_buffer_reserve(PaqBuffer *buf, Size len);
 extern int	paq_uint_text(char *dst, uint64 value);
 extern int	paq_hex_text(char *dst, uint64 value);
 extern void paq_buffer_uint(PaqBuffer *buf, uint64 value);
 extern void paq_buffer_fill(PaqBuffer *buf, char c, int count);
 
+/* paq_uint_text() for a signed value */
+static inline int
+paq_int_text(char *dst, int64 value)
+{
+	if (likely(value >= 0))
+		return paq_uint_text(dst, value);
+	*dst = '-';
+	return 1 + paq_uint_text(dst + 1, -(uint64) value);
+}
+
 /* timestamp.c */
-extern PaqTime paq_time_split(int64 timestamp);
 extern int	paq_time_log(char *dst, PaqTime time, bool millis);
-extern int	paq_time_iso(char *dst, PaqTime time);
+extern int	paq_time_iso(char *dst, int64 timestamp);
 
 /* fields.c */
 extern int64 paq_record_log_time(const PaqRecord *record);

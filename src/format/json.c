@@ -88,53 +88,47 @@
 /* What stands for a parameter that was too long, as in the pgaudit format */
 #define LONG_PARAMETER	"<long param suppressed>"
 
-/* The times; that of the record is one of the other two. */
-static void
-put_times(PaqBuffer *buf, const PaqRecord *record)
+/* The times; that of the record is one of the other two, mostly the end. */
+static char *
+put_times(char *p, const PaqRecord *record)
 {
 	const PaqRecordHeader *header = &record->header;
-	char		text[PAQ_TIME_TEXT];
-	int			len;
+	const char *log_time;
+	Size		len;
 
+	p = PAQ_JSON_NAME(p, "logTime");
+	log_time = p;
+	p = paq_json_time(p, paq_record_log_time(record));
+	len = p - log_time;
+	p = PAQ_JSON_NAME(p, "startTime");
+	p = paq_json_time(p, header->start_time);
+	p = PAQ_JSON_NAME(p, "endTime");
 	if (unlikely(header->end_time == 0))
-	{
-		PAQ_JSON_NAME(buf, "logTime");
-		paq_json_time(buf, paq_record_log_time(record));
-		PAQ_JSON_NAME(buf, "startTime");
-		paq_json_time(buf, header->start_time);
-		PAQ_PUT_LITERAL(buf, ",\"endTime\":null");
-		return;
-	}
-	len = paq_time_iso(text, paq_time_split(header->end_time));
-	PAQ_JSON_NAME(buf, "logTime");
-	paq_json_plain(buf, text, len);
-	PAQ_JSON_NAME(buf, "startTime");
-	paq_json_time(buf, header->start_time);
-	PAQ_JSON_NAME(buf, "endTime");
-	paq_json_plain(buf, text, len);
+		return paq_json_null(p);
+	memcpy(p, log_time, len);
+	return p + len;
 }
 
 /* Number, times and type of the record */
-static void
-put_head(PaqBuffer *buf, const PaqRecord *record)
+static char *
+put_head(char *p, const PaqRecord *record)
 {
 	const PaqRecordHeader *header = &record->header;
 
 	if (header->kind == PAQ_KIND_GAP)
-		PAQ_PUT_LITERAL(buf, "{\"type\":\"gap\"");
+		p = paq_json_put(p, "{\"type\":\"gap\"");
 	else
-		PAQ_PUT_LITERAL(buf, "{\"type\":\"record\"");
-	PAQ_PUT_LITERAL(buf, ",\"formatVersion\":" FORMAT_VERSION);
-	PAQ_JSON_NAME(buf, "sequence");
-	paq_buffer_uint(buf, record->sequence);
-	put_times(buf, record);
-	PAQ_JSON_NAME(buf, "durationUs");
-	paq_json_number(buf, header->end_time - header->start_time,
-					header->start_time != 0 && header->end_time != 0);
+		p = paq_json_put(p, "{\"type\":\"record\"");
+	p = paq_json_put(p, ",\"formatVersion\":" FORMAT_VERSION ",\"sequence\":");
+	p += paq_uint_text(p, record->sequence);
+	p = put_times(p, record);
+	p = PAQ_JSON_NAME(p, "durationUs");
+	return paq_json_number(p, header->end_time - header->start_time,
+						   header->start_time != 0 && header->end_time != 0);
 }
 
-static void
-put_params(PaqJsonText *text, const PaqRecord *record, bool omitted)
+static char *
+put_params(PaqJsonText *text, char *p, const PaqRecord *record, bool omitted)
 {
 	PaqText		params = record->field[PAQ_FIELD_PARAMETER];
 	PaqParamIter iter;
@@ -143,25 +137,24 @@ put_params(PaqJsonText *text, const PaqRecord *record, bool omitted)
 	bool		first = true;
 
 	if (omitted || params.data == NULL)
-	{
-		paq_json_null(text->buf);
-		return;
-	}
-	paq_buffer_putc(text->buf, '[');
+		return paq_json_null(p);
+	*p++ = '[';
 	paq_param_begin(&iter, params);
 	while (paq_param_next(&iter, &len, &value))
 	{
 		if (!first)
-			paq_buffer_putc(text->buf, ',');
+			*p++ = ',';
 		first = false;
 		if (len == PAQ_PARAM_SUPPRESSED)
-			paq_json_word(text->buf, LONG_PARAMETER);
+			p = paq_json_text_string(text, p, LONG_PARAMETER,
+									 strlen(LONG_PARAMETER));
 		else if (len < 0)
-			paq_json_null(text->buf);
+			p = paq_json_text_append(text, p, "null", 4);
 		else
-			paq_json_text_string(text, value, len);
+			p = paq_json_text_string(text, p, value, len);
 	}
-	paq_buffer_putc(text->buf, ']');
+	*p++ = ']';
+	return p;
 }
 
 /* Why the text is not there; NULL if nobody left it out. */
@@ -186,12 +179,36 @@ omitted_params(uint32 flags)
 	return reason;
 }
 
-static const char *
-audit_type(const PaqRecordHeader *header)
+static char *
+put_class(char *p, const PaqRecordHeader *header)
 {
 	if (header->kind == PAQ_KIND_GAP)
-		return NULL;
-	return (header->flags & PAQ_RECORD_OBJECT) ? "OBJECT" : "SESSION";
+		return paq_json_put(p, ",\"auditType\":null,\"class\":\"GAP\"");
+	if (header->flags & PAQ_RECORD_OBJECT)
+		p = paq_json_put(p, ",\"auditType\":\"OBJECT\"");
+	else
+		p = paq_json_put(p, ",\"auditType\":\"SESSION\"");
+	p = PAQ_JSON_NAME(p, "class");
+	return paq_json_word(p, paq_class_label(header->audit_class));
+}
+
+/* What may follow a statement without being part of it */
+static inline bool
+ends_statement(char c)
+{
+	switch (c)
+	{
+		case ';':
+		case ' ':
+		case '\t':
+		case '\r':
+		case '\n':
+		case '\f':
+		case '\0':
+			return true;
+		default:
+			return false;
+	}
 }
 
 /*
@@ -210,160 +227,148 @@ is_part_of_text(const PaqRecord *record)
 	if (location < 0 || len <= 0)
 		return false;
 	for (uint32 i = len; i < text.len; i++)
-		if (strchr("; \t\r\n\f", text.data[i]) == NULL)
+		if (!ends_statement(text.data[i]))
 			return true;
 	return false;
 }
 
 /* Values of a setting, which few records have */
-static void
-put_values(PaqJsonText *text, const PaqRecord *record)
+static char *
+put_values(PaqJsonText *text, char *p, const PaqRecord *record)
 {
-	PaqBuffer  *buf = text->buf;
-
 	if (likely(record->field[PAQ_FIELD_OLD_VALUE].data == NULL &&
 			   record->field[PAQ_FIELD_NEW_VALUE].data == NULL &&
 			   record->field[PAQ_FIELD_VALUE_SOURCE].data == NULL))
-	{
-		PAQ_PUT_LITERAL(buf, ",\"oldValue\":null,\"newValue\":null,"
-						"\"valueSource\":null");
-		return;
-	}
-	PAQ_JSON_NAME(buf, "oldValue");
-	paq_json_text_field(text, record->field[PAQ_FIELD_OLD_VALUE]);
-	PAQ_JSON_NAME(buf, "newValue");
-	paq_json_text_field(text, record->field[PAQ_FIELD_NEW_VALUE]);
-	PAQ_JSON_NAME(buf, "valueSource");
-	paq_json_text_field(text, record->field[PAQ_FIELD_VALUE_SOURCE]);
+		return paq_json_put(p, ",\"oldValue\":null,\"newValue\":null,"
+							"\"valueSource\":null");
+	p = PAQ_JSON_NAME(p, "oldValue");
+	p = paq_json_text_field(text, p, record->field[PAQ_FIELD_OLD_VALUE]);
+	p = PAQ_JSON_NAME(p, "newValue");
+	p = paq_json_text_field(text, p, record->field[PAQ_FIELD_NEW_VALUE]);
+	p = PAQ_JSON_NAME(p, "valueSource");
+	return paq_json_text_field(text, p, record->field[PAQ_FIELD_VALUE_SOURCE]);
 }
 
 /* What was done, to what */
-static void
-put_statement(PaqJsonText *text, const PaqRecord *record)
+static char *
+put_statement(PaqJsonText *text, char *p, const PaqRecord *record)
 {
-	PaqBuffer  *buf = text->buf;
 	const PaqRecordHeader *header = &record->header;
 	const char *no_statement = omitted_statement(header->flags);
 	const char *no_params = omitted_params(header->flags);
 	bool		is_part = is_part_of_text(record);
 
-	PAQ_JSON_NAME(buf, "auditType");
-	paq_json_word(buf, audit_type(header));
-	PAQ_JSON_NAME(buf, "class");
-	paq_json_word(buf, header->kind == PAQ_KIND_GAP ?
-			 "GAP" : paq_class_label(header->audit_class));
-	PAQ_JSON_NAME(buf, "command");
-	paq_json_text_field(text, record->field[PAQ_FIELD_COMMAND]);
-	PAQ_JSON_NAME(buf, "commandText");
+	p = put_class(p, header);
+	p = PAQ_JSON_NAME(p, "command");
+	p = paq_json_text_field(text, p, record->field[PAQ_FIELD_COMMAND]);
+	p = PAQ_JSON_NAME(p, "commandText");
 	if (no_statement != NULL)
-		paq_json_null(buf);
+		p = paq_json_null(p);
 	else
-		paq_json_text_field(text, record->field[PAQ_FIELD_STATEMENT]);
-	PAQ_JSON_NAME(buf, "commandTextOmitted");
-	paq_json_word(buf, no_statement);
-	PAQ_JSON_NAME(buf, "statementLocation");
-	paq_json_number(buf, header->stmt_location, is_part);
-	PAQ_JSON_NAME(buf, "statementLength");
-	paq_json_number(buf, header->stmt_len, is_part && header->stmt_len > 0);
-	PAQ_JSON_NAME(buf, "paramList");
-	put_params(text, record, no_params != NULL);
-	PAQ_JSON_NAME(buf, "paramListOmitted");
-	paq_json_word(buf, no_params);
-	PAQ_JSON_NAME(buf, "objectType");
-	paq_json_text_field(text, record->field[PAQ_FIELD_OBJECT_TYPE]);
-	PAQ_JSON_NAME(buf, "objectName");
-	paq_json_text_field(text, record->field[PAQ_FIELD_OBJECT_NAME]);
-	put_values(text, record);
+		p = paq_json_text_field(text, p, record->field[PAQ_FIELD_STATEMENT]);
+	p = PAQ_JSON_NAME(p, "commandTextOmitted");
+	p = paq_json_word(p, no_statement);
+	p = PAQ_JSON_NAME(p, "statementLocation");
+	p = paq_json_number(p, header->stmt_location, is_part);
+	p = PAQ_JSON_NAME(p, "statementLength");
+	p = paq_json_number(p, header->stmt_len, is_part && header->stmt_len > 0);
+	p = PAQ_JSON_NAME(p, "paramList");
+	p = put_params(text, p, record, no_params != NULL);
+	p = PAQ_JSON_NAME(p, "paramListOmitted");
+	p = paq_json_word(p, no_params);
+	p = PAQ_JSON_NAME(p, "objectType");
+	p = paq_json_text_field(text, p, record->field[PAQ_FIELD_OBJECT_TYPE]);
+	p = PAQ_JSON_NAME(p, "objectName");
+	p = paq_json_text_field(text, p, record->field[PAQ_FIELD_OBJECT_NAME]);
+	return put_values(text, p, record);
 }
 
-static void
-put_outcome(PaqJsonText *text, const PaqRecord *record)
+static char *
+put_outcome(PaqJsonText *text, char *p, const PaqRecord *record)
 {
-	PaqBuffer  *buf = text->buf;
 	const PaqRecordHeader *header = &record->header;
-	char		sqlstate[5];
 
-	PAQ_JSON_NAME(buf, "rowCount");
-	paq_json_number(buf, header->rows,
-					header->rows >= 0);
-	PAQ_JSON_NAME(buf, "exitCode");
+	p = PAQ_JSON_NAME(p, "rowCount");
+	p = paq_json_number(p, header->rows, header->rows >= 0);
+	p = PAQ_JSON_NAME(p, "exitCode");
 	if (!paq_record_has_outcome(header))
-		paq_json_null(buf);
+		p = paq_json_null(p);
+	else if (likely(header->sqlstate == 0))
+		p = paq_json_put(p, "\"00000\"");
 	else
 	{
-		paq_sqlstate_text(sqlstate, header->sqlstate);
-		paq_json_plain(buf, sqlstate, sizeof(sqlstate));
+		*p++ = '"';
+		paq_sqlstate_text(p, header->sqlstate);
+		p += 5;
+		*p++ = '"';
 	}
-	PAQ_JSON_NAME(buf, "errorMessage");
-	paq_json_text_field(text, record->field[PAQ_FIELD_MESSAGE]);
+	p = PAQ_JSON_NAME(p, "errorMessage");
+	return paq_json_text_field(text, p, record->field[PAQ_FIELD_MESSAGE]);
 }
 
 /* Numbers of the record within its session */
-static void
-put_numbers(PaqBuffer *buf, const PaqRecordHeader *header)
+static char *
+put_numbers(char *p, const PaqRecordHeader *header)
 {
-	PAQ_JSON_NAME(buf, "statementId");
-	paq_json_number(buf, header->statement_id, header->statement_id > 0);
-	PAQ_JSON_NAME(buf, "substatementId");
-	paq_json_number(buf, header->substatement_id, header->substatement_id > 0);
-	PAQ_JSON_NAME(buf, "sessionLine");
-	paq_json_number(buf, header->session_line, header->session_line > 0);
+	p = PAQ_JSON_NAME(p, "statementId");
+	p = paq_json_number(p, header->statement_id, header->statement_id > 0);
+	p = PAQ_JSON_NAME(p, "substatementId");
+	p = paq_json_number(p, header->substatement_id, header->substatement_id > 0);
+	p = PAQ_JSON_NAME(p, "sessionLine");
+	return paq_json_number(p, header->session_line, header->session_line > 0);
 }
 
 /* "3/1234", or null for what is not a session */
-static void
-put_vxid(PaqBuffer *buf, const PaqRecordHeader *header)
+static char *
+put_vxid(char *p, const PaqRecordHeader *header)
 {
 	if (header->kind == PAQ_KIND_GAP || header->vxid_proc < 0)
-	{
-		paq_json_null(buf);
-		return;
-	}
-	paq_buffer_putc(buf, '"');
-	paq_buffer_int(buf, header->vxid_proc);
-	paq_buffer_putc(buf, '/');
-	paq_buffer_uint(buf, header->vxid_lxid);
-	paq_buffer_putc(buf, '"');
+		return paq_json_null(p);
+	*p++ = '"';
+	p += paq_int_text(p, header->vxid_proc);
+	*p++ = '/';
+	p += paq_uint_text(p, header->vxid_lxid);
+	*p++ = '"';
+	return p;
 }
 
 /* Everything else, and the end; after all texts, for textEncoding's sake */
-static void
-put_tail(PaqJsonText *text, const PaqRecordHeader *header)
+static char *
+put_tail(const PaqJsonText *text, char *p, const PaqRecordHeader *header)
 {
-	PaqBuffer  *buf = text->buf;
-
-	PAQ_JSON_NAME(buf, "transactionId");
-	paq_json_number(buf, header->xid, header->xid != 0);
-	PAQ_JSON_NAME(buf, "virtualTransactionId");
-	put_vxid(buf, header);
-	PAQ_JSON_NAME(buf, "queryId");
-	paq_json_number(buf, header->query_id, header->query_id != 0);
-	PAQ_JSON_NAME(buf, "textEncoding");
+	p = PAQ_JSON_NAME(p, "transactionId");
+	p = paq_json_number(p, header->xid, header->xid != 0);
+	p = PAQ_JSON_NAME(p, "virtualTransactionId");
+	p = put_vxid(p, header);
+	p = PAQ_JSON_NAME(p, "queryId");
+	p = paq_json_number(p, header->query_id, header->query_id != 0);
+	p = PAQ_JSON_NAME(p, "textEncoding");
 	if (text->raw || !text->utf8)
-		paq_json_word(buf, pg_encoding_to_char(header->encoding));
+		p = paq_json_word(p, pg_encoding_to_char(header->encoding));
 	else
-		paq_json_null(buf);
+		p = paq_json_null(p);
 	if (header->flags & PAQ_RECORD_INTERRUPTED)
-		PAQ_PUT_LITERAL(buf, ",\"interrupted\":true");
+		p = paq_json_put(p, ",\"interrupted\":true");
 	if (header->flags & PAQ_RECORD_CUT)
-		PAQ_PUT_LITERAL(buf, ",\"cut\":true");
+		p = paq_json_put(p, ",\"cut\":true");
 	if (header->flags & PAQ_RECORD_INCOMPLETE)
-		PAQ_PUT_LITERAL(buf, ",\"incomplete\":true");
-	PAQ_PUT_LITERAL(buf, "}\n");
+		p = paq_json_put(p, ",\"incomplete\":true");
+	return paq_json_put(p, "}\n");
 }
 
 static void
 write_object(PaqBuffer *buf, const PaqRecord *record)
 {
 	PaqJsonText text;
+	char	   *p = paq_json_text_begin(&text, buf, record->header.encoding);
 
-	paq_json_text_begin(&text, buf, record->header.encoding);
-	put_head(buf, record);
-	put_statement(&text, record);
-	put_outcome(&text, record);
-	put_numbers(buf, &record->header);
-	paq_json_session(&text, record);
-	put_tail(&text, &record->header);
+	p = put_head(p, record);
+	p = put_statement(&text, p, record);
+	p = put_outcome(&text, p, record);
+	p = put_numbers(p, &record->header);
+	p = paq_json_session(&text, p, record);
+	p = put_tail(&text, p, &record->header);
+	paq_json_text_end(&text, p);
 }
 
 /* A line, because newlines in texts are escaped */

@@ -28,21 +28,16 @@
 #define MAX_KEPT_FIELDS	512
 #define MAX_KEPT_TEXT	1536
 
-/* What the text depends on */
-typedef struct SessionKey
+/* Text that is kept, and what it depends on */
+typedef struct SessionText
 {
 	int64		session_start;
 	const pg_tz *zone;			/* NULL: nothing is kept */
 	int32		pid;
 	int32		encoding;
 	uint32		field_len[PAQ_NSESSION_FIELDS];
-} SessionKey;
-
-typedef struct SessionText
-{
-	SessionKey	key;
-	Size		fields_len;
-	Size		text_len;
+	uint32		fields_len;
+	uint32		text_len;
 	bool		raw;			/* see PaqJsonText */
 	char		fields[MAX_KEPT_FIELDS];
 	char		text[MAX_KEPT_TEXT];
@@ -51,54 +46,56 @@ typedef struct SessionText
 static SessionText sessions[NSESSIONS];
 
 /* Which session it is */
-static void
-put_identity(PaqBuffer *buf, const PaqRecord *record)
+static char *
+put_identity(char *p, const PaqRecord *record)
 {
 	const PaqRecordHeader *header = &record->header;
-	char		id[PAQ_SESSION_ID_TEXT];
 
-	PAQ_JSON_NAME(buf, "sessionId");
+	p = PAQ_JSON_NAME(p, "sessionId");
 	if (header->session_start == 0)
-		paq_json_null(buf);
+		p = paq_json_null(p);
 	else
-		paq_json_plain(buf, id, paq_session_id_text(id, record));
-	PAQ_JSON_NAME(buf, "sessionStart");
-	paq_json_time(buf, header->session_start);
-	PAQ_JSON_NAME(buf, "pid");
-	paq_json_number(buf, header->pid, header->pid != 0);
+	{
+		*p++ = '"';
+		p += paq_session_id_text(p, record);
+		*p++ = '"';
+	}
+	p = PAQ_JSON_NAME(p, "sessionStart");
+	p = paq_json_time(p, header->session_start);
+	p = PAQ_JSON_NAME(p, "pid");
+	return paq_json_number(p, header->pid, header->pid != 0);
 }
 
 /* Who, and from where */
-static void
-put_client(PaqJsonText *text, const PaqRecord *record)
+static char *
+put_client(PaqJsonText *text, char *p, const PaqRecord *record)
 {
-	PaqBuffer  *buf = text->buf;
 	PaqText		port = record->field[PAQ_FIELD_REMOTE_PORT];
 	bool		client = paq_record_has_client(record);
 	const char *net = paq_record_is_local(record) ? "UNIX" : "TCP";
 
-	PAQ_JSON_NAME(buf, "backendType");
-	paq_json_text_field(text, record->field[PAQ_FIELD_BACKEND_TYPE]);
-	PAQ_JSON_NAME(buf, "dbUserName");
-	paq_json_text_field(text, record->field[PAQ_FIELD_USER]);
-	PAQ_JSON_NAME(buf, "sessionUser");
-	paq_json_text_field(text, record->field[PAQ_FIELD_SESSION_USER]);
-	PAQ_JSON_NAME(buf, "currentUser");
-	paq_json_text_field(text, record->field[PAQ_FIELD_CURRENT_USER]);
-	PAQ_JSON_NAME(buf, "databaseName");
-	paq_json_text_field(text, record->field[PAQ_FIELD_DATABASE]);
-	PAQ_JSON_NAME(buf, "remoteHost");
-	paq_json_text_field(text, record->field[PAQ_FIELD_REMOTE_HOST]);
-	PAQ_JSON_NAME(buf, "remotePort");
+	p = PAQ_JSON_NAME(p, "backendType");
+	p = paq_json_text_field(text, p, record->field[PAQ_FIELD_BACKEND_TYPE]);
+	p = PAQ_JSON_NAME(p, "dbUserName");
+	p = paq_json_text_field(text, p, record->field[PAQ_FIELD_USER]);
+	p = PAQ_JSON_NAME(p, "sessionUser");
+	p = paq_json_text_field(text, p, record->field[PAQ_FIELD_SESSION_USER]);
+	p = PAQ_JSON_NAME(p, "currentUser");
+	p = paq_json_text_field(text, p, record->field[PAQ_FIELD_CURRENT_USER]);
+	p = PAQ_JSON_NAME(p, "databaseName");
+	p = paq_json_text_field(text, p, record->field[PAQ_FIELD_DATABASE]);
+	p = PAQ_JSON_NAME(p, "remoteHost");
+	p = paq_json_text_field(text, p, record->field[PAQ_FIELD_REMOTE_HOST]);
+	p = PAQ_JSON_NAME(p, "remotePort");
 	if (port.len == 0)
 		port.data = NULL;
-	paq_json_text_field(text, port);
-	PAQ_JSON_NAME(buf, "netProtocol");
-	paq_json_word(buf, client ? net : NULL);
-	PAQ_JSON_NAME(buf, "dbProtocol");
-	paq_json_word(buf, client ? "Postgres 3.0" : NULL);
-	PAQ_JSON_NAME(buf, "clientApplication");
-	paq_json_text_field(text, record->field[PAQ_FIELD_APPLICATION]);
+	p = paq_json_text_field(text, p, port);
+	p = PAQ_JSON_NAME(p, "netProtocol");
+	p = paq_json_word(p, client ? net : NULL);
+	p = PAQ_JSON_NAME(p, "dbProtocol");
+	p = paq_json_word(p, client ? "Postgres 3.0" : NULL);
+	p = PAQ_JSON_NAME(p, "clientApplication");
+	return paq_json_text_field(text, p, record->field[PAQ_FIELD_APPLICATION]);
 }
 
 /* Name of this machine, asked for once; empty if it has none. */
@@ -115,114 +112,105 @@ host_name(void)
 }
 
 /* A C string of the server's own, null if empty */
-static void
-put_setting(PaqJsonText *text, const char *value)
+static char *
+put_setting(PaqJsonText *text, char *p, const char *value)
 {
 	if (value == NULL || value[0] == '\0')
-		paq_json_null(text->buf);
-	else
-		paq_json_text_string(text, value, strlen(value));
+		return paq_json_null(p);
+	return paq_json_text_string(text, p, value, strlen(value));
 }
 
 /* The server; none of it changes while that runs. */
-static void
-put_server(PaqJsonText *text)
+static char *
+put_server(PaqJsonText *text, char *p)
 {
-	PaqBuffer  *buf = text->buf;
-
-	PAQ_JSON_NAME(buf, "serverHost");
-	put_setting(text, host_name());
-	PAQ_PUT_LITERAL(buf, ",\"serverType\":\"PostgreSQL\","
-					"\"serverVersion\":\"" PG_VERSION "\"");
-	PAQ_JSON_NAME(buf, "serviceName");
-	put_setting(text, cluster_name);
+	p = PAQ_JSON_NAME(p, "serverHost");
+	p = put_setting(text, p, host_name());
+	p = paq_json_put(p, ",\"serverType\":\"PostgreSQL\","
+					 "\"serverVersion\":\"" PG_VERSION "\"");
+	p = PAQ_JSON_NAME(p, "serviceName");
+	return put_setting(text, p, cluster_name);
 }
 
-static void
-put_all(PaqJsonText *text, const PaqRecord *record)
+static char *
+put_all(PaqJsonText *text, char *p, const PaqRecord *record)
 {
-	put_identity(text->buf, record);
-	put_client(text, record);
-	put_server(text);
+	p = put_identity(p, record);
+	p = put_client(text, p, record);
+	return put_server(text, p);
 }
 
-/* The session's fields as they are in the record: one behind the other. */
-static PaqText
+/*
+ * The session's fields as they are in the record, one behind the other: where
+ * they begin.
+ */
+static inline const char *
 session_fields(const PaqRecord *record)
 {
-	PaqText		fields = {NULL, 0};
-
 	for (int i = 0; i < PAQ_NSESSION_FIELDS; i++)
-	{
-		if (record->field[i].data == NULL)
-			continue;
-		if (fields.data == NULL)
-			fields.data = record->field[i].data;
-		fields.len += record->field[i].len;
-	}
-	return fields;
+		if (record->field[i].data != NULL)
+			return record->field[i].data;
+	return "";
 }
 
-static void
-make_key(SessionKey *key, const PaqRecord *record)
+/* Make the text that is kept; false if it, or what it is made from, is too long. */
+static pg_noinline bool
+fill(SessionText *session, const PaqRecord *record)
 {
-	memset(key, 0, sizeof(*key));
-	key->session_start = record->header.session_start;
-	key->zone = log_timezone;
-	key->pid = record->header.pid;
-	key->encoding = record->header.encoding;
-	memcpy(key->field_len, record->header.field_len, sizeof(key->field_len));
-}
+	static char made[MAX_KEPT_TEXT + PAQ_FORMAT_ROOM];
+	PaqBuffer	buf = {.data = made, .size = sizeof(made)};
+	const PaqRecordHeader *header = &record->header;
+	PaqJsonText text;
+	uint64		fields_len = 0;
+	char	   *p;
 
-/* Make the text that is kept; false if it is too long. */
-static bool
-fill(SessionText *session, const PaqJsonText *text, const PaqRecord *record,
-	 const SessionKey *key, PaqText fields)
-{
-	PaqBuffer	buf = {.data = session->text, .size = sizeof(session->text)};
-	PaqJsonText kept = *text;
-
-	session->key.zone = NULL;
-	if (fields.len > sizeof(session->fields))
+	session->zone = NULL;
+	for (int i = 0; i < PAQ_NSESSION_FIELDS; i++)
+		fields_len += record->field[i].len;
+	if (fields_len > sizeof(session->fields))
 		return false;
-	kept.buf = &buf;
-	kept.raw = false;
-	put_all(&kept, record);
-	if (buf.failed)
+	p = paq_json_text_begin(&text, &buf, header->encoding);
+	p = put_all(&text, p, record);
+	paq_json_text_end(&text, p);
+	if (buf.failed || buf.used > sizeof(session->text))
 		return false;
-	session->key = *key;
-	session->fields_len = fields.len;
-	if (fields.len > 0)
-		memcpy(session->fields, fields.data, fields.len);
+	session->session_start = header->session_start;
+	session->zone = log_timezone;
+	session->pid = header->pid;
+	session->encoding = header->encoding;
+	memcpy(session->field_len, header->field_len, sizeof(session->field_len));
+	session->fields_len = fields_len;
+	memcpy(session->fields, session_fields(record), fields_len);
 	session->text_len = buf.used;
-	session->raw = kept.raw;
+	memcpy(session->text, made, buf.used);
+	session->raw = text.raw;
 	return true;
 }
 
-static bool
-is_kept(const SessionText *session, const SessionKey *key, PaqText fields)
+/* Fields of the same lengths are as long as the kept ones, taken together. */
+static inline bool
+is_kept(const SessionText *session, const PaqRecord *record)
 {
-	return memcmp(&session->key, key, sizeof(*key)) == 0 &&
-		session->fields_len == fields.len &&
-		(fields.len == 0 ||
-		 memcmp(session->fields, fields.data, fields.len) == 0);
+	const PaqRecordHeader *header = &record->header;
+
+	return session->zone == log_timezone &&
+		session->session_start == header->session_start &&
+		session->pid == header->pid &&
+		session->encoding == header->encoding &&
+		memcmp(session->field_len, header->field_len,
+			   sizeof(session->field_len)) == 0 &&
+		memcmp(session->fields, session_fields(record),
+			   session->fields_len) == 0;
 }
 
 /* Append the fields from sessionId to serviceName. */
-void
-paq_json_session(PaqJsonText *text, const PaqRecord *record)
+char *
+paq_json_session(PaqJsonText *text, char *p, const PaqRecord *record)
 {
 	SessionText *session = &sessions[record->header.pid & (NSESSIONS - 1)];
-	PaqText		fields = session_fields(record);
-	SessionKey	key;
 
-	make_key(&key, record);
-	if (unlikely(!is_kept(session, &key, fields)) &&
-		!fill(session, text, record, &key, fields))
-	{
-		put_all(text, record);
-		return;
-	}
-	paq_put(text->buf, session->text, session->text_len);
+	if (unlikely(!is_kept(session, record)) && !fill(session, record))
+		return put_all(text, p, record);
 	text->raw = text->raw || session->raw;
+	return paq_json_text_append(text, p, session->text, session->text_len);
 }

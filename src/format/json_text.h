@@ -15,6 +15,14 @@
 
 #include "format/format_internal.h"
 
+/*
+ * A record is written through a plain pointer: the functions here get where to
+ * write, and return where the next byte goes.  They need not look whether there
+ * is room, because those which append what can be of any length - a text, or the
+ * fields of the session - leave PAQ_FORMAT_ROOM bytes behind it.  Whatever is
+ * written before the next one of these must fit in there.
+ */
+
 typedef struct PaqJsonText
 {
 	PaqBuffer  *buf;
@@ -23,62 +31,74 @@ typedef struct PaqJsonText
 								 * \u00xx */
 } PaqJsonText;
 
+/* Append a C string; the compiler knows how long a literal is. */
+static inline char *
+paq_json_put(char *p, const char *str)
+{
+	Size		len = strlen(str);
+
+	memcpy(p, str, len);
+	return p + len;
+}
+
 /* Append a field's name; every field but the first has a comma before it. */
-#define PAQ_JSON_NAME(buf, name)	PAQ_PUT_LITERAL(buf, ",\"" name "\":")
+#define PAQ_JSON_NAME(p, name)	paq_json_put(p, ",\"" name "\":")
 
-static inline void
-paq_json_null(PaqBuffer *buf)
+static inline char *
+paq_json_null(char *p)
 {
-	PAQ_PUT_LITERAL(buf, "null");
+	return paq_json_put(p, "null");
 }
 
-/* A string that needs no escaping */
-static inline void
-paq_json_plain(PaqBuffer *buf, const char *data, Size len)
-{
-	paq_buffer_putc(buf, '"');
-	paq_put(buf, data, len);
-	paq_buffer_putc(buf, '"');
-}
-
-/* The same, or null */
-static inline void
-paq_json_word(PaqBuffer *buf, const char *word)
+/* A string that needs no escaping, or null */
+static inline char *
+paq_json_word(char *p, const char *word)
 {
 	if (word == NULL)
-		paq_json_null(buf);
-	else
-		paq_json_plain(buf, word, strlen(word));
+		return paq_json_null(p);
+	*p++ = '"';
+	p = paq_json_put(p, word);
+	*p++ = '"';
+	return p;
 }
 
-static inline void
-paq_json_number(PaqBuffer *buf, int64 value, bool known)
+static inline char *
+paq_json_number(char *p, int64 value, bool known)
 {
-	if (known)
-		paq_buffer_int(buf, value);
-	else
-		paq_json_null(buf);
+	return known ? p + paq_int_text(p, value) : paq_json_null(p);
 }
 
-static inline void
-paq_json_time(PaqBuffer *buf, int64 timestamp)
+static inline char *
+paq_json_time(char *p, int64 timestamp)
 {
-	char		text[PAQ_TIME_TEXT];
-
 	if (timestamp == 0)
-		paq_json_null(buf);
-	else
-		paq_json_plain(buf, text, paq_time_iso(text, paq_time_split(timestamp)));
+		return paq_json_null(p);
+	*p++ = '"';
+	p += paq_time_iso(p, timestamp);
+	*p++ = '"';
+	return p;
 }
 
 /* json_text.c */
-extern void paq_json_text_begin(PaqJsonText *state, PaqBuffer *buf,
-								int encoding);
-extern void paq_json_text_string(PaqJsonText *state, const char *data,
-								 Size len);
-extern void paq_json_text_field(PaqJsonText *state, PaqText text);
+extern char *paq_json_text_begin(PaqJsonText *text, PaqBuffer *buf,
+								 int encoding);
+extern char *paq_json_text_append(PaqJsonText *text, char *p,
+								  const char *data, Size len);
+extern void paq_json_text_end(PaqJsonText *text, char *p);
+extern char *paq_json_text_string(PaqJsonText *text, char *p,
+								  const char *data, Size len);
+
+/* Append a field: a string, or null. */
+static inline char *
+paq_json_text_field(PaqJsonText *text, char *p, PaqText field)
+{
+	if (field.data == NULL)
+		return paq_json_null(p);
+	return paq_json_text_string(text, p, field.data, field.len);
+}
 
 /* json_session.c */
-extern void paq_json_session(PaqJsonText *text, const PaqRecord *record);
+extern char *paq_json_session(PaqJsonText *text, char *p,
+							  const PaqRecord *record);
 
 #endif							/* PAQ_JSON_TEXT_H */

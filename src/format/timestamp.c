@@ -19,13 +19,9 @@
 
 #include <stdlib.h>
 
-#include "datatype/timestamp.h"
 #include "format/format_internal.h"
 
 #define NSECONDS	256			/* a power of 2 */
-
-#define UNIX_EPOCH_OFFSET \
-	((int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * SECS_PER_DAY)
 
 typedef struct PaqSecond
 {
@@ -34,9 +30,15 @@ typedef struct PaqSecond
 	int			date_len;		/* of "2026-11-20 10:11:12" in text */
 	int			text_len;		/* of all of it: " UTC" follows the date */
 	int			offset_len;
-	char		text[PAQ_SECOND_TEXT];
 	char		offset[12];		/* "+00:00" */
+	char		text[PAQ_SECOND_TEXT];
 } PaqSecond;
+
+/* Bytes of text that hold the date, even in a year of 10 digits */
+#define DATE_ROOM	32
+
+StaticAssertDecl(DATE_ROOM + 7 + sizeof(((PaqSecond *) NULL)->offset) <= PAQ_ISO_TEXT,
+				 "PAQ_ISO_TEXT is too small");
 
 static PaqSecond seconds[NSECONDS];
 
@@ -56,7 +58,7 @@ offset_text(char *dst, size_t size, long offset)
 	return len;
 }
 
-static void
+static pg_noinline void
 fill_second(PaqSecond *entry, pg_time_t second)
 {
 	static const struct pg_tm epoch = {
@@ -81,7 +83,7 @@ fill_second(PaqSecond *entry, pg_time_t second)
 									tm->tm_gmtoff);
 }
 
-static const PaqSecond *
+static inline const PaqSecond *
 lookup_second(pg_time_t second)
 {
 	PaqSecond  *entry = &seconds[(uint64) second & (NSECONDS - 1)];
@@ -89,24 +91,6 @@ lookup_second(pg_time_t second)
 	if (unlikely(entry->second != second || entry->zone != log_timezone))
 		fill_second(entry, second);
 	return entry;
-}
-
-/* Split a TimestampTz. */
-PaqTime
-paq_time_split(int64 timestamp)
-{
-	PaqTime		result;
-	int64		second = timestamp / USECS_PER_SEC;
-	int			usec = timestamp % USECS_PER_SEC;
-
-	if (usec < 0)
-	{
-		usec += USECS_PER_SEC;
-		second--;
-	}
-	result.second = second + UNIX_EPOCH_OFFSET;
-	result.usec = usec;
-	return result;
 }
 
 /*
@@ -137,25 +121,24 @@ paq_time_log(char *dst, PaqTime time, bool millis)
 	return p - dst;
 }
 
-/* As ISO 8601 has it, "2026-11-20T10:11:12.123456+00:00". */
+/*
+ * As ISO 8601 has it, "2026-11-20T10:11:12.123456+00:00".  dst has room for
+ * PAQ_ISO_TEXT bytes, all of which may be written to; returns the length.
+ */
 int
-paq_time_iso(char *dst, PaqTime time)
+paq_time_iso(char *dst, int64 timestamp)
 {
+	PaqTime		time = paq_time_split(timestamp);
 	const PaqSecond *entry = lookup_second(time.second);
-	char	   *p = dst;
-	int			usec = time.usec;
+	uint32		usec = time.usec;
+	char	   *p = dst + entry->date_len;
 
-	memcpy(p, entry->text, entry->date_len);
-	p += entry->date_len;
+	memcpy(dst, entry->text, DATE_ROOM);
 	p[-9] = 'T';				/* before hh:mm:ss */
-	*p++ = '.';
-	for (int i = 5; i >= 0; i--)
-	{
-		p[i] = '0' + usec % 10;
-		usec /= 10;
-	}
-	p += 6;
-	memcpy(p, entry->offset, entry->offset_len);
-	p += entry->offset_len;
-	return p - dst;
+	p[0] = '.';
+	paq_digit_pair(p + 1, usec / 10000);
+	paq_digit_pair(p + 3, usec / 100 % 100);
+	paq_digit_pair(p + 5, usec % 100);
+	memcpy(p + 7, entry->offset, sizeof(entry->offset));
+	return p + 7 + entry->offset_len - dst;
 }
