@@ -375,4 +375,44 @@ foreach my $encoding (qw(UTF8 SQL_ASCII EUC_JP))
 	cmp_ok($count, '>', 500, 'which is not little');
 }
 
+# json: several bytes are looked at at once.  One that is special, and its
+# neighbours that are not, in each place of texts of all short lengths; and
+# parameters without any text over which the worker's buffer, of 1 MB, becomes full.
+{
+	my $padding = '/*' . 'x' x 150_000 . '*/';
+	my @lists   = ([], [ (undef) x 65_000 ], [ ('') x 65_000 ]);
+
+	foreach my $byte (map { chr } 0x1f .. 0x23, 0x5b .. 0x5d, 0x7f, 0x80, 0xa0, 0xdc, 0xff)
+	{
+		foreach my $length (1 .. 17)
+		{
+			push @{ $lists[0] }, map { 'a' x $_ . $byte . 'b' x ($length - $_ - 1) } 0 .. $length - 1;
+		}
+	}
+
+	$node->append_conf('postgresql.conf',
+		settings_text(format => 'json', log_directory => 'lists'));
+	$node->restart;
+	my $client = PgProto->connect($node, database => 'sql_ascii');
+	foreach my $list (@lists)
+	{
+		my $sql = 'SELECT ARRAY[' . join(',', map { "\$$_\::text" } 1 .. @$list) . "] $padding";
+
+		is_taken($client->parse('', $sql)->bind('', '', @$list)->execute('')->sync, 'none')
+		  or die 'not taken';
+	}
+	$client->quit;
+	flush_trail($node);
+	my @found = map { $_->{paramList} }
+	  grep { ($_->{commandText} // '') =~ /^SELECT ARRAY/ }
+	  parse_trail('json', glob($node->data_dir . '/lists/*'));
+
+	is(scalar @found, scalar @lists, 'json: a record for each list of parameters');
+	foreach my $i (0 .. $#lists)
+	{
+		is(join(',', map { explain_text($_) } @{ $found[$i] }),
+			join(',', map { explain_text($_) } @{ $lists[$i] }), "json: list $i comes back");
+	}
+}
+
 done_testing();
