@@ -187,6 +187,46 @@ like(check_lines('json', $expected - 1, changed($some, sub { s/^.{30}// })),
 	qr/^a line is not a record$/, 'a torn line');
 is((check('json', 0))[2], 'there is no trail', 'no trail');
 
+# The same for csvlog, where a row may have several lines
+
+($status, $output) = bench('das', '--configs', 'queued', '--format', 'csvlog', '--keep',
+	'--folder', "$folder/csvlog");
+is($status, 0, 'a run with format csvlog') or diag($output);
+@files    = glob "$folder/csvlog/data/audit/*.csv";
+$expected = decode_json(slurp_file("$folder/results/das.json"))->{commands}{das}{runs}[1]{records};
+@lines    = map { split /(?<=\n)(?=\d{4}-\d\d-\d\d )/, slurp_file($_) } @files;
+($some)  = grep { $lines[$_] =~ /"AUDIT: SESSION,50,1,/ } 0 .. $#lines;
+($login) = grep { $lines[$_] =~ /"LOGIN"/ } 1 .. $#lines;
+my ($long) = grep { $lines[$_] =~ /"AUDIT: SESSION,51,1,WRITE,UPDATE,/ } 0 .. $#lines;
+
+is((check('csvlog', $expected, @files))[2], 'ok', 'csvlog: the trail of a run is whole');
+@lines = @{ changed($long, sub { s/UPDATE \K/\n/ }) };
+is(check_lines('csvlog', $expected, [ @lines[ 0 .. $long ] ], [ @lines[ $long + 1 .. $#lines ] ]),
+	'ok', 'csvlog: in two files, with a row of two lines');
+like(check_lines('csvlog', $expected - 1, \@lines),
+	qr/^$expected of \d+ records$/, 'csvlog: a record too many');
+like(
+	check_lines('csvlog', $expected - 1, [ @lines[ grep { $_ != $some } 0 .. $#lines ] ]),
+	qr/ is broken$| are broken$/, 'csvlog: a record is missing');
+like(
+	check_lines('csvlog', $expected, [ @lines[ grep { $_ != $login } 0 .. $#lines ] ]),
+	qr/^the sequence is broken$/, 'csvlog: a record without number is missing');
+like(check_lines('csvlog', $expected + 1, [ @lines[ 0 .. $some, $some .. $#lines ] ]),
+	qr/^numbers of a session are broken$|^the sequence is broken$/,
+	'csvlog: a record is there twice');
+like(check_lines('csvlog', $expected, changed($some, sub { s/"AUDIT: SESSION,50,/"AUDIT: SESSION,51,/ })),
+	qr/^numbers of a session are broken$/, 'csvlog: a number of a session is another');
+like(
+	check_lines('csvlog', $expected, changed($login, sub { s/SESSION,0,0,CONNECT,/SESSION,0,0,GAP,/ })),
+	qr/^the trail says that records are missing$/, 'csvlog: a gap');
+like(check_lines('csvlog', $expected, changed($#lines, sub { substr($_, -1) = '' })),
+	qr/^the last line of a file is torn$/, 'csvlog: a torn end');
+is( check_lines('csvlog', scalar(grep { /^[^,]*,"[^"]*","bench",.*"AUDIT: SESSION,[1-9]/ } @lines[ 0 .. $long - 1 ]),
+		[ @lines[ 0 .. $long - 1 ], $lines[$long] =~ s/\n\K.*//sr ]),
+	'a line is not a record', 'csvlog: a text without end');
+like(check_lines('csvlog', $expected - 1, changed($some, sub { s/^[^,]*,// })),
+	qr/^a line is not a record$/, 'csvlog: a column is missing');
+
 # The layouts of the others: good lines, and which of them is a record
 
 my $prefix = '2026-11-20 10:11:12.123 UTC';

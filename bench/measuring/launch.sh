@@ -17,7 +17,7 @@ common_usage()
 	--clients N			of pgbench
 	--scale N			size of pgbench's tables
 	--configs LIST		only these configurations
-	--format NAME		of pg_audit_queue's trail, json (default) or pgaudit
+	--format NAME		of pg_audit_queue's trail: json (default), csvlog, or pgaudit
 	--set NAME=VALUE	server setting for every configuration; may be repeated
 	--output FOLDER		where the results are to be (default: ./bench-results)
 	--report FILE		show the results in that file of JSON again; measures nothing

@@ -53,7 +53,8 @@ def parse_options():
     parser.add_argument("--clients", type=positive)
     parser.add_argument("--scale", type=positive)
     parser.add_argument("--configs", type=lambda text: text.replace(",", " ").split())
-    parser.add_argument("--format", choices=("json", "pgaudit"), default="json")
+    parser.add_argument("--format", choices=("json", "csvlog", "pgaudit"),
+                        default="json")
     parser.add_argument("--set", action="append", default=[], type=setting)
     parser.add_argument("--output", default="bench-results")
     parser.add_argument("--report")

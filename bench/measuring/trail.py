@@ -9,15 +9,18 @@
 # - the sequence of all records, where there is one, does not begin with 1, or
 #   has a gap or a doubled number;
 # - the trail says itself that records are missing;
-# - the end of a file is torn.
+# - the end of a file is torn;
+# - a line, or row, is not a record, in json and csvlog.
 # Where statements have no numbers (log_statement), the lines of a session have.
 #
 # Records without a number, of logins say, are not those of statements.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 
+import csv
 import os
 import re
+import sys
 
 # Texts cannot deceive these: within a JSON string a double quote has a backslash
 # before it, in the others everything that is looked at is before the first text.
@@ -30,7 +33,13 @@ PGAUDIT = rb'^[^@\t]* \[(\d+)\] [^@\t]*@%s (?:\d+ )?LOG:  AUDIT: SESSION,(\d+),'
 TOFILE = rb'^[^,]*,[^,]*,%s,\d+,[^,]*,([0-9a-f.]+),(?:[^,]*,){6}SESSION,(\d+),'
 STATEMENTS = rb'^[^@\t]* \[(\d+)\] [^@\t]*@%s (\d+) (?:LOG:  (statement|execute)\b)?'
 
-LAYOUTS = ("json", "pgaudit", "tofile", "statements", "table")
+# Columns of csvlog, counted from 0, and its message
+CSV_COLUMNS = 26
+CSV_DATABASE, CSV_SESSION, CSV_MESSAGE, CSV_LOCATION = 2, 5, 13, 21
+CSV_AUDIT = re.compile(r"AUDIT: SESSION,(\d+),\d+,([^,]*),")
+
+# A text may be of any length.
+csv.field_size_limit(sys.maxsize)
 
 
 class Trail:
@@ -97,6 +106,30 @@ def _read_json(trail, path, database):
             trail.numbered(found.group(2), int(found.group(1)))
 
 
+def _read_csvlog(trail, path, database):
+    """Rows, which may have newlines in them.  Bytes are read as characters: they may
+    be of any encoding."""
+    lines = (line.decode("latin-1") for line in _lines(trail, path))
+    try:
+        for row in csv.reader(lines, strict=True):
+            _csvlog_row(trail, row, database.decode("latin-1"))
+    except csv.Error:
+        trail.find("a line is not a record")
+
+
+def _csvlog_row(trail, row, database):
+    message = CSV_AUDIT.match(row[CSV_MESSAGE]) if len(row) == CSV_COLUMNS else None
+    if not message or not row[CSV_LOCATION].isdecimal():
+        trail.find("a line is not a record")
+        return
+    trail.sequence(int(row[CSV_LOCATION]))
+    if message.group(2) == "GAP":
+        trail.find("the trail says that records are missing")
+    elif row[CSV_DATABASE] == database and message.group(1) != "0":
+        trail.records += 1
+        trail.numbered(row[CSV_SESSION], int(message.group(1)))
+
+
 def _read_numbered(trail, path, pattern):
     """Lines that match, with a session and the number of a statement."""
     for line in _lines(trail, path):
@@ -136,6 +169,8 @@ def check(layout, database, expected, files):
         trail.stretches.append(None)
         if layout == "json":
             _read_json(trail, path, database)
+        elif layout == "csvlog":
+            _read_csvlog(trail, path, database)
         elif layout == "statements":
             _read_statements(trail, path, database)
         elif layout == "table":
