@@ -27,11 +27,8 @@
 
 #include "drain/drain_internal.h"
 #include "guc.h"
-#include "mb/pg_wchar.h"
-#include "miscadmin.h"
 #include "queue/queue.h"
 #include "utils/guc_tables.h"
-#include "utils/timestamp.h"
 
 /* More than one reload can bring: all settings, and what frames them */
 #define MAX_UNSENT	64
@@ -39,36 +36,6 @@
 /* Records that wait for room in the queue, oldest first */
 static PaqPending *unsent[MAX_UNSENT];
 static int	nunsent = 0;
-
-static int64 session_lines = 0;
-
-/* Of the session's fields the worker has none but its type. */
-static void
-fill_session(PaqSessionBlock *session)
-{
-	for (int i = 0; i < PAQ_NSESSION_FIELDS; i++)
-		session->field_len[i] = PAQ_NULL_LEN;
-	session->data = PAQ_WORKER_NAME;
-	session->length = strlen(PAQ_WORKER_NAME);
-	session->field_len[PAQ_FIELD_BACKEND_TYPE] = session->length;
-}
-
-static void
-fill_header(PaqRecordHeader *header, int sqlstate)
-{
-	memset(header, 0, sizeof(*header));
-	header->kind = PAQ_KIND_AUDIT;
-	header->audit_class = PAQ_CLASS_CONFIG;
-	header->sqlstate = sqlstate;
-	header->start_time = header->end_time = GetCurrentTimestamp();
-	header->session_line = ++session_lines;
-	header->session_start = MyStartTimestamp;
-	header->rows = -1;
-	header->vxid_proc = -1;
-	header->pid = MyProcPid;
-	header->encoding = GetDatabaseEncoding();
-	header->stmt_location = -1;
-}
 
 /* Try again to publish what found no room. */
 void
@@ -105,14 +72,9 @@ paq_event_all_sent(void)
 static bool
 publish(const PaqText *texts, int sqlstate, int64 rows)
 {
-	PaqRecordHeader header;
-	PaqSessionBlock session;
-	PaqPending *pending;
+	PaqPending *pending = paq_own_record(PAQ_WORKER_NAME, NULL, texts,
+										 sqlstate, rows);
 
-	fill_header(&header, sqlstate);
-	header.rows = rows;
-	fill_session(&session);
-	pending = paq_pending_create(&header, &session, texts, false);
 	if (pending == NULL)
 		return false;
 	unsent[nunsent++] = pending;

@@ -61,6 +61,11 @@ extern void paq_pending_add_message(PaqPending *pending, const char *message);
 extern uint64 paq_pending_publish(PaqPending *pending, PaqSpaceWait wait);
 extern void paq_pending_free(PaqPending *pending);
 
+/* own.c */
+extern PaqPending *paq_own_record(const char *process, const char *database,
+								  const PaqText *texts, int sqlstate,
+								  int64 rows);
+
 /* drops.c */
 extern void paq_queue_note_drop(PaqDropReason reason, uint32 count);
 

@@ -52,6 +52,7 @@ bool		enableFsync = false;
 bool		am_walsender = false;
 int			MaxBackends = MAX_PRODUCERS;
 int			MyProcPid = 0;
+TimestampTz MyStartTimestamp = 0;
 BackendType MyBackendType = B_INVALID;
 PGPROC	   *MyProc = NULL;
 struct Latch *MyLatch = NULL;
@@ -333,6 +334,12 @@ list_free_deep(List *list)
 	for (int i = 0; i < list_length(list); i++)
 		free(list->elements[i].ptr_value);
 	list_free(list);
+}
+
+int
+GetDatabaseEncoding(void)
+{
+	return PG_SQL_ASCII;
 }
 
 int
