@@ -411,13 +411,40 @@ sql('CREATE TABLE audit_queue.records_20200101 PARTITION OF audit_queue.records 
 	  . " ('2020-01-01 00:00:00+00') TO ('2020-01-02 00:00:00+00')");
 sql('CREATE TABLE audit_queue.records_of_mine PARTITION OF audit_queue.records FOR VALUES FROM'
 	  . " ('2019-01-01 00:00:00+00') TO ('2019-01-02 00:00:00+00')");
+
+# While the worker is stopped, nothing becomes durable, so nothing may be dropped.
+my $worker     = stats($node)->{worker_pid};
+my $published  = stats($node)->{published};
+my $partitions = sql("SELECT string_agg(format('CONFIG|RETENTION|TABLE|%s|%s|1|%s||'"
+	  . " || 'pg_audit_queue.table_retention|00000|pg_audit_queue loader|postgres',"
+	  . ' oid::regclass, relname, pg_total_relation_size(oid)), chr(10) ORDER BY relname)'
+	  . " FROM pg_class WHERE relname IN ('records_20200101', 'records_20200102')"
+	  . " AND relkind = 'r'");
 $log = -s $node->logfile;
+kill 'STOP', $worker;
 reload(table_retention => '1d', table_logged => 'off');
+ok(poll_until(sub { stats($node)->{published} == $published + 1 }),
+	'the record of a partition comes first');
+ok( poll_until(
+		sub {
+			sql("SELECT count(*) FROM pg_stat_activity WHERE state = 'idle'"
+				  . " AND backend_type = 'pg_audit_queue loader'");
+		}),
+	'the loader goes on');
+is(sql("SELECT to_regclass('audit_queue.records_20200101') IS NULL"), 'f',
+	'and drops nothing before that is durable');
+kill 'CONT', $worker;
 ok(poll_until(sub { sql("SELECT to_regclass('audit_queue.records_20200102') IS NULL") eq 't' }),
 	'old partitions are dropped');
 is(sql("SELECT to_regclass('audit_queue.records_20200101') IS NULL"), 't', 'each of them');
 is(sql("SELECT to_regclass('audit_queue.records_of_mine') IS NULL"), 'f', 'not somebody else\'s');
 ok(wait_for_log($node, qr/dropping partition "records_20200101"/, $log), 'it is reported');
+is(loaded(), 1, 'loading goes on');
+is( sql('SELECT string_agg(concat_ws($$|$$, class, command, object_type, object_name, command_text,'
+		  . " row_count, old_value, coalesce(new_value, ''), value_source, sqlstate, backend_type,"
+		  . ' database_name), chr(10) ORDER BY sequence)'
+		  . " FROM audit_records WHERE command = 'RETENTION'"),
+	$partitions, 'and recorded');
 $node->safe_psql('postgres', "SELECT 'retained-'");
 is(loaded(), 1, 'loading goes on');
 is(found('retained-'), 1, 'what is young stays');
@@ -462,6 +489,8 @@ poll_until(
 		sql("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'reader'"
 			  . " AND query LIKE '%pg_sleep%'");
 	}) or die 'no reader';
+my $removals = "SELECT count(*) FROM audit_records WHERE command = 'RETENTION'";
+my $before   = sql($removals);
 $log = -s $node->logfile;
 reload(table_retention => '2d');
 ok(wait_for_log($node, qr/partitions of the audit table could not be maintained/, $log),
@@ -471,6 +500,11 @@ is(loaded(), 1, 'loading goes on');
 is(found('while read-'), 1, 'with all records');
 sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'reader'");
 finish_psql($reader);
+$node->reload;
+ok(poll_until(sub { sql("SELECT to_regclass('audit_queue.records_20200101') IS NULL") eq 't' }),
+	'but later');
+is(loaded(), 1, 'after that');
+is(sql($removals) - $before, 1, 'of which there is one record');
 
 # Somebody removes the file.
 $node->safe_psql('postgres', 'SELECT audit_rotate()');

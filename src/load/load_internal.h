@@ -10,6 +10,7 @@
  *	row.c			a line as a row for COPY
  *	table.c			a batch of rows, as one transaction
  *	partition.c		partitions of the table: made ahead, dropped by age
+ *	removal.c		the record of a partition that will be dropped
  *
  * Everything but launch.c runs in the loader, and is private to it: nothing
  * here is shared or locked.
@@ -29,6 +30,9 @@
 #include "sink/load_file.h"
 
 #define PAQ_LOADER_NAME		"pg_audit_queue loader"
+
+/* Of the table and its partitions */
+#define PAQ_TABLE_SCHEMA	"audit_queue"
 
 /* Longest line, in bytes, that becomes a row with all its texts; see row.c */
 #define PAQ_MAX_LINE		(32 * 1024 * 1024)
@@ -81,7 +85,11 @@ extern void paq_table_forget(void);
 extern int	paq_day_of(TimestampTz time);
 extern void paq_partition_need(int day);
 extern void paq_partitions_make_ahead(TimestampTz now);
-extern bool paq_partitions_drop_oldest(TimestampTz now);
+extern bool paq_partitions_drop_oldest(TimestampTz now, bool *recording);
 extern void paq_partitions_forget(void);
+
+/* removal.c */
+extern bool paq_removal_is_recorded(Oid partition, const char *name,
+									uint64 bytes);
 
 #endif							/* PAQ_LOAD_INTERNAL_H */

@@ -12,7 +12,8 @@
  * and those who wait for it within limits (queue/loading.c).  What fails is
  * tried again, and reported when it begins to fail and when it works again.
  *
- * What it does itself is never audited.  It is a superuser's process, so it
+ * What it does itself is never audited, but that it drops old partitions is
+ * recorded (removal.c).  It is a superuser's process, so it
  * uses no search path but pg_catalog.
  *
  * It leaves when sink or database is changed, and when it is told to; another
@@ -68,6 +69,12 @@
 #define MAINTENANCE_INTERVAL	(60 * 60 * 1000)
 #define MAINTENANCE_RETRY		(60 * 1000)
 
+/*
+ * How often to look, at least, whether it is recorded that a partition will be
+ * dropped, in ms; it is looked at whenever something is flushed
+ */
+#define RECORDING_DELAY			1000
+
 extern PGDLLEXPORT void paq_load_main(Datum arg);
 
 static emit_log_hook_type prev_emit_log_hook = NULL;
@@ -84,6 +91,9 @@ static TimestampTz late_until = 0;
 /* Maintenance of partitions: when it is due, and whether it is under way */
 static TimestampTz maintain_at = 0;
 static bool maintaining = false;
+
+/* A partition will be dropped when that is recorded */
+static bool recording = false;
 
 /*
  * Whatever ends this process shows in the statistics.  In the server's log it is
@@ -300,7 +310,7 @@ maintain(TimestampTz now)
 {
 	bool		dropped;
 
-	if (now < maintain_at)
+	if (now < maintain_at && !recording)
 		return;
 	maintaining = true;
 	begin_transaction();
@@ -309,11 +319,12 @@ maintain(TimestampTz now)
 	do
 	{
 		begin_transaction();
-		dropped = paq_partitions_drop_oldest(now);
+		dropped = paq_partitions_drop_oldest(now, &recording);
 		commit_transaction();
 	} while (dropped);
 	maintaining = false;
-	maintain_at = TimestampTzPlusMilliseconds(now, MAINTENANCE_INTERVAL);
+	maintain_at = TimestampTzPlusMilliseconds(now, recording ? RECORDING_DELAY :
+											  MAINTENANCE_INTERVAL);
 }
 
 /*
@@ -329,7 +340,7 @@ failed(const ErrorData *edata)
 	paq_stats_worker_error(message);
 	if (maintaining)
 	{
-		maintaining = false;
+		maintaining = recording = false;
 		maintain_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
 												  MAINTENANCE_RETRY);
 		ereport(LOG,

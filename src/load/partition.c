@@ -6,7 +6,8 @@
  *
  * A partition is a table of its own first and is attached then: that needs a
  * lock on the table with which readers and writers go on.  Dropping one does
- * not; it is given up quickly if somebody reads, and tried again later.
+ * not; it is given up quickly if somebody reads, and tried again later.  It is not
+ * begun before the trail tells of it, see removal.c.
  *
  * Must be called in a transaction with a snapshot, and may raise an error.
  *
@@ -24,7 +25,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#define SCHEMA		"audit_queue"
+#define SCHEMA		PAQ_TABLE_SCHEMA
 #define PREFIX		"records_"
 
 /* Partitions are made for today and so many days after. */
@@ -167,11 +168,13 @@ paq_partitions_make_ahead(TimestampTz now)
 		paq_partition_need(day);
 }
 
-/* Name of the oldest partition, NULL if there is none. */
+/* Name and OID of the oldest partition; NULL if there is none. */
 static char *
-oldest(void)
+oldest(Oid *partition)
 {
-	run(psprintf("SELECT c.relname::pg_catalog.text"
+	bool		isnull;
+
+	run(psprintf("SELECT c.relname::pg_catalog.text, c.oid"
 				 "  FROM pg_catalog.pg_inherits i"
 				 "  JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid"
 				 " WHERE i.inhparent = %u AND c.relname ~ '^" PREFIX "[0-9]{8}$'"
@@ -180,28 +183,48 @@ oldest(void)
 		SPI_OK_SELECT);
 	if (SPI_processed == 0)
 		return NULL;
+	*partition = DatumGetObjectId(SPI_getbinval(SPI_tuptable->vals[0],
+												SPI_tuptable->tupdesc, 2, &isnull));
 	return SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+}
+
+/* What dropping the partition sets free, in bytes */
+static uint64
+size_of(Oid partition)
+{
+	Datum		size = DirectFunctionCall1(pg_total_relation_size,
+									 ObjectIdGetDatum(partition));
+
+	return (uint64) DatumGetInt64(size);
 }
 
 /*
  * Drop the oldest partition if table_retention has passed since the end of its
- * day.  Returns whether that was done.
+ * day, and if there is a record of that.  Returns whether that was done.
+ * *recording is set to whether it has to be called again for it soon.
  */
 bool
-paq_partitions_drop_oldest(TimestampTz now)
+paq_partitions_drop_oldest(TimestampTz now, bool *recording)
 {
 	const TimestampTz limit = now -
 		(TimestampTz) paq_table_retention * SECS_PER_MINUTE * USECS_PER_SEC;
 	char	   *name;
+	Oid			partition;
 	int			day;
 	bool		due;
 
+	*recording = false;
 	if (paq_table_retention == 0)
 		return false;
 	(void) paq_table_oid();
 	SPI_connect();
-	name = oldest();
+	name = oldest(&partition);
 	due = name != NULL && parse_name(name, &day) && start_of(day + 1) <= limit;
+	if (due && !paq_removal_is_recorded(partition, name, size_of(partition)))
+	{
+		*recording = true;
+		due = false;
+	}
 	if (due)
 	{
 		run(psprintf("DROP TABLE " SCHEMA ".%s", name), SPI_OK_UTILITY);
