@@ -19,7 +19,8 @@ my $node = audited_node(
 	'main',
 	init     => [ extra => [ '--encoding=UTF8', '--locale=C' ] ],
 	settings => { sink => 'table', flush_interval => '10ms', log_parameter => 'on' },
-	conf     => "autovacuum = off\nmax_worker_processes = 8\n");
+	# the worker, logical replication's launcher, and the loader
+	conf     => "autovacuum = off\nmax_worker_processes = 3\n");
 
 # Run SQL in a database of the node, with nothing recorded.
 sub sql
@@ -208,7 +209,8 @@ my $primary = audited_node(
 	'primary',
 	init     => [ allows_streaming => 1 ],
 	settings => { sink => 'table', flush_interval => '10ms' },
-	conf     => "autovacuum = off\nmax_worker_processes = 8\n");
+	# the worker, logical replication's launcher, and the loader
+	conf     => "autovacuum = off\nmax_worker_processes = 3\n");
 
 sub loaded_on
 {
@@ -249,6 +251,16 @@ $standby->start;
 $standby->safe_psql('postgres', "SELECT 'on the standby-'");
 flush_trail($standby);
 is(stats($standby)->{loader_pid}, undef, 'no loader on a standby');
+
+# Nor does it keep a place for one, however often the worker starts.
+foreach (1 .. 2)
+{
+	wait_for_worker($standby, kill_worker($standby, 'TERM'));
+	$standby->safe_psql('postgres', "SELECT 'another worker-'");
+	flush_trail($standby);
+}
+unlike(slurp_file($standby->logfile), qr/no room for a background worker/,
+	'there is still a place');
 $primary->safe_psql('postgres', "SELECT 'after backup-'");
 is(loaded_on($primary), 1, 'the primary loads what comes');
 $primary->wait_for_catchup($standby);
@@ -256,6 +268,7 @@ is(count_on($standby, 'after backup-'), 1, 'the standby has the primary\'s table
 is(count_on($standby, 'on the standby-'), 0, 'not its own records yet');
 $primary->stop;
 $standby->promote;
+ok(poll_until(sub { defined stats($standby)->{loader_pid} }), 'promoted, it has a loader');
 $standby->safe_psql('postgres', "SELECT 'promoted-'");
 is(loaded_on($standby), 1, 'promoted, it loads');
 is(count_on($standby, $_), 1, "$_ once")

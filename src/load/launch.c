@@ -10,7 +10,8 @@
  * by itself when the settings change, and is started again here.
  *
  * Guarantees: there is at most one loader, see paq_loading_attach(); if it
- * cannot do its work, it is started again ever less often.
+ * cannot do its work, it is started again ever less often.  A standby has none,
+ * nor a place for one, until it is promoted.
  *
  * Locking: none.
  *
@@ -20,6 +21,7 @@
  */
 #include "postgres.h"
 
+#include "access/xlog.h"
 #include "guc.h"
 #include "load/load.h"
 #include "load/load_internal.h"
@@ -34,6 +36,14 @@
 /* Delays between attempts to start a loader that fails, in ms */
 #define MIN_DELAY	1000
 #define MAX_DELAY	60000
+
+/*
+ * How long, in ms, until it is looked again whether recovery is over: as long as
+ * this process has run, within these limits.  So the loader is there soon after
+ * most starts, and a standby hardly notices.
+ */
+#define MIN_RECOVERY_DELAY	10
+#define MAX_RECOVERY_DELAY	5000
 
 /* Where the loader stands that we have started; NULL: none */
 static BackgroundWorkerHandle *handle = NULL;
@@ -83,6 +93,21 @@ is_running(void)
 }
 
 /*
+ * When to look again whether recovery is over.  Nobody tells of its end: a loader
+ * that is registered before is started then, but until then keeps one of
+ * max_worker_processes, and so would that of each worker after us.
+ */
+static TimestampTz
+recovery_check_at(TimestampTz now)
+{
+	long		running = TimestampDifferenceMilliseconds(MyStartTimestamp, now);
+
+	return TimestampTzPlusMilliseconds(now,
+									   Min(Max(running, MIN_RECOVERY_DELAY),
+										   MAX_RECOVERY_DELAY));
+}
+
+/*
  * See to it that there is a loader if there should be one.  Called by the worker
  * whenever it is awake; returns when it wants to be called again, if nothing
  * happens before.
@@ -93,6 +118,8 @@ paq_load_tend(TimestampTz now)
 	if (paq_sink != PAQ_SINK_TABLE || ShutdownRequestPending || IsBinaryUpgrade ||
 		is_running())
 		return DT_NOEND;
+	if (RecoveryInProgress())
+		return recovery_check_at(now);
 	if (strcmp(tried_database, paq_database) != 0)
 	{
 		/* What failed before may work now. */
