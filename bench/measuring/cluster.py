@@ -10,7 +10,6 @@
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 
-import ctypes
 import os
 import random
 import shutil
@@ -18,6 +17,7 @@ import signal
 import subprocess
 import time
 
+from processes import children_of, die_with_parent, kill
 from proto import Connection, ConnectionLost
 
 # Longest time that anything may take, in seconds
@@ -35,10 +35,6 @@ QUIET = "quiet"
 # What is needed to tell records in a server log apart
 LINE_PREFIX = "%m [%p] %q%u@%d %l "
 
-# From linux/prctl.h
-PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
-
 SETTINGS = {
     "listen_addresses": "",
     "shared_buffers": "512MB",
@@ -50,34 +46,8 @@ SETTINGS = {
     "log_line_prefix": LINE_PREFIX,
 }
 
-libc = ctypes.CDLL(None, use_errno=True)
-
-
 class Failure(Exception):
     """Something does not do what it has to do."""
-
-
-def adopt_orphans():
-    """Become the parent of processes whose own parents die."""
-    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl")
-
-
-def children_of(parent):
-    """Process ids and titles of a process's children, those that have ended left out."""
-    children = {}
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        try:
-            with open(f"/proc/{name}/stat", encoding="ascii", errors="replace") as file:
-                state, ppid = file.read().rpartition(")")[2].split()[:2]
-            if int(ppid) == parent and state != "Z":
-                with open(f"/proc/{name}/cmdline", encoding="utf-8", errors="replace") as file:
-                    children[int(name)] = file.read().rstrip("\0")
-        except OSError:
-            pass
-    return children
 
 
 def _own_children(program, but):
@@ -95,13 +65,6 @@ def _own_children(program, but):
                 and not (but is not None and but.pid == int(name))):
             pids.append(int(name))
     return pids
-
-
-def kill(pid, signum):
-    try:
-        os.kill(pid, signum)
-    except ProcessLookupError:
-        pass
 
 
 def quoted(value):
@@ -223,14 +186,11 @@ class Cluster:
         return os.path.join(self.socket_folder, ".s.PGSQL.5432")
 
     def _start(self, user, database):
-        def in_child():
-            libc.prctl(PR_SET_PDEATHSIG, signal.SIGQUIT, 0, 0, 0)
-
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 [self.program("postgres"), "-D", self.data], stdin=subprocess.DEVNULL,
                 stdout=log, stderr=log, env=self.environment(), start_new_session=True,
-                preexec_fn=in_child)
+                preexec_fn=lambda: die_with_parent(signal.SIGQUIT))
         end = time.monotonic() + LIMIT
         while True:
             if self.process.poll() is not None:

@@ -15,7 +15,8 @@ import time
 import load as pgbench
 import picture
 import trail
-from cluster import BENCH_DB, Failure, kill, quoted
+from cluster import BENCH_DB, Failure, quoted
+from processes import kill
 from text import spread_text, table, verdict_text
 
 NAME = "crash"

@@ -27,9 +27,10 @@ import oracle  # noqa: E402
 import record  # noqa: E402
 import table  # noqa: E402
 from bench import Bench  # noqa: E402
-from cluster import Cluster, Failure, adopt_orphans  # noqa: E402
+from cluster import Cluster, Failure  # noqa: E402
 from figures import summarize  # noqa: E402
 from picture import Plot  # noqa: E402
+from processes import adopt_orphans  # noqa: E402
 
 # Raised when a figure's meaning, name or place changes
 FORMAT = 1

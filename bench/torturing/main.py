@@ -19,8 +19,9 @@ import traceback
 
 from check import Acknowledged, Findings, Trail, check_folder, check_log, check_queue
 from client import SCHEMA, Client
+from processes import adopt_orphans, die_with_parent, kill
 from proto import ConnectionLost, ServerSilent
-from server import LIMIT, Failure, Server, adopt_orphans, die_with_parent, kill, reap
+from server import LIMIT, Failure, Server, reap
 from table import TableTrail
 
 # What dies, and how often

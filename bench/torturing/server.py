@@ -7,13 +7,13 @@
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 
-import ctypes
 import os
 import signal
 import subprocess
 import time
 
 from check import LINE_PREFIX
+from processes import children_of, die_with_parent, kill
 from proto import Connection, ConnectionLost
 
 # Longest time that anything may take, in seconds
@@ -22,55 +22,13 @@ LIMIT = 90
 # Before it is looked what processes do that are left, in seconds
 PATIENCE = 5
 
-# From linux/prctl.h
-PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
-
 # What a server says that is started while processes of the one before are there
 TOO_EARLY = ("pre-existing shared memory block", "could not lock", "is in use by another server",
              'lock file "postmaster.pid" is empty',
              'lock file "postmaster.pid" already exists')
 
-libc = ctypes.CDLL(None, use_errno=True)
-
-
-def adopt_orphans():
-    """Become the parent of processes whose own parents die."""
-    if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl")
-
-
-def die_with_parent(signum):
-    """To be called in a child."""
-    libc.prctl(PR_SET_PDEATHSIG, signum, 0, 0, 0)
-
-
 class Failure(Exception):
     """The server does not do what it has to do."""
-
-
-def kill(pid, signum):
-    try:
-        os.kill(pid, signum)
-    except ProcessLookupError:
-        pass
-
-
-def children_of(parent):
-    """Process ids and titles of a process's children, those that have ended left out."""
-    children = {}
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        try:
-            with open(f"/proc/{name}/stat", encoding="ascii", errors="replace") as file:
-                state, ppid = file.read().rpartition(")")[2].split()[:2]
-            if int(ppid) == parent and state != "Z":
-                with open(f"/proc/{name}/cmdline", encoding="utf-8", errors="replace") as file:
-                    children[int(name)] = file.read().rstrip("\0")
-        except OSError:
-            pass
-    return children
 
 
 class Server:
