@@ -215,7 +215,8 @@ is(stats($node)->{wakeups}, $wakeups, 'and is not woken for the next one');
 # The current file is kept, however old and under whatever name, but others are
 # removed that have nothing in them.
 
-put_away(log_retention_age => '1d', log_retention_size => '1kB');
+put_away();
+reconfigure(log_retention_age => '1d', log_retention_size => '1kB');
 $node->safe_psql('postgres', "SELECT '" . 'x' x 2000 . "'");
 $sequence = flush_trail($node);
 my $current = age(current_file(), 10);
