@@ -114,7 +114,7 @@ class Bench:
         if not configuration.ours:
             return None
         begin = time.monotonic()
-        self.cluster.query("SELECT audit_flush()")
+        self.cluster.flush(configuration.table)
         return time.monotonic() - begin
 
     def _state(self, configuration):

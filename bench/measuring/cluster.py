@@ -29,6 +29,9 @@ BENCH_DB = "bench"
 AUDIT_DB = "audit"
 EMPTY_AUDIT_DB = "audit_empty"
 
+# Up to which record the table has them
+LOADED = "SELECT coalesce(max(sequence), 0) FROM audit_queue.load_state"
+
 # A role that leaves no records whatever is loaded
 QUIET = "quiet"
 
@@ -212,6 +215,16 @@ class Cluster:
         rows = []
         self._run_sql(self.session, sql, rows)
         return rows
+
+    def flush(self, table):
+        """Wait until our trail has everything: audit_flush() does not wait for a
+        table that does not keep up, or whose loader has just been started."""
+        sequence = int(self.query("SELECT audit_flush()")[0][0])
+        end = time.monotonic() + LIMIT
+        while table and int(self.query(LOADED)[0][0]) < sequence:
+            if time.monotonic() > end:
+                raise Failure(f"the table does not get record {sequence}; see {self.log}")
+            time.sleep(0.005)
 
     def children(self):
         return children_of(self.pid)

@@ -87,7 +87,7 @@ def _crash(bench, each, configuration, options):
 
     cluster.start_again()
     if configuration.ours:
-        cluster.query("SELECT audit_flush()")
+        cluster.flush(configuration.table)
     committed = cluster.rows(BENCH_DB, "SELECT client, number FROM crashed")
     files = _files(bench, configuration)
     found = trail.tokens(files)
