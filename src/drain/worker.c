@@ -6,7 +6,9 @@
  * The worker writes when a session waits for it, when the queue is filled to
  * flush_threshold, and flush_interval after a record came into an empty
  * queue; in between it sleeps, and with nothing to do it hibernates: no
- * timeout, no wake-ups, until the next record, or drop, sets its latch.
+ * timeout, no wake-ups, until the next record, or drop, sets its latch.  With
+ * sink = table, though, it looks every few seconds whether a standby has been
+ * promoted: nobody tells it.
  *
  * It is connected to no database, so that nothing waits for it that waits for
  * sessions, and it starts with the postmaster, on standbys too.  If it dies
