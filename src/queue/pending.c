@@ -336,6 +336,7 @@ create_pending(const PaqRecordHeader *header, const PaqSessionBlock *session,
 	char		name[PAQ_SPILL_NAME_LEN];
 
 	paq_pending_attach();
+	paq_ring_prefetch_position();
 	pending = new_pending();
 	if (pending == NULL)
 		return out_of_memory(replaced);
@@ -365,6 +366,7 @@ create_pending(const PaqRecordHeader *header, const PaqSessionBlock *session,
 	pending->crc = paq_fields_crc(pending->record, size);
 	if (pending->local == NULL)
 		make_valid(pending, pending->crc, replaced);
+	paq_ring_prefetch_frame(size);
 	if (unlikely(replaced != NULL))
 	{
 		pg_write_barrier();		/* recovery sees our stores in order */

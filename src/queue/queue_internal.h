@@ -328,6 +328,8 @@ extern void paq_checkpoint_write(PaqQueueFile *qf, PaqCheckpoint *checkpoint);
 
 /* ring.c */
 extern uint32 paq_ring_max_record(void);
+extern void paq_ring_prefetch_position(void);
+extern void paq_ring_prefetch_frame(uint32 len);
 extern uint64 paq_ring_put(const char *record, uint32 len,
 						   pg_crc32c fields_crc, PaqSpaceWait wait,
 						   uint64 *published_at);

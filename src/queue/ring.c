@@ -42,6 +42,10 @@
 /* Largest record stored in the ring itself, in bytes, whatever the ring's size */
 #define MAX_INLINE_RECORD	(256 * 1024)
 
+/* What is fetched into the cache ahead, at most, in bytes */
+#define MAX_PREFETCH		1024
+#define CACHE_LINE			64
+
 /* Has a record of this process crossed paq_warning_level()? */
 bool		paq_ring_filling = false;
 
@@ -92,6 +96,53 @@ pg_crc32c
 paq_frame_crc(PaqQueueFile *qf, uint64 pos, const char *record, uint32 len)
 {
 	return finish_crc(qf, paq_fields_crc(record, len), pos, record, len);
+}
+
+/*
+ * Have a cache line fetched, for writing.  For x86-64 in general, a compiler's
+ * own means is fetching for reading, after which the other CPU's copy has still to
+ * be taken away; CPUs that are too old for this instruction do nothing.
+ */
+static inline void
+prefetch_for_write(const volatile void *address)
+{
+#if defined(__GNUC__) && defined(__x86_64__)
+	__asm__ __volatile__("prefetchw (%0)"
+						 :
+						 : "r"(address));
+#elif defined(__GNUC__)
+	__builtin_prefetch((const void *) address, 1);
+#endif
+}
+
+/*
+ * A record is going to be put into the ring, in a while.  Other processes were
+ * the last to write to "reserved", and to read what is in the ring behind it.
+ * Without a hint, each store there waits for its cache line, and what is executed
+ * after the record is out waits for all of them: 0.2 to 0.3 us a record.  So have
+ * the cache lines fetched while the statement is being executed; first of all
+ * that of "reserved", which says where the others are.
+ */
+void
+paq_ring_prefetch_position(void)
+{
+	prefetch_for_write(&paq_live.live->reserved);
+}
+
+/*
+ * A record of len bytes will probably go to the present end of the ring.  If
+ * others take that place first, most of what has been fetched is next to theirs.
+ */
+void
+paq_ring_prefetch_frame(uint32 len)
+{
+	uint64		pos = pg_atomic_read_u64(&paq_live.live->reserved);
+	char	   *place = (char *) paq_frame_at(&paq_live, pos);
+	char	   *end = place + Min(PAQ_FRAME_SIZE(len), MAX_PREFETCH);
+
+	for (; place < end; place += CACHE_LINE)
+		prefetch_for_write(place);
+	prefetch_for_write(end);
 }
 
 /*
