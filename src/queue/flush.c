@@ -5,9 +5,9 @@
  *		new file.
  *
  * As with synchronous replication, a session says which position it needs,
- * wakes the worker, and sleeps on a condition variable; one flush answers
- * everybody whose position it covers.  A request is the highest position that
- * anybody wants, so a session that gives up has nothing to take back.
+ * wakes the worker, and sleeps; one flush answers everybody whose position it
+ * covers.  A request is the highest position that anybody wants, so a session
+ * that gives up has nothing to take back.
  *
  * Guarantees: every wait here can be interrupted by a cancel or terminate
  * request.  Nobody waits for one particular worker process: the sleep ends
@@ -115,15 +115,21 @@ is_stuck(uint64 *seen, instr_time *since)
 		paq_elapsed_ms(*since) >= STUCK_AFTER_MS;
 }
 
+static void
+count_time(instr_time start)
+{
+	paq_stats_add(&paq_my_stats->waited_us,
+				  (uint64) (paq_elapsed_ms(start) * 1000.0));
+}
+
 /*
- * Sleep on cv until *reached is at least pos, raising *request to pos.
- * Counts the wait in *waits.  Unless patient, returns false as soon as the
- * worker is stuck.  May raise the error of an interrupt.
+ * Sleep until "released" is at least pos.  Unless patient, returns false as soon
+ * as the worker is stuck.  May raise the error of an interrupt.
  */
 static bool
-wait_until(pg_atomic_uint64 *reached, uint64 pos, pg_atomic_uint64 *request,
-		   ConditionVariable *cv, pg_atomic_uint64 *waits, bool patient)
+wait_released(uint64 pos, bool patient)
 {
+	ConditionVariable *cv = &paq_shared->space_cv;
 	const long	timeout = patient ? RECHECK_MS : STUCK_CHECK_MS;
 	uint64		seen = pg_atomic_read_u64(&paq_shared->progress);
 	instr_time	start;
@@ -131,12 +137,12 @@ wait_until(pg_atomic_uint64 *reached, uint64 pos, pg_atomic_uint64 *request,
 	int			missing = 0;
 	bool		stuck = false;
 
-	paq_stats_add(waits, 1);
+	paq_stats_add(&paq_my_stats->space_waits, 1);
 	INSTR_TIME_SET_CURRENT(start);
 	since = start;
-	raise_request(request, pos);
+	raise_request(&paq_shared->space_request, pos);
 	ConditionVariablePrepareToSleep(cv);
-	while (pg_atomic_read_u64(reached) < pos)
+	while (pg_atomic_read_u64(&paq_live.live->released) < pos)
 	{
 		if (!patient && (stuck = is_stuck(&seen, &since)))
 			break;
@@ -146,9 +152,40 @@ wait_until(pg_atomic_uint64 *reached, uint64 pos, pg_atomic_uint64 *request,
 			warn_without_worker(&missing);
 	}
 	ConditionVariableCancelSleep();
-	paq_stats_add(&paq_my_stats->waited_us,
-				  (uint64) (paq_elapsed_ms(start) * 1000.0));
+	count_time(start);
 	return !stuck;
+}
+
+/*
+ * Sleep until "flushed" is at least pos.  May raise the error of an interrupt.
+ * The worker is woken once, and again if it is not heard of: it may be another
+ * one by then.
+ */
+static void
+wait_flushed(uint64 pos)
+{
+	int			rc = WL_TIMEOUT;
+	int			missing = 0;
+	instr_time	start;
+
+	paq_stats_add(&paq_my_stats->flush_waits, 1);
+	INSTR_TIME_SET_CURRENT(start);
+	paq_waiter_begin(pos);
+	raise_request(&paq_shared->flush_request, pos);
+	while (!paq_queue_is_flushed(pos))
+	{
+		if (rc & WL_TIMEOUT)
+			paq_wake_worker();
+		rc = WaitLatch(MyLatch,
+					   WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+					   RECHECK_MS, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		if (rc & WL_TIMEOUT)
+			warn_without_worker(&missing);
+	}
+	paq_waiter_end();
+	count_time(start);
 }
 
 /*
@@ -163,9 +200,7 @@ paq_wait_for_space(uint64 size, bool patient)
 
 	if (end <= paq_live.ring_size)
 		return true;
-	return wait_until(&paq_live.live->released, end - paq_live.ring_size,
-					  &paq_shared->space_request, &paq_shared->space_cv,
-					  &paq_my_stats->space_waits, patient);
+	return wait_released(end - paq_live.ring_size, patient);
 }
 
 /* Position after everything that has been put into the queue so far. */
@@ -222,9 +257,7 @@ paq_queue_wait_flushed(uint64 pos)
 	if (!IsUnderPostmaster)
 		return;
 	if (!paq_queue_is_flushed(pos))
-		(void) wait_until(&paq_shared->flushed, pos, &paq_shared->flush_request,
-						  &paq_shared->flush_cv, &paq_my_stats->flush_waits,
-						  true);
+		wait_flushed(pos);
 	if (!paq_is_loaded(pos))
 		paq_wait_loaded(pos);
 }

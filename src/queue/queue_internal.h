@@ -253,7 +253,6 @@ typedef struct PaqShared
 	ConditionVariable load_cv;
 
 	/* Broadcast by the worker */
-	ConditionVariable flush_cv;
 	ConditionVariable space_cv;
 	ConditionVariable rotate_cv;
 
@@ -325,6 +324,13 @@ extern void paq_file_set_aside(const char *path, const char *reason, int elevel)
 /* checkpoint.c */
 extern bool paq_checkpoint_read(PaqQueueFile *qf, PaqCheckpoint *out);
 extern void paq_checkpoint_write(PaqQueueFile *qf, PaqCheckpoint *checkpoint);
+
+/* waiters.c */
+extern Size paq_waiters_shmem_size(void);
+extern void paq_waiters_init(void);
+extern void paq_waiter_begin(uint64 pos);
+extern void paq_waiter_end(void);
+extern void paq_waiters_wake(uint64 flushed);
 
 /* ring.c */
 extern uint32 paq_ring_max_record(void);

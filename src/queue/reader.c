@@ -520,7 +520,7 @@ paq_reader_flushed(PaqReader *reader, uint64 sequence, const void *trail)
 	pg_memory_barrier();
 	pg_atomic_write_u64(&paq_live.live->released, reader->flushed);
 	pg_atomic_write_u64(&paq_shared->flushed, reader->flushed);
-	ConditionVariableBroadcast(&paq_shared->flush_cv);
+	paq_waiters_wake(reader->flushed);
 	ConditionVariableBroadcast(&paq_shared->space_cv);
 	paq_wake_loader();
 	paq_forget_warning();

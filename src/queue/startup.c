@@ -38,7 +38,7 @@ PaqQueueFile paq_live;
 Size
 paq_queue_shmem_size(void)
 {
-	return sizeof(PaqShared);
+	return add_size(sizeof(PaqShared), paq_waiters_shmem_size());
 }
 
 /* Is the queue there, that is, was the library preloaded? */
@@ -182,11 +182,11 @@ init_shared(void)
 	pg_atomic_init_u32(&paq_shared->failing, 0);
 	pg_atomic_init_u32(&paq_shared->warned, 0);
 	pg_atomic_init_u32(&paq_shared->shutting_down, 0);
-	ConditionVariableInit(&paq_shared->flush_cv);
 	ConditionVariableInit(&paq_shared->space_cv);
 	ConditionVariableInit(&paq_shared->rotate_cv);
 	pg_atomic_init_u64(&paq_shared->worker_latch, 0);
 	paq_loading_init();
+	paq_waiters_init();
 }
 
 /*

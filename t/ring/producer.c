@@ -351,7 +351,7 @@ after_publishing(uint64 id, uint64 pos)
 		return;
 	if (stress->sleepy || stress_random(200) == 0)
 		wait_silently(pos);
-	else if (stress_random(40) == 0)
+	else if (MyProc != NULL && stress_random(40) == 0)
 		wait_for_trail(pos, account->next_order);
 }
 

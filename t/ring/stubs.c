@@ -566,10 +566,46 @@ stress_nap(long timeout)
 }
 
 /*
+ * Wait until *event is not "before" any more.  Returns false if that takes longer
+ * than timeout ms, -1 being no limit.  May raise, as a cancel would.
+ */
+sigjmp_buf *stress_cancel = NULL;
+
+static bool
+wait_for_event(volatile int *event, int before, long timeout)
+{
+	TimestampTz end = GetCurrentTimestamp() + timeout * 1000;
+
+	pg_atomic_fetch_add_u64(&stress->waits, 1);
+	while (*event == before)
+	{
+		if (stress_cancel != NULL && stress_random(50) == 0)
+		{
+			pg_atomic_fetch_add_u64(&stress->cancels, 1);
+			siglongjmp(*stress_cancel, 1);
+		}
+		if (timeout >= 0 && GetCurrentTimestamp() > end)
+		{
+			pg_atomic_fetch_add_u64(&stress->timeouts, 1);
+			return false;
+		}
+		pg_usleep(POLL_US);
+	}
+	pg_memory_barrier();
+	return true;
+}
+
+int
+WaitLatch(Latch *latch, int wakeEvents, long timeout, uint32 wait_event_info)
+{
+	return wait_for_event((volatile int *) &latch->is_set, false, timeout) ?
+		WL_LATCH_SET : WL_TIMEOUT;
+}
+
+/*
  * A condition variable is a number of broadcasts, kept where the server keeps
  * the first waiter.
  */
-sigjmp_buf *stress_cancel = NULL;
 static int	seen_broadcasts;
 
 static volatile int *
@@ -596,25 +632,9 @@ bool
 ConditionVariableTimedSleep(ConditionVariable *cv, long timeout,
 							uint32 wait_event_info)
 {
-	TimestampTz end = GetCurrentTimestamp() + timeout * 1000;
-
-	pg_atomic_fetch_add_u64(&stress->waits, 1);
-	while (*broadcasts(cv) == seen_broadcasts)
-	{
-		if (stress_cancel != NULL && stress_random(50) == 0)
-		{
-			pg_atomic_fetch_add_u64(&stress->cancels, 1);
-			siglongjmp(*stress_cancel, 1);
-		}
-		if (timeout >= 0 && GetCurrentTimestamp() > end)
-		{
-			pg_atomic_fetch_add_u64(&stress->timeouts, 1);
-			return true;
-		}
-		pg_usleep(POLL_US);
-	}
+	if (!wait_for_event(broadcasts(cv), seen_broadcasts, timeout))
+		return true;
 	seen_broadcasts = *broadcasts(cv);
-	pg_memory_barrier();
 	return false;
 }
 
