@@ -40,7 +40,7 @@ LINE_PREFIX = "%m [%p] %q%u@%d %l "
 
 SETTINGS = {
     "listen_addresses": "",
-    "shared_buffers": "512MB",
+    "shared_buffers": "1GB",
     "min_wal_size": "1GB",
     "max_wal_size": "16GB",
     "checkpoint_timeout": "1h",

@@ -40,7 +40,7 @@ COMMANDS = {command.NAME: command for command in (das, oracle, clients, table, c
 # SIGINT, too: a shell's background job is started with it ignored.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-SCALE = 20
+SCALE = 50
 QUICK_SCALE = 10
 
 
