@@ -135,13 +135,8 @@ sub test_damage
 sub changed
 {
 	my ($number, $code) = @_;
-	my @changed = @lines;
 
-	local $_ = $changed[$number];
-	$code->();
-	die "line $number is unchanged" if $_ eq $changed[$number];
-	$changed[$number] = $_;
-	return \@changed;
+	return with_line_changed(\@lines, $number, $code);
 }
 
 # All lines, and others behind one of them

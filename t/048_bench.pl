@@ -136,13 +136,8 @@ my ($login) = grep { $lines[$_] =~ /,"command":"LOGIN",/ } 1 .. $#lines;
 sub changed
 {
 	my ($number, $code) = @_;
-	my @changed = @lines;
 
-	local $_ = $changed[$number];
-	$code->();
-	die "line $number is unchanged" if $_ eq $changed[$number];
-	$changed[$number] = $_;
-	return \@changed;
+	return with_line_changed(\@lines, $number, $code);
 }
 
 # Lines without that one, and all sequences as if it had never been

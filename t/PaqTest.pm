@@ -72,6 +72,7 @@ our @EXPORT = qw(
   wait_for_log
   wait_for_worker
   wait_until_waiting
+  with_line_changed
   without_config
   worker_at_rest
   worker_pid
@@ -533,6 +534,21 @@ sub texts_in_trail
 	my ($node, $text) = @_;
 
 	return scalar grep { index($_, $text) >= 0 } trail_lines($node);
+}
+
+# with_line_changed(\@lines, $number, $code): a copy of the lines, in which $code,
+# called with $_ being the line with that number, from 0, has changed it.  Dies if
+# it has not.
+sub with_line_changed
+{
+	my ($lines, $number, $code) = @_;
+	my @changed = @$lines;
+
+	local $_ = $changed[$number];
+	$code->();
+	die "line $number is unchanged" if $_ eq $changed[$number];
+	$changed[$number] = $_;
+	return \@changed;
 }
 
 # wait_for_log($node, $regexp, $position): wait until the server's log matches
