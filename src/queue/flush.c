@@ -26,6 +26,7 @@
 #include "miscadmin.h"
 #include "queue/queue_internal.h"
 #include "stats.h"
+#include "storage/latch.h"
 #include "utils/wait_event.h"
 
 /* How long a session sleeps before it looks after the worker again */

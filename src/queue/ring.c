@@ -3,7 +3,9 @@
  * ring.c
  *		The producer's side of the ring.
  *
- * To put a record into the ring:
+ * When a record has been made, long before it is complete, the place where it
+ * will go is fetched into the CPU's cache (paq_ring_prefetch_frame()).  To put it
+ * into the ring:
  *
  * 1. Compute the checksum of the record's fields, the long part, beforehand.
  * 2. Say what is going to be done (writers.c), and reserve: advance "reserved"
