@@ -57,6 +57,7 @@ $session->quit;
 
 # immediate
 
+my $before;
 $session = open_session('immediate');
 foreach my $sql (
 	q{SELECT 'immediate select'},
@@ -64,8 +65,7 @@ foreach my $sql (
 	q{INSERT INTO immediate_table VALUES (1)},
 	q{BEGIN; SELECT 'in a transaction'})
 {
-	my $before = stats($node);
-
+	$before = stats($node);
 	$session->query_safe($sql);
 	ok(is_written($sql =~ s/^BEGIN; //r), "immediate: is written: $sql");
 	$stats = stats($node);
@@ -74,6 +74,16 @@ foreach my $sql (
 }
 ok(is_written(q{SELECT 'queued'}), 'and with it what came before');
 $session->query_safe('ROLLBACK');
+
+# A session looks after the worker each second: if a flush did not wake it, each
+# wait would take as long as that.
+$before = stats($node);
+$session->query_safe("SELECT $_") for 1 .. 20;
+$stats = stats($node);
+my $waits = $stats->{flush_waits} - $before->{flush_waits};
+cmp_ok($waits, '>=', 20, 'each statement waits');
+cmp_ok($stats->{wait_time} - $before->{wait_time},
+	'<', $waits * 500, 'and is woken');
 $session->quit;
 
 # commit
@@ -82,7 +92,7 @@ $session = open_session('commit');
 $session->query_safe('BEGIN');
 $session->query_safe(q{INSERT INTO immediate_table VALUES (21)});
 ok(!is_written('VALUES (21)'), 'commit: not before the transaction commits');
-my $before = stats($node);
+$before = stats($node);
 $session->query_safe('COMMIT');
 ok(is_written('VALUES (21)'), 'commit: written when it has committed');
 ok(is_written('COMMIT'),      'and so is the COMMIT itself');
