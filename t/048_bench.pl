@@ -38,22 +38,38 @@ sub bench
 	return ($? >> 8, "$output$errors");
 }
 
+# What Python prints, with the benchmark's modules, whose folders come first
+sub python
+{
+	my ($code, @arguments) = @_;
+	my ($output, $errors);
+
+	IPC::Run::run(
+		[
+			'python3', '-B', '-c', "import sys; sys.path[:0] = sys.argv[1:3]; $code",
+			"$bench/measuring", "$bench/torturing", @arguments
+		],
+		'>', \$output, '2>', \$errors);
+	return "$output$errors";
+}
+
 # What the benchmark says about a trail: records, bytes, verdict
 sub check
 {
 	my ($layout, $expected, @files) = @_;
-	my $output;
+	my $output = python(
+		'import trail; print(*trail.check(sys.argv[3], "bench", int(sys.argv[4]), sys.argv[5:]))',
+		$layout, $expected, @files);
 
-	IPC::Run::run(
-		[
-			'python3', '-B', '-c',
-			'import sys; sys.path.insert(0, sys.argv[1]); import trail; '
-			  . 'print(*trail.check(sys.argv[2], "bench", int(sys.argv[3]), sys.argv[4:]))',
-			"$bench/measuring", $layout, $expected, @files
-		],
-		'>', \$output) or die 'trail.py has failed';
 	chomp $output;
 	return split(/ /, $output, 3);
+}
+
+# Files of a trail in their order, which is not that of their names if some have
+# been made in the same second
+sub trail_files
+{
+	return split(/\n/, python('import trail; print(*trail.files_of(sys.argv[3]), sep="\n")', @_));
 }
 
 # Check lines, in files of their own if there are several lists of them.
@@ -126,7 +142,7 @@ like(slurp_file("$folder/results/das.md"), qr/^\| queued /m, 'tables as Markdown
 
 # The trail of its last run, and damage done to it
 
-my @files    = glob "$folder/run/data/audit/*";
+my @files    = trail_files("$folder/run/data/audit");
 my $expected = $result->{runs}[3]{records};
 my @lines    = map { split /(?<=\n)/, slurp_file($_) } @files;
 my ($some) = grep { $lines[$_] =~ /,"statementId":50,"substatementId":1,/ } 0 .. $#lines;
@@ -187,7 +203,7 @@ is((check('json', 0))[2], 'there is no trail', 'no trail');
 ($status, $output) = bench('das', '--configs', 'queued', '--format', 'csvlog', '--keep',
 	'--folder', "$folder/csvlog");
 is($status, 0, 'a run with format csvlog') or diag($output);
-@files    = glob "$folder/csvlog/data/audit/*.csv";
+@files    = trail_files("$folder/csvlog/data/audit");
 $expected = decode_json(slurp_file("$folder/results/das.json"))->{commands}{das}{runs}[1]{records};
 @lines    = map { split /(?<=\n)(?=\d{4}-\d\d-\d\d )/, slurp_file($_) } @files;
 ($some)  = grep { $lines[$_] =~ /"AUDIT: SESSION,50,1,/ } 0 .. $#lines;
