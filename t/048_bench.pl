@@ -294,6 +294,38 @@ sub changed_row
 	return \@rows;
 }
 
+# What is left out while sessions warm up
+
+($status, $output) = bench('clients', '--configs', 'none,queued_utc', '--folder', "$folder/clients");
+is($status, 0, 'a run of clients') or diag($output);
+$result = decode_json(slurp_file("$folder/results/clients.json"))->{commands}{clients};
+is(join(' ', map { "$_->{load}-$_->{configuration}" } @{ $result->{runs} }),
+	'1-none 1-queued_utc 2-none 2-queued_utc', 'clients: all runs');
+is($result->{loads}{2}{warmup}, 1, 'clients: a warm-up');
+cmp_ok($_->{tps}, '!=', $_->{tps_with_warmup}, "clients: $_->{configuration} without it")
+  foreach @{ $result->{runs} };
+
+# tps and latency of two seconds after the first two
+sub steady
+{
+	my $output = python('import load; print(*load.steady(sys.argv[3], 2, 2).values())', @_);
+
+	chomp $output;
+	return $output;
+}
+
+sub progress
+{
+	return join('', map { "progress: $_->[0] s, $_->[1] tps, lat $_->[2] ms stddev 0.1, 0 failed\n" } @_);
+}
+
+my @seconds = ([ '1.0', '10.0', '9.000' ], [ '2.1', '20.0', '8.000' ]);
+my @steady = ([ '3.0', '100.0', '1.000' ], [ '4.1', '100.0', '3.000' ]);
+is(steady(progress(@seconds, @steady)), '100.0 2.1', 'clients: only what comes after it');
+is(steady(progress(@seconds, @steady, [ '5.0', '900.0', '1.000' ])),
+	'100.0 2.1', 'clients: and nothing of what comes later');
+like(steady(progress(@seconds)), qr/no transaction after 2 seconds/, 'clients: or nothing at all');
+
 # A trail that lacks what was sent: here because less is audited
 
 ($status, $output) = bench('oracle', '--configs', 'immediate',

@@ -22,13 +22,17 @@ FIGURES = {
     "latency_ms": r"latency average = ([0-9.]+)",
 }
 
+# What it says once a second, if asked to: of the time since it last did
+PROGRESS = re.compile(r"^progress: ([0-9.]+) s, ([0-9.]+) tps, lat ([0-9.]+) ms", re.M)
+
 
 class Load:
     """What pgbench does: its script, how many clients, and for how long (seconds),
-    how often (transactions of each client), or at which rate (a second, of all)."""
+    how often (transactions of each client), or at which rate (a second, of all).
+    warmup: seconds before those, which tps and latency leave out."""
 
     def __init__(self, name, script, clients, seconds=None, transactions=None, rate=None,
-                 settings=None, log=True):
+                 settings=None, log=True, warmup=0):
         self.name = name
         self.script = script
         self.clients = clients
@@ -37,6 +41,7 @@ class Load:
         self.rate = rate
         self.settings = settings or {}
         self.log = log
+        self.warmup = warmup
 
     @property
     def statements(self):
@@ -46,14 +51,18 @@ class Load:
 
     def describe(self):
         return {"script": self.script, "protocol": "prepared", "clients": self.clients,
-                "seconds": self.seconds, "transactions_per_client": self.transactions,
-                "rate": self.rate, "server_settings": self.settings}
+                "seconds": self.seconds, "warmup": self.warmup,
+                "transactions_per_client": self.transactions, "rate": self.rate,
+                "server_settings": self.settings}
 
     def command(self, program, prefix):
         words = [program, "-n", "-b", self.script, "-M", "prepared", "-c", str(self.clients),
                  "-j", str(threads(self.clients))]
         if self.seconds:
-            words += ["-T", str(self.seconds)]
+            words += ["-T", str(self.seconds + (self.warmup + 1 if self.warmup else 0))]
+        if self.warmup:
+            # Of its last second it often says nothing: hence one more above.
+            words += ["-P", "1"]
         if self.transactions:
             words += ["-t", str(self.transactions)]
         if self.rate:
@@ -96,7 +105,26 @@ def run(cluster, load, prefix):
         raise Failure(f"{failed.group(1)} transactions failed")
     if load.log:
         result.update(_latencies(prefix))
+    if load.warmup:
+        result["tps_with_warmup"] = result["tps"]
+        result.update(steady(text, load.warmup, load.seconds))
     return result
+
+
+def steady(text, warmup, seconds):
+    """tps and latency of those seconds after warmup, from pgbench's output."""
+    last, time_s, transactions, latency = 0.0, 0.0, 0.0, 0.0
+    for found in PROGRESS.finditer(text):
+        now, tps, latency_ms = map(float, found.groups())
+        # It is late when there is much to do, so take what begins nearest.
+        if warmup - 0.5 < last < warmup + seconds - 0.5:
+            time_s += now - last
+            transactions += (now - last) * tps
+            latency += (now - last) * tps * latency_ms
+        last = now
+    if transactions == 0:
+        raise Failure(f"pgbench has done no transaction after {warmup} seconds")
+    return {"tps": transactions / time_s, "latency_ms": latency / transactions}
 
 
 def log_files(prefix):
