@@ -230,7 +230,9 @@ sleep_time(TimestampTz now, TimestampTz then)
 
 	if (TIMESTAMP_IS_NOEND(until))
 		return -1;
-	return TimestampDifferenceMilliseconds(now, until);
+
+	/* WaitLatch() takes no more, 25 days; a file may be kept for longer. */
+	return Min(TimestampDifferenceMilliseconds(now, until), INT_MAX);
 }
 
 static void
