@@ -230,6 +230,32 @@ unlink("$dir/audit-2020-01-01_000000.json") == 1 or die "unlink: $!";
 is_deeply([ columns('commandText', removals($sequence)) ],
 	['audit-2020-01-01_000001.json'], 'which was not even thought of');
 
+# The record of a removal may be longer than a file may become, so that the next
+# one begins a file.  That is no reason to look for files again: the one with this
+# record would be removed, with another record, whenever the worker is woken.
+
+put_away(log_rotation_size => '1kB');
+reconfigure(log_directory => 'audit' . '/../audit' x 45);
+finished_file(1) foreach 1 .. 3;
+$sequence = flush_trail($node);
+reconfigure(log_retention_size => '1kB');
+ok(worker_at_rest($node), 'removals with records longer than a file come to an end');
+@removals = removals($sequence);
+foreach my $wakeup (1 .. 3)
+{
+	my $before = worker_at_rest($node) // die 'the worker does not come to rest';
+
+	kill_worker($node, 'USR1');
+	poll_until(sub { stats($node)->{wakeups} > $before }) or die 'the worker is not woken';
+}
+worker_at_rest($node) or die 'the worker does not come to rest';
+is_deeply([ removals($sequence) ], \@removals, 'and do not begin again when it is woken');
+cmp_ok(scalar @removals, '>', 0, 'there were some');
+is( scalar(grep { length($_->{objectName}) < 400 } @removals),
+	0,
+	'whose records are that long');
+put_away(log_directory => 'audit', log_rotation_size => '10MB');
+
 # What is not a finished trail file is left alone, and what names lead to.
 
 put_away();
