@@ -108,7 +108,7 @@ run_ok($program, 'and finds nothing with it', '--seconds', int($seconds / 2))
 
 # The program that times the ring puts records without being ready to wait for
 # room, and there always is.
-$program = build("$FindBin::RealBin/../bench/ring");
+$program = build("$FindBin::RealBin/../bench/ring", 'SANITIZE=' . sanitizers());
 ok($program, 'the program of bench/ring builds') or done_testing(), exit 1;
 foreach my $try (1 .. 8)
 {
