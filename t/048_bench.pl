@@ -39,14 +39,14 @@ sub bench
 }
 
 # What Python prints, with the benchmark's modules, whose folders come first
-sub python
+sub from_modules
 {
 	my ($code, @arguments) = @_;
 	my ($output, $errors);
 
 	IPC::Run::run(
 		[
-			'python3', '-B', '-c', "import sys; sys.path[:0] = sys.argv[1:3]; $code",
+			python(), '-B', '-c', "import sys; sys.path[:0] = sys.argv[1:3]; $code",
 			"$bench/measuring", "$bench/torturing", @arguments
 		],
 		'>', \$output, '2>', \$errors);
@@ -57,7 +57,7 @@ sub python
 sub check
 {
 	my ($layout, $expected, @files) = @_;
-	my $output = python(
+	my $output = from_modules(
 		'import trail; print(*trail.check(sys.argv[3], "bench", int(sys.argv[4]), sys.argv[5:]))',
 		$layout, $expected, @files);
 
@@ -67,9 +67,9 @@ sub check
 
 # Files of a trail in their order, which is not that of their names if some have
 # been made in the same second
-sub trail_files
+sub files_in_order
 {
-	return split(/\n/, python('import trail; print(*trail.files_of(sys.argv[3]), sep="\n")', @_));
+	return split(/\n/, from_modules('import trail; print(*trail.files_of(sys.argv[3]), sep="\n")', @_));
 }
 
 # Check lines, in files of their own if there are several lists of them.
@@ -142,7 +142,7 @@ like(slurp_file("$folder/results/das.md"), qr/^\| queued /m, 'tables as Markdown
 
 # The trail of its last run, and damage done to it
 
-my @files    = trail_files("$folder/run/data/audit");
+my @files    = files_in_order("$folder/run/data/audit");
 my $expected = $result->{runs}[3]{records};
 my @lines    = map { split /(?<=\n)/, slurp_file($_) } @files;
 my ($some) = grep { $lines[$_] =~ /,"statementId":50,"substatementId":1,/ } 0 .. $#lines;
@@ -203,7 +203,7 @@ is((check('json', 0))[2], 'there is no trail', 'no trail');
 ($status, $output) = bench('das', '--configs', 'queued', '--format', 'csvlog', '--keep',
 	'--folder', "$folder/csvlog");
 is($status, 0, 'a run with format csvlog') or diag($output);
-@files    = trail_files("$folder/csvlog/data/audit");
+@files    = files_in_order("$folder/csvlog/data/audit");
 $expected = decode_json(slurp_file("$folder/results/das.json"))->{commands}{das}{runs}[1]{records};
 @lines    = map { split /(?<=\n)(?=\d{4}-\d\d-\d\d )/, slurp_file($_) } @files;
 ($some)  = grep { $lines[$_] =~ /"AUDIT: SESSION,50,1,/ } 0 .. $#lines;
@@ -308,7 +308,7 @@ cmp_ok($_->{tps}, '!=', $_->{tps_with_warmup}, "clients: $_->{configuration} wit
 # tps and latency of two seconds after the first two
 sub steady
 {
-	my $output = python('import load; print(*load.steady(sys.argv[3], 2, 2).values())', @_);
+	my $output = from_modules('import load; print(*load.steady(sys.argv[3], 2, 2).values())', @_);
 
 	chomp $output;
 	return $output;
