@@ -76,7 +76,7 @@ make_record(char *record, uint32 producer)
 {
 	static const char text[RECORD_SIZE] = {0};
 	PaqRecordHeader header = {0};
-	PaqSessionBlock session = {0};
+	PaqSessionBlock session = {.data = ""};
 	PaqText		statement[PAQ_NSTATEMENT_FIELDS] = {0};
 	PaqText    *sql = &statement[PAQ_FIELD_STATEMENT - PAQ_NSESSION_FIELDS];
 
@@ -96,7 +96,7 @@ static void
 attach(uint32 producer)
 {
 	PaqRecordHeader header = {0};
-	PaqSessionBlock session = {0};
+	PaqSessionBlock session = {.data = ""};
 	PaqText		statement[PAQ_NSTATEMENT_FIELDS] = {0};
 
 	stress_become(producer, B_BACKEND);
