@@ -24,8 +24,8 @@ PATIENCE = 5
 
 # What a server says that is started while processes of the one before are there
 TOO_EARLY = ("pre-existing shared memory block", "could not lock", "is in use by another server",
-             'lock file "postmaster.pid" is empty',
-             'lock file "postmaster.pid" already exists')
+             'lock file "postmaster.pid" already exists',
+             'postmaster.pid" is empty', '.s.PGSQL.5432.lock" is empty')
 
 class Failure(Exception):
     """The server does not do what it has to do."""
@@ -109,7 +109,7 @@ class Server:
             if self.has_ended():
                 # The last processes of the one before may still be there.
                 log = self.log_since_start()
-                self.remove_empty_lock_file()
+                self.remove_empty_lock_files()
                 if not any(text in log for text in TOO_EARLY):
                     raise Failure("the server has ended by itself:\n" + log)
                 if time.monotonic() > patience:
@@ -192,12 +192,13 @@ class Server:
         return [pid for pid, title in children_of(os.getpid()).items()
                 if pid != self.pid and (title.startswith("postgres") or self.data in title)]
 
-    def remove_empty_lock_file(self):
-        """A postmaster killed while it makes the file leaves it empty, which takes
-        an administrator, too."""
-        path = os.path.join(self.data, "postmaster.pid")
-        if os.path.exists(path) and os.path.getsize(path) == 0:
-            os.unlink(path)
+    def remove_empty_lock_files(self):
+        """A postmaster killed while it makes one of its lock files, that of the
+        data directory or that of the socket, leaves it empty, which takes an
+        administrator, too."""
+        for path in (os.path.join(self.data, "postmaster.pid"), self.socket + ".lock"):
+            if os.path.exists(path) and os.path.getsize(path) == 0:
+                os.unlink(path)
 
     def kill_lock_waiters(self):
         """A process that waits for a lightweight lock of PostgreSQL's whose holder
