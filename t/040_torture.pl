@@ -14,6 +14,7 @@ use FindBin;
 use lib $FindBin::RealBin;
 use PaqTest;
 
+use File::Basename;
 use File::Copy qw(copy);
 use File::Path qw(make_path);
 use IPC::Run;
@@ -70,6 +71,35 @@ ok(!-e "$folder/mixed", 'no files are left');
 
 	test_torture('at named points', $rounds / 2, '--faults', '--installed',
 		'--folder', "$folder/faults");
+}
+
+# A postmaster that is killed while it makes one of its lock files leaves it
+# empty, and PostgreSQL does not start until it is removed.  That is no finding.
+
+foreach my $file ('data/postmaster.pid', 'socket/.s.PGSQL.5432.lock')
+{
+	my $dir = PostgreSQL::Test::Utils::tempdir_short();
+	my ($output, $errors);
+
+	mkdir("$dir/socket") or die "mkdir: $!";
+	IPC::Run::run(
+		[
+			python(), '-B', '-c', q{
+import signal, sys
+folder, file, bindir, modules = sys.argv[1:]
+sys.path.insert(0, modules)
+from server import Server
+server = Server(bindir, folder, folder + "/socket")
+server.make({}, [])
+open(folder + "/" + file, "w").close()
+server.start({})
+server.connect("postgres")
+server.stop(signal.SIGINT)
+print("is empty" in open(server.log).read())
+}, $dir, $file, `pg_config --bindir` =~ s/\n//r, dirname($program) . '/torturing'
+		],
+		'>', \$output, '2>', \$errors);
+	is("$output$errors", "True\n", "the server starts in spite of an empty $file");
 }
 
 # A trail that is whole, in a few thousand lines, with the files of its own.

@@ -22,10 +22,11 @@ LIMIT = 90
 # Before it is looked what processes do that are left, in seconds
 PATIENCE = 5
 
-# What a server says that is started while processes of the one before are there
+# What a server says that is started while processes of the one before are there,
+# or while an empty lock file is that it has left
 TOO_EARLY = ("pre-existing shared memory block", "could not lock", "is in use by another server",
              'lock file "postmaster.pid" already exists',
-             'postmaster.pid" is empty', '.s.PGSQL.5432.lock" is empty')
+             'lock file "postmaster.pid" is empty', '.s.PGSQL.5432.lock" is empty')
 
 class Failure(Exception):
     """The server does not do what it has to do."""
