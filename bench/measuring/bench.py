@@ -95,22 +95,23 @@ class Bench:
         cluster = self.cluster
         cluster.start(self.settings_of(configuration, load), configuration.table)
         before = self._state(configuration)
-        stolen = cpu.stolen()
+        stolen, switches = cpu.stolen(), cpu.switches()
         figures = pgbench.run(cluster, load, os.path.join(self.scratch, "pgbench"))
-        stolen = cpu.stolen() - stolen
+        stolen, switches = cpu.stolen() - stolen, cpu.switches() - switches
         cluster.wait_for_clients()
-        flush_s = self._flush(configuration)
+        flush_s = self.flush(configuration)
         after = self._state(configuration)
         run.update(figures)
         run["stolen_cpu_s"] = stolen
+        run["switches_tx"] = switches / run["transactions"]
         run["flush_s"] = flush_s
         self._add_costs(run, configuration, before, after)
         expected = 0 if configuration.nothing else \
             figures["transactions"] * load.statements + pgbench.STARTUP_STATEMENTS
-        self._check(run, configuration, expected)
+        self.check(run, configuration, expected)
 
-    def _flush(self, configuration):
-        """Wait until our trail has everything; how long that took."""
+    def flush(self, configuration):
+        """Wait until our trail has everything; how long that took, in seconds."""
         if not configuration.ours:
             return None
         begin = time.monotonic()
@@ -156,8 +157,9 @@ class Bench:
 
     # -- the trail ----------------------------------------------------------------
 
-    def _check(self, run, configuration, expected):
-        """Stop the server, and compare the trail with what was sent."""
+    def check(self, run, configuration, expected):
+        """Stop the server, and compare the trail with what was sent: so many
+        statements.  Fills in the verdict, None if there is no trail."""
         run["verdict"] = None
         if configuration.layout is None:
             self.cluster.stop()

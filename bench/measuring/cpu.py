@@ -1,5 +1,5 @@
 # cpu.py
-#   CPU time of the server's processes.
+#   CPU time of the server's processes, and what the kernel counts for all.
 #
 # Sessions are gone when pgbench has ended.  What each has used from its start
 # to its end is then in the times that the kernel keeps for the postmaster's
@@ -44,6 +44,12 @@ def stolen():
     with open("/proc/stat", encoding="ascii") as file:
         words = file.readline().split()
     return int(words[8]) / TICKS if len(words) > 8 else 0.0
+
+
+def switches():
+    """How often the machine's CPUs have turned to another process."""
+    with open("/proc/stat", encoding="ascii") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("ctxt "))
 
 
 class Times:
