@@ -40,7 +40,7 @@ pg_source=
 
 # Packages that the tests need
 readonly test_packages=(binutils clang-format libipc-run-perl perl pgbadger python3
-	python3-asyncpg python3-jsonschema python3-psycopg strace)
+	python3-asyncpg python3-jsonschema python3-psycopg strace valgrind)
 
 say()
 {

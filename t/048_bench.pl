@@ -305,6 +305,37 @@ is($result->{loads}{2}{warmup}, 1, 'clients: a warm-up');
 cmp_ok($_->{tps}, '!=', $_->{tps_with_warmup}, "clients: $_->{configuration} without it")
   foreach @{ $result->{runs} };
 
+cmp_ok($_->{switches_tx}, '>', 0, "clients: $_->{configuration}, switches of processes")
+  foreach @{ $result->{runs} };
+
+SKIP:
+{
+	# Counted are the ends and the middle, the same without "--clients".
+	my @expected = qw(1-none 1-queued_utc 2-none 2-queued_utc);
+	my $counted  = $result->{instructions};
+	my %statement =
+	  map { $_->{clients} . '-' . $_->{configuration} => $_->{statement} } @{ $counted || [] };
+
+	if ($result->{absent}{instructions})
+	{
+		like($result->{absent}{instructions}, qr/^valgrind is not installed$/, 'clients: no valgrind');
+		skip 'valgrind is not installed', 6;
+	}
+	is(join(' ', map { "$_->{clients}-$_->{configuration}" } @{$counted}),
+		"@expected", 'clients: instructions are counted');
+	is(join(' ', map { $_->{verdict} // '-' } @{$counted}), '- ok - ok', 'clients: trails of that');
+
+	my ($one, $two) = map { $statement{"$_-queued_utc"} - $statement{"$_-none"} } 1, 2;
+
+	cmp_ok($one, '>', 500,        'clients: a record takes instructions');
+	cmp_ok($one, '<', 10_000,     'clients: but not too many');
+	cmp_ok($two, '<', 1.2 * $one, 'clients: nor more with more clients');
+	like(
+		slurp_file("$folder/results/clients.md"),
+		qr/^\| 2 .* \| +\Q$statement{'2-none'}\E \| +\Q$statement{'2-queued_utc'}\E \| +$two \|$/m,
+		'clients: in the report');
+}
+
 # tps and latency of two seconds after the first two
 sub steady
 {

@@ -2,8 +2,15 @@
 #   More and more clients: does anything in the way of a record get slower than
 #   the server itself?  One lock is enough, in libc's time zones for instance.
 #
+# Throughput alone does not tell: with more sessions than the CPUs' caches have
+# room for, everything takes longer, what is audited and what is not.  So there is
+# also what a statement takes that caches have no part in: instructions, and switches
+# of processes.  Going round a lock is instructions, and waiting for one is
+# switches.
+#
 # Copyright (c) 2026, pg_audit_queue contributors
 
+import instructions
 from load import Load
 from text import grid, ratio_text, spread_text, verdict_text
 
@@ -31,7 +38,7 @@ def run(bench, result, options):
     chosen = bench.pick(result, [none] + [
         queued.variant(f"queued_{name}", {"log_timezone": zone})
         for name, zone in ZONES.items()])
-    counts = QUICK_COUNTS if options.quick else COUNTS
+    counts = list(QUICK_COUNTS if options.quick else COUNTS)
     if options.clients:
         counts = [count for count in COUNTS if count <= options.clients]
     share = QUICK_WARMUP if options.quick else WARMUP
@@ -39,6 +46,10 @@ def run(bench, result, options):
                   warmup=max(1, count // share))
              for count in counts]
     bench.alternate(result, loads, chosen, options.rounds)
+    # Times are the worker's business, so one zone is enough.  Many sessions take a while.
+    few_to_many = [counts[0], counts[len(counts) // 2]] + ([] if options.quick else counts[-1:])
+    instructions.count(bench, result, [each for each in chosen if each.name != "queued_dst"],
+                       dict.fromkeys(few_to_many))
 
 
 def _by_load(result):
@@ -62,8 +73,27 @@ def report(result):
             [load] + [spread_text(by_name[name], "tps", "{:.0f}") for name in names]
             + [ratio_text(by_name[name], "tps") for name in names if name != "none"]
             + [verdict_text(list(by_name.values()))])
-    return [grid(head, rows), "",
-            "A bend is where \"of none\" falls as the clients become more.", ""]
+    return [grid(head, rows), "", "### A transaction, which is a statement", "",
+            _counted_table(result, names), ""]
+
+
+def _counted_table(result, names):
+    """Switches, which are there for all runs, and instructions."""
+    counted = {(str(each["clients"]), each["configuration"]): each["statement"]
+               for each in result.get("instructions", ()) if "statement" in each}
+    some = [name for name in names if any(name == other for _, other in counted)]
+    audited = [name for name in some if name != "none" and "none" in some]
+    rows = []
+    for load, by_name in _by_load(result).items():
+        here = {name: counted.get((load, name)) for name in some}
+        rows.append([load]
+                    + [spread_text(by_name[name], "switches_tx", "{:.2f}") for name in names]
+                    + [here[name] or "-" for name in some]
+                    + [here[name] - here["none"] if here[name] and here["none"] else "-"
+                       for name in audited])
+    return grid(["clients"] + [f"{name}, switches" for name in names]
+                + [f"{name}, instructions" for name in some]
+                + [f"{name}, added" for name in audited], rows)
 
 
 def pictures(result, plot):

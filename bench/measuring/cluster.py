@@ -154,12 +154,7 @@ class Cluster:
     def start(self, settings, table=False):
         """Start the server with these settings, its trail and its queue empty.
         table: it writes to a table of the database of our extension."""
-        for name in ("log", "audit", "pg_audit_queue"):
-            shutil.rmtree(os.path.join(self.data, name), ignore_errors=True)
-        self._configure({"shared_preload_libraries": ""})
-        if table or not getattr(self, "has_audit", False):
-            self._renew_audit_db()
-        self._configure(settings)
+        self._prepare(settings, table)
         self._start(QUIET, AUDIT_DB)
         # Only a scan by index brings a large table into shared_buffers.
         self.rows(BENCH_DB, "TRUNCATE pgbench_history, crashed",
@@ -168,6 +163,20 @@ class Cluster:
                   "SELECT sum(abalance) FROM pgbench_accounts WHERE aid > 0",
                   "CHECKPOINT")
         self.wait_for_clients()
+
+    def start_under(self, program, settings):
+        """Start it with these settings, its trail and its queue empty, as what the
+        program runs, which is given as its first words.  Nothing is read ahead."""
+        self._prepare(settings, table=False)
+        self._start(QUIET, AUDIT_DB, program)
+
+    def _prepare(self, settings, table):
+        for name in ("log", "audit", "pg_audit_queue"):
+            shutil.rmtree(os.path.join(self.data, name), ignore_errors=True)
+        self._configure({"shared_preload_libraries": ""})
+        if table or not getattr(self, "has_audit", False):
+            self._renew_audit_db()
+        self._configure(settings)
 
     def start_again(self):
         """Start it with the same settings, on what is there: after a crash."""
@@ -188,10 +197,10 @@ class Cluster:
     def _socket(self):
         return os.path.join(self.socket_folder, ".s.PGSQL.5432")
 
-    def _start(self, user, database):
+    def _start(self, user, database, under=()):
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [self.program("postgres"), "-D", self.data], stdin=subprocess.DEVNULL,
+                [*under, self.program("postgres"), "-D", self.data], stdin=subprocess.DEVNULL,
                 stdout=log, stderr=log, env=self.environment(), start_new_session=True,
                 preexec_fn=lambda: die_with_parent(signal.SIGQUIT))
         end = time.monotonic() + LIMIT

@@ -94,7 +94,7 @@ launch()
 
 	set_traps
 	need_packages python3
-	want_packages gnuplot-nox postgresql-MAJOR-pgaudit postgresql-MAJOR-pgauditlogtofile
+	want_packages gnuplot-nox valgrind postgresql-MAJOR-pgaudit postgresql-MAJOR-pgauditlogtofile
 	find_postgres
 	make_work
 	case $quick:$command in

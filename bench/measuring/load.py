@@ -29,10 +29,11 @@ PROGRESS = re.compile(r"^progress: ([0-9.]+) s, ([0-9.]+) tps, lat ([0-9.]+) ms"
 class Load:
     """What pgbench does: its script, how many clients, and for how long (seconds),
     how often (transactions of each client), or at which rate (a second, of all).
-    warmup: seconds before those, which tps and latency leave out."""
+    warmup: seconds before those, which tps and latency leave out.  seed: with the same
+    one, the same rows are chosen."""
 
     def __init__(self, name, script, clients, seconds=None, transactions=None, rate=None,
-                 settings=None, log=True, warmup=0):
+                 settings=None, log=True, warmup=0, seed=None):
         self.name = name
         self.script = script
         self.clients = clients
@@ -42,6 +43,7 @@ class Load:
         self.settings = settings or {}
         self.log = log
         self.warmup = warmup
+        self.seed = seed
 
     @property
     def statements(self):
@@ -67,6 +69,8 @@ class Load:
             words += ["-t", str(self.transactions)]
         if self.rate:
             words += ["-R", f"{self.rate:.1f}"]
+        if self.seed is not None:
+            words.append(f"--random-seed={self.seed}")
         if self.log:
             words += ["-l", "--log-prefix=" + prefix]
         return words + [BENCH_DB]

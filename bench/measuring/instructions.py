@@ -1,0 +1,102 @@
+# instructions.py
+#   What a statement takes in sessions that are busy at the same time, in
+#   instructions, counted by valgrind's callgrind.
+#
+# Unlike time, they depend neither on what else the machine does nor on how large
+# its caches are, and the same rows are read each time.  Three runs on one server: the
+# first brings the rows into shared_buffers; what sessions do when they start is the
+# same in the other two, of few and of more statements, and cancels out.
+#
+# Only what is below PostgresMain() is counted, that is, no background process.
+# Waiting for the client is in it, where a session looks for the next command
+# once or twice.  The server is some fifty times as slow as without valgrind, and
+# sessions run side by side, so one that had to go round in a loop until
+# others are done would show.
+#
+# Copyright (c) 2026, pg_audit_queue contributors
+
+import os
+import re
+import shutil
+import time
+
+import load as pgbench
+from cluster import LIMIT, Failure
+from load import Load
+
+# Statements of each client
+FEW, MORE = 20, 120
+
+SEED = 1
+
+TOTALS = re.compile(rb"^totals: ([0-9]+)$", re.M)
+
+
+def count(bench, result, configurations, counts):
+    """Count for each configuration and number of clients.  result gets
+    "instructions", a list, or why there are none."""
+    if shutil.which("valgrind") is None:
+        result["absent"]["instructions"] = "valgrind is not installed"
+        return
+    result["instructions"] = []
+    for clients in counts:
+        for configuration in configurations:
+            run = {"clients": clients, "configuration": configuration.name}
+            try:
+                _count(bench, configuration, clients, run)
+            except Failure as error:
+                run["absent"] = str(error)
+                run["verdict"] = "absent: " + str(error).splitlines()[0]
+                bench.cluster.destroy()
+            if run["verdict"] not in ("ok", None):
+                bench.wrong += 1
+            result["instructions"].append(run)
+            print(f"  instructions  {clients:<14} {configuration.name:<30} "
+                  f"{run.get('statement', 0):>9} a statement   trail: {run['verdict'] or '-'}",
+                  flush=True)
+
+
+def _count(bench, configuration, clients, run):
+    """Fill in "statement", instructions, and "verdict", on the trail."""
+    folder = os.path.join(bench.scratch, "callgrind")
+    os.mkdir(folder)
+    try:
+        bench.cluster.start_under(
+            ["valgrind", "-q", "--tool=callgrind", "--toggle-collect=PostgresMain",
+             "--callgrind-out-file=" + os.path.join(folder, "%p")],
+            {**configuration.settings(), **dict(bench.options.set)})
+        _run(bench, clients, MORE, folder)
+        few = _run(bench, clients, FEW, folder)
+        more = _run(bench, clients, MORE, folder)
+        run["statement"] = round((more - few) / ((MORE - FEW) * clients))
+        bench.flush(configuration)
+        bench.check(run, configuration,
+                    (FEW + 2 * MORE) * clients + 3 * pgbench.STARTUP_STATEMENTS)
+    finally:
+        shutil.rmtree(folder)
+
+
+def _run(bench, clients, statements, folder):
+    """Instructions of all sessions in a run of so many statements of each client."""
+    before = set(bench.cluster.children())
+    pgbench.run(bench.cluster, Load("counted", "select-only", clients,
+                                    transactions=statements, log=False, seed=SEED),
+                os.path.join(bench.scratch, "pgbench"))
+    end = time.monotonic() + LIMIT
+    while not set(bench.cluster.children()) <= before:
+        if time.monotonic() > end:
+            raise Failure("there are sessions that do not end")
+        time.sleep(0.02)
+    running = {str(pid) for pid in [bench.cluster.pid, *bench.cluster.children()]}
+    return sum(_take(os.path.join(folder, name)) for name in os.listdir(folder)
+               if name not in running)
+
+
+def _take(path):
+    """What the file of a process that has ended says; it is used up."""
+    with open(path, "rb") as file:
+        found = TOTALS.search(file.read())
+    os.unlink(path)
+    if not found:
+        raise Failure(f"valgrind has not written {path}")
+    return int(found.group(1))
