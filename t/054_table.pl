@@ -321,9 +321,25 @@ ok(wait_for_log($node, qr/cannot be loaded into the table: new row for relation 
 like(stats($node)->{last_error}, qr/violates check constraint/, 'and shown');
 $node->safe_psql('postgres', "SELECT 'after-it-'");
 is(found('after-it-'), 0, 'nothing overtakes it');
+
+# Retention is for files of a trail, not for these, however many or large they are.
+reload(log_retention_size => '1kB');
+foreach (1 .. 3)
+{
+	unaudited_sql($node, 'SELECT audit_rotate()');
+	$node->safe_psql('postgres', "SELECT 'retained-$_-" . 'x' x 2000 . "'");
+}
+flush_trail($node);
+my @waiting = files();
+cmp_ok(scalar @waiting, '>=', 4, 'several files wait to be loaded');
+unaudited_sql($node, 'SELECT audit_rotate()');
+ok(worker_at_rest($node), 'the worker has nothing more to do');
+is(scalar(grep { !-e } @waiting), 0, 'retention leaves them alone');
+reload(log_retention_size => '0');
 sql('ALTER TABLE audit_queue.records DROP CONSTRAINT no');
 is(loaded(), 1, 'loaded when it is accepted');
 is(found('refused-'), 1, 'that record');
+is(found("retained-$_-"), 1, "and what waited behind it ($_)") foreach 1 .. 3;
 test_complete('after the refusal');
 
 # A trigger that swallows rows is no reason to lose them.
