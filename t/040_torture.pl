@@ -65,12 +65,16 @@ my $rounds = full_tests() ? 200 : 20;
 make_path($folder);
 test_torture('all modes', $rounds, '--installed', '--folder', "$folder/mixed");
 ok(!-e "$folder/mixed", 'no files are left');
+test_torture('into the table', $rounds / 2, '--table', '--installed', '--folder',
+	"$folder/table");
 
 {
 	local $ENV{PG_CONFIG} = fault_install() . '/bin/pg_config';
 
 	test_torture('at named points', $rounds / 2, '--faults', '--installed',
 		'--folder', "$folder/faults");
+	test_torture('at named points, into the table', $rounds / 2, '--faults', '--table',
+		'--installed', '--folder', "$folder/table_faults");
 }
 
 # A postmaster that is killed while it makes one of its lock files leaves it
