@@ -63,19 +63,24 @@ class Bench:
                     configuration = configurations[(place + number - 1) % len(configurations)]
                     run = {"load": load.name, "configuration": configuration.name,
                            "round": number, "order": place + 1}
-                    self._try(run, load, configuration)
+                    self._timed(run, load, configuration)
                     result["runs"].append(run)
                     self._show(run, rounds)
 
-    def _try(self, run, load, configuration):
+    def _timed(self, run, load, configuration):
         begin = time.monotonic()
+        self.attempt(run, self.measure, load, configuration)
+        run["run_seconds"] = time.monotonic() - begin
+
+    def attempt(self, run, function, *arguments):
+        """Have the function fill in a run, which is its first argument.  If it fails,
+        the run says so, in "absent" and "verdict", and nothing is left running."""
         try:
-            self.measure(run, load, configuration)
+            function(run, *arguments)
         except Failure as error:
             run["absent"] = str(error)
             run["verdict"] = "absent: " + str(error).splitlines()[0]
             self.cluster.destroy()
-        run["run_seconds"] = time.monotonic() - begin
         if run["verdict"] not in ("ok", None):
             self.wrong += 1
 

@@ -58,25 +58,18 @@ def run(bench, result, options):
                 configuration = chosen[(place + number - 1) % len(chosen)]
                 each = {"load": load, "configuration": configuration.name, "round": number,
                         "order": place + 1}
-                _try(bench, each, configuration, options, number)
+                bench.attempt(each, _crash, bench, configuration, options)
+                _show(each, options, number)
                 result["runs"].append(each)
 
 
-def _try(bench, each, configuration, options, number):
-    try:
-        _crash(bench, each, configuration, options)
-    except Failure as error:
-        each["absent"] = str(error)
-        each["verdict"] = "absent: " + str(error).splitlines()[0]
-        bench.cluster.destroy()
-    if each["verdict"] not in ("ok", None):
-        bench.wrong += 1
+def _show(each, options, number):
     lost = f"{each['lost']:6d} of {each['acknowledged']} lost" if "lost" in each else ""
-    print(f"  round {number}/{options.rounds}  {each['load']:<8} {configuration.name:<16} "
+    print(f"  round {number}/{options.rounds}  {each['load']:<8} {each['configuration']:<16} "
           f"{lost}   trail: {each['verdict'] or '-'}", flush=True)
 
 
-def _crash(bench, each, configuration, options):
+def _crash(each, bench, configuration, options):
     cluster = bench.cluster
     cluster.start({**configuration.settings(), **dict(options.set)}, configuration.table)
     prefix = os.path.join(bench.scratch, "crash")

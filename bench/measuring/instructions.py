@@ -42,21 +42,14 @@ def count(bench, result, configurations, counts):
     for clients in counts:
         for configuration in configurations:
             run = {"clients": clients, "configuration": configuration.name}
-            try:
-                _count(bench, configuration, clients, run)
-            except Failure as error:
-                run["absent"] = str(error)
-                run["verdict"] = "absent: " + str(error).splitlines()[0]
-                bench.cluster.destroy()
-            if run["verdict"] not in ("ok", None):
-                bench.wrong += 1
+            bench.attempt(run, _count, bench, configuration, clients)
             result["instructions"].append(run)
             print(f"  instructions  {clients:<14} {configuration.name:<30} "
                   f"{run.get('statement', 0):>9} a statement   trail: {run['verdict'] or '-'}",
                   flush=True)
 
 
-def _count(bench, configuration, clients, run):
+def _count(run, bench, configuration, clients):
     """Fill in "statement", instructions, and "verdict", on the trail."""
     folder = os.path.join(bench.scratch, "callgrind")
     os.mkdir(folder)
