@@ -86,7 +86,7 @@ my $summary = run_ok(
 	$program,    'nothing is lost, repeated or changed',
 	'--seconds', $seconds, '--steps', $steps);
 foreach my $point (
-	qw(pending-replaced ring-unplaced ring-reserved ring-busy ring-copied ring-committed
+	qw(pending-replaced writer-borrowed ring-claimed ring-unplaced ring-reserved ring-copied ring-committed
 	checkpoint-half checkpoint-written batch-written flushed))
 {
 	ok(killed_at($summary, $point), "processes were killed at $point");

@@ -41,8 +41,8 @@ KILLS = {
 LOADER_KILLS = {"loader": 15, "loader-term": 8}
 
 # With --faults: where a process kills itself or stops, and what fails
-POINTS = ("pending-replaced", "ring-unplaced", "ring-reserved", "ring-busy", "ring-copied",
-          "ring-committed", "checkpoint-half", "checkpoint-written", "batch-written", "flushed")
+POINTS = ("pending-replaced", "writer-borrowed", "ring-claimed", "ring-unplaced",
+          "ring-reserved", "ring-copied", "ring-committed", "checkpoint-half", "checkpoint-written", "batch-written", "flushed")
 LOADER_POINTS = ("load-done", "load-committed", "load-removed")
 FAILURES = (f"trail-write {errno.ENOSPC}", f"trail-write {errno.EIO}",
             f"trail-fsync {errno.EIO}")

@@ -18,20 +18,15 @@
 #include "queue/reader_internal.h"
 #include "utils/memutils.h"
 
-PaqFrameState
-paq_frame_state(PaqQueueFile *qf, uint64 pos)
+/* Is there a committed frame at pos?  Its record may be damaged. */
+bool
+paq_frame_is_committed(PaqQueueFile *qf, uint64 pos)
 {
-	uint64		stamp = pg_atomic_read_u64(&paq_frame_at(qf, pos)->stamp);
-
-	if (stamp == paq_frame_stamp(qf, pos, PAQ_FRAME_COMMITTED))
-	{
-		/* Pairs with the write barrier in paq_ring_commit(). */
-		pg_read_barrier();
-		return PAQ_FRAME_IS_COMMITTED;
-	}
-	if (stamp == paq_frame_stamp(qf, pos, PAQ_FRAME_BUSY))
-		return PAQ_FRAME_IS_BUSY;
-	return PAQ_FRAME_IS_NONE;
+	if (pg_atomic_read_u64(&paq_frame_at(qf, pos)->stamp) !=
+		paq_frame_stamp(qf, pos))
+		return false;
+	pg_read_barrier();			/* pairs with that in paq_ring_commit() */
+	return true;
 }
 
 /* Is the committed frame at pos undamaged, ending before limit? */
@@ -53,7 +48,7 @@ bool
 paq_frame_is_good(PaqQueueFile *qf, uint64 pos, uint64 limit)
 {
 	return pos < limit && limit - pos >= sizeof(PaqFrame) &&
-		paq_frame_state(qf, pos) == PAQ_FRAME_IS_COMMITTED &&
+		paq_frame_is_committed(qf, pos) &&
 		paq_frame_is_whole(qf, pos, limit);
 }
 

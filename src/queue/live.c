@@ -58,11 +58,10 @@ next_is_busy(PaqReader *reader, PaqGap *gap)
 		return PAQ_READ_BUSY;
 	end = paq_writers_bound(reader->cursor);
 	if (end == 0 ||
-		paq_frame_state(reader->qf, reader->cursor) == PAQ_FRAME_IS_COMMITTED)
+		paq_frame_is_committed(reader->qf, reader->cursor))
 		return PAQ_READ_BUSY;
 	end = next_good(reader->qf, reader->cursor, end);
 	paq_slots_take_back(reader->qf, reader->cursor, end);
-	reader->stepped_over = true;
 
 	/* The live file is read once, so the gap need not be the same each time. */
 	gap->from = reader->last_time;
@@ -90,7 +89,7 @@ paq_live_next(PaqReader *reader, PaqRecord *record, PaqGap *gap)
 
 	if (reader->cursor >= limit)
 		return PAQ_READ_END;
-	if (paq_frame_state(qf, reader->cursor) != PAQ_FRAME_IS_COMMITTED)
+	if (!paq_frame_is_committed(qf, reader->cursor))
 		return next_is_busy(reader, gap);
 	if (paq_frame_is_whole(qf, reader->cursor, limit))
 	{

@@ -44,13 +44,14 @@
 #endif
 
 #define PAQ_FILE_MAGIC		UINT64CONST(0x5155455541555044)
-#define PAQ_FILE_VERSION	4
+#define PAQ_FILE_VERSION	5
 
 #define PAQ_QUEUE_FILE		"queue"
 #define PAQ_SLOT_SIZE		8192	/* bytes of a pending slot */
 #define PAQ_SPILL_NAME_LEN	64		/* with the zero byte */
-#define PAQ_NGUESTS			32	/* processes without a slot that put records
-									 * into the ring at the same time */
+#define PAQ_NGUESTS			128 /* processes without a slot that put records
+									 * into the ring at the same time, and
+									 * those that were killed doing so */
 #define PAQ_BOOT_ID_LEN		40
 
 /* Written once; protected by its checksum. */
@@ -85,16 +86,17 @@ typedef struct PaqDrops
 } PaqDrops;
 
 /*
- * A process that is putting a record into the ring, see writers.c.  Written by
- * that process, and by the worker if it is dead; read by recovery, and by the
- * worker if nothing comes.
+ * A process that is putting a record into the ring, and its claim: the place
+ * that it has reserved, or is about to; see writers.c.  Written by that process
+ * only; read by recovery, and by the worker if nothing comes.
  */
 typedef struct PaqWriter
 {
 	pg_atomic_uint32 pid;		/* 0: belongs to nobody */
 	pg_atomic_uint32 size;		/* of the frame, bytes: from before space for it
-								 * is reserved until it is committed; else 0 */
-	pg_atomic_uint64 position;	/* of the frame; 0 until that is known */
+								 * is reserved until it is committed; else 0,
+								 * there is no claim */
+	pg_atomic_uint64 position;	/* of the frame; valid if size is not 0 */
 } PaqWriter;
 
 /*
@@ -133,9 +135,9 @@ StaticAssertDecl(sizeof(PaqLive) <= 4096, "positions must fit into one page");
 
 /*
  * A frame holds one record.  stamp is the frame's own position (a multiple of
- * 8) plus a state, XORed with the file's salt: what an earlier lap left at
- * the same place never looks like a frame of this lap.  It is stored twice:
- * BUSY once the length is there, COMMITTED once the record is.
+ * 8) plus PAQ_FRAME_COMMITTED, XORed with the file's salt: what an earlier lap
+ * left at the same place never looks like a frame of this lap.  It is stored
+ * once the record is there.
  */
 typedef struct PaqFrame
 {
@@ -146,7 +148,6 @@ typedef struct PaqFrame
 	uint32		unused;			/* zero */
 } PaqFrame;
 
-#define PAQ_FRAME_BUSY		1
 #define PAQ_FRAME_COMMITTED	2
 #define PAQ_FRAME_ALIGN		8
 
@@ -289,9 +290,9 @@ paq_warning_level(void)
 }
 
 static inline uint64
-paq_frame_stamp(PaqQueueFile *qf, uint64 pos, int state)
+paq_frame_stamp(PaqQueueFile *qf, uint64 pos)
 {
-	return (pos | state) ^ qf->salt;
+	return (pos | PAQ_FRAME_COMMITTED) ^ qf->salt;
 }
 
 static inline PaqSlot *
@@ -349,28 +350,20 @@ extern pg_crc32c paq_frame_crc(PaqQueueFile *qf, uint64 pos,
 /* writers.c */
 extern PaqWriter *paq_my_writer;
 
-/*
- * Around reserving and committing a frame of size bytes: before it is reserved;
- * when it is known where; when it is committed, or there was no space.
- */
+/* Before each attempt to reserve size bytes at pos */
 static inline void
-paq_writer_begin(PaqWriter *writer, uint32 size)
+paq_writer_claim(PaqWriter *writer, uint64 pos, uint32 size)
 {
-	pg_atomic_write_u64(&writer->position, 0);
+	pg_atomic_write_u64(&writer->position, pos);
 	pg_write_barrier();			/* pairs with the first in paq_writers_bound() */
 	pg_atomic_write_u32(&writer->size, size);
 }
 
-static inline void
-paq_writer_place(PaqWriter *writer, uint64 pos)
-{
-	pg_atomic_write_u64(&writer->position, pos);
-}
-
+/* The frame is committed, or there was no space. */
 static inline void
 paq_writer_end(PaqWriter *writer)
 {
-	pg_write_barrier();			/* pairs with the second in paq_writers_bound() */
+	pg_write_barrier();			/* pairs with the third in paq_writers_bound() */
 	pg_atomic_write_u32(&writer->size, 0);
 }
 
@@ -379,7 +372,8 @@ typedef struct PaqRoom
 {
 	uint64		from;
 	uint64		to;				/* from: there is none */
-	bool		explained;		/* by the death of processes, all of it */
+	bool		explained;		/* was reserved by processes that were killed,
+								 * all of it */
 } PaqRoom;
 
 extern void paq_writer_attach(PaqSlot *slot, bool awaited);
@@ -388,19 +382,11 @@ extern PaqWriter *paq_writer_borrow(void);
 extern void paq_writer_return(PaqWriter *writer);
 extern uint32 paq_writers_awaited(void);
 extern void paq_writers_reset(PaqQueueFile *qf);
-extern void paq_writers_tidy(void);
 extern void paq_writers_explain(PaqQueueFile *qf, PaqRoom *rooms, uint32 n);
 extern uint64 paq_writers_bound(uint64 pos);
 
 /* frames.c */
-typedef enum PaqFrameState
-{
-	PAQ_FRAME_IS_NONE,
-	PAQ_FRAME_IS_BUSY,
-	PAQ_FRAME_IS_COMMITTED
-} PaqFrameState;
-
-extern PaqFrameState paq_frame_state(PaqQueueFile *qf, uint64 pos);
+extern bool paq_frame_is_committed(PaqQueueFile *qf, uint64 pos);
 extern bool paq_frame_is_whole(PaqQueueFile *qf, uint64 pos, uint64 limit);
 extern bool paq_frame_is_good(PaqQueueFile *qf, uint64 pos, uint64 limit);
 

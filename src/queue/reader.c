@@ -500,9 +500,6 @@ paq_reader_flushed(PaqReader *reader, uint64 sequence, const void *trail)
 		write_checkpoint(reader, sequence, trail, 0);
 		paq_stats_add(&paq_shared->progress, 1);
 	}
-	if (reader->stepped_over)
-		paq_writers_tidy();
-	reader->stepped_over = false;
 	paq_spilled_remove(reader);
 	pg_atomic_write_u64(&paq_shared->flushed_sequence, sequence);
 	if (!paq_reader_is_live(reader))

@@ -66,8 +66,6 @@ struct PaqReader
 	uint64		busy_at;		/* the live file's last position at which a frame
 								 * was not committed yet; 0 if there was none */
 	TimestampTz busy_since;
-	bool		stepped_over;	/* what processes had reserved that are dead,
-								 * since the last flush */
 
 	uint64	   *frames;			/* positions of backlog's frames, in order */
 	uint32		nframes;

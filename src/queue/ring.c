@@ -8,12 +8,12 @@
  * into the ring:
  *
  * 1. Compute the checksum of the record's fields, the long part, beforehand.
- * 2. Say what is going to be done (writers.c), and reserve: advance "reserved"
- *	  by the frame's size, if that much is free.  From here to step 4 nothing may
- *	  raise an error, allocate or be interrupted: the worker cannot step over a
- *	  frame that is not finished, while we live.
- * 3. Mark the frame BUSY with its length; copy the record.
- * 4. Commit: store the frame's final stamp.
+ * 2. Claim the place behind "reserved" (writers.c), and reserve: advance
+ *	  "reserved" by the frame's size, if that much is free.  From here to step 4
+ *	  nothing may raise an error, allocate or be interrupted: the worker cannot
+ *	  step over a frame that is not finished, while we live.
+ * 3. Copy the record.
+ * 4. Commit: store the frame's stamp.
  * 5. Wake the worker if the queue crossed the threshold or the worker
  *	  hibernates; note it if the queue is filling up.
  *
@@ -148,11 +148,12 @@ paq_ring_prefetch_frame(uint32 len)
 }
 
 /*
- * Reserve size bytes.  Returns the position, or 0 if there is not that much
- * space.  *used is how much of the ring was in use before.
+ * Reserve size bytes.  Returns the position, which is our writer's claim then, or
+ * 0 if there is not that much space.  *used is how much of the ring was in use
+ * before.
  */
 static inline uint64
-try_reserve(uint32 size, uint64 limit, uint64 *used)
+try_reserve(PaqWriter *writer, uint32 size, uint64 limit, uint64 *used)
 {
 	uint64		pos = pg_atomic_read_u64(&paq_live.live->reserved);
 	uint64		released;
@@ -174,6 +175,10 @@ try_reserve(uint32 size, uint64 limit, uint64 *used)
 		*used = pos - released;
 		if (*used + size > limit)
 			return 0;
+
+		/* Should we be killed: whoever has reserved has said so before. */
+		paq_writer_claim(writer, pos, size);
+		(void) PAQ_FAULT("ring-claimed");
 	} while (!pg_atomic_compare_exchange_u64(&paq_live.live->reserved, &pos,
 											 pos + size));
 	return pos;
@@ -190,15 +195,6 @@ paq_ring_commit(uint64 pos, uint32 size, const char *record, uint32 len,
 	frame->size = size;
 	frame->length = len;
 	frame->unused = 0;
-
-	/*
-	 * The length must be there before BUSY says so; only recovery after our
-	 * death reads it, and sees our stores in order.
-	 */
-	pg_write_barrier();
-	pg_atomic_write_u64(&frame->stamp,
-						paq_frame_stamp(&paq_live, pos, PAQ_FRAME_BUSY));
-	(void) PAQ_FAULT("ring-busy");
 	memcpy((char *) frame + sizeof(PaqFrame), record, len);
 	(void) PAQ_FAULT("ring-copied");
 	frame->crc = finish_crc(&paq_live, fields_crc, pos, record, len);
@@ -209,11 +205,10 @@ paq_ring_commit(uint64 pos, uint32 size, const char *record, uint32 len,
 
 	/*
 	 * The record must be there before the stamp says so.  Pairs with the read
-	 * barrier in paq_frame_state().
+	 * barrier in paq_frame_is_committed().
 	 */
 	pg_write_barrier();
-	pg_atomic_write_u64(&frame->stamp,
-						paq_frame_stamp(&paq_live, pos, PAQ_FRAME_COMMITTED));
+	pg_atomic_write_u64(&frame->stamp, paq_frame_stamp(&paq_live, pos));
 	(void) PAQ_FAULT("ring-committed");
 }
 
@@ -278,7 +273,7 @@ release_writer(PaqWriter *writer)
  * PAQ_SPACE_WAIT it may raise an error instead, with nothing reserved.
  *
  * 0 also for a process without slot, if so many others are, or were killed, in
- * here that no PaqWriter is left.
+ * here that no PaqWriter is left: who cannot say where it writes must not write.
  */
 uint64
 paq_ring_put(const char *record, uint32 len, pg_crc32c fields_crc,
@@ -303,8 +298,7 @@ paq_ring_put(const char *record, uint32 len, pg_crc32c fields_crc,
 		writer = obtain_writer();
 		if (likely(writer != NULL))
 		{
-			paq_writer_begin(writer, size);
-			pos = try_reserve(size, limit, &used);
+			pos = try_reserve(writer, size, limit, &used);
 			if (likely(pos != 0))
 				break;
 			release_writer(writer);
@@ -317,7 +311,6 @@ paq_ring_put(const char *record, uint32 len, pg_crc32c fields_crc,
 	}
 
 	(void) PAQ_FAULT("ring-unplaced");
-	paq_writer_place(writer, pos);
 	if (likely(published_at != NULL))
 		*published_at = pos;
 	paq_ring_commit(pos, size, record, len, fields_crc);

@@ -1,13 +1,20 @@
 /*-------------------------------------------------------------------------
  *
  * writers.c
- *		Which processes are putting a record into the ring.
+ *		Which processes are putting a record into the ring, and where.
  *
- * Before a process reserves space it says how much it needs, then where it
- * got it, and when the frame is committed it takes that back.  A process with
- * a slot of the pending area says so there; others borrow a PaqWriter for the
- * time.  So room in the ring without a committed frame can be told from
+ * Before each attempt to reserve space a process claims it: it notes size and
+ * position, the value of "reserved" that its compare-and-swap expects.  When the
+ * frame is committed it takes that back.  A process with a slot of the pending
+ * area does so there; others borrow a PaqWriter for the time, and without one they
+ * reserve nothing.  So whatever is reserved and not committed is claimed, at any
+ * instant, and room in the ring without a committed frame can be told from
  * damage: it is that of processes which were killed.
+ *
+ * A claim need not be true, because its process may be killed before the
+ * compare-and-swap, or after another has won it.  But it always begins where some
+ * frame does.  So of several claims of the same place one may be true, and those of
+ * a room in which nothing is committed form a chain from its begin to its end.
  *
  * That is what recovery asks for, and, rarely, the worker while the server
  * runs: as long as the postmaster recovers from one crash, it ignores that
@@ -15,7 +22,11 @@
  * or a session that is being refused.  Shared memory stays as it is, and
  * nobody will ever commit what they reserved.
  *
- * Guarantees: room that a living process may still write to is never given up.
+ * Guarantees: room that a living process may still write to is never given up;
+ * no claim is forgotten that recovery may need.
+ *
+ * A process that has got the process id of one which was killed is taken for
+ * that one, alive: what it claimed is given up when neither is there any more.
  *
  * What sessions call must not raise or allocate.
  *
@@ -30,15 +41,10 @@
 
 #include <signal.h>
 
+#include "fault.h"
 #include "miscadmin.h"
 #include "queue/reader_internal.h"
 #include "utils/memutils.h"
-
-/*
- * Of the processes that were killed before they could say where their frame is,
- * so many are considered.  More than one or two there are only in tests.
- */
-#define MAX_UNPLACED	16
 
 /* This process's, in its slot; NULL if it has none */
 PaqWriter  *paq_my_writer = NULL;
@@ -47,7 +53,6 @@ static void
 reset_writer(PaqWriter *writer)
 {
 	pg_atomic_write_u32(&writer->size, 0);
-	pg_atomic_write_u64(&writer->position, 0);
 	pg_write_barrier();			/* whoever sees it free must not see our size */
 	pg_atomic_write_u32(&writer->pid, 0);
 }
@@ -74,32 +79,66 @@ paq_writer_detach(PaqSlot *slot)
 	reset_writer(&slot->writer);
 }
 
-/* A guest's for this process; NULL if there is none free. */
-PaqWriter *
-paq_writer_borrow(void)
+/* A process that cannot be asked is taken to be alive. */
+static bool
+is_alive(uint32 pid)
+{
+	return kill((pid_t) pid, 0) == 0 || errno != ESRCH;
+}
+
+/*
+ * Was the owner of a guest's PaqWriter killed, and is its claim, if there is one,
+ * before all that recovery will look at?
+ */
+static bool
+is_abandoned(PaqWriter *writer, uint32 pid)
+{
+	return !is_alive(pid) &&
+		(pg_atomic_read_u32(&writer->size) == 0 ||
+		 pg_atomic_read_u64(&writer->position) <
+			 pg_atomic_read_u64(&paq_live.live->released));
+}
+
+/*
+ * Take a guest's PaqWriter, one that belongs to nobody, or was abandoned.  Should
+ * we be killed before there is a claim of ours in it, it is abandoned again.
+ */
+static PaqWriter *
+take_guest(bool abandoned)
 {
 	for (int i = 0; i < PAQ_NGUESTS; i++)
 	{
 		PaqWriter  *writer = &paq_live.live->guests[i];
-		uint32		nobody = 0;
+		uint32		pid = pg_atomic_read_u32(&writer->pid);
 
-		if (pg_atomic_compare_exchange_u32(&writer->pid, &nobody, MyProcPid))
-			return writer;
+		if (pid != 0 && (!abandoned || !is_abandoned(writer, pid)))
+			continue;
+		if (!pg_atomic_compare_exchange_u32(&writer->pid, &pid, MyProcPid))
+			continue;
+		pg_atomic_write_u32(&writer->size, 0);
+		(void) PAQ_FAULT("writer-borrowed");
+		return writer;
 	}
 	return NULL;
+}
+
+/*
+ * A guest's for this process; NULL if there is none: so many others are putting a
+ * record into the ring, or were killed in the attempt, and the worker has not got
+ * that far yet.
+ */
+PaqWriter *
+paq_writer_borrow(void)
+{
+	PaqWriter  *writer = take_guest(false);
+
+	return writer != NULL ? writer : take_guest(true);
 }
 
 void
 paq_writer_return(PaqWriter *writer)
 {
 	reset_writer(writer);
-}
-
-/* A process that cannot be asked is taken to be alive. */
-static bool
-is_alive(uint32 pid)
-{
-	return kill((pid_t) pid, 0) == 0 || errno != ESRCH;
 }
 
 /* How many processes are there that the worker waits for at a shutdown? */
@@ -141,189 +180,107 @@ paq_writers_reset(PaqQueueFile *qf)
 		reset_writer(writer);
 }
 
-/*
- * Whatever processes had reserved that were killed is behind us: forget them, so
- * that guests can be borrowed again, and before somebody else gets their process
- * ids.  Only for the worker.
- */
-void
-paq_writers_tidy(void)
-{
-	PaqWriter  *writer;
-
-	for (uint32 i = 0; (writer = get_writer(&paq_live, i)) != NULL; i++)
-	{
-		uint32		pid = pg_atomic_read_u32(&writer->pid);
-
-		if (pid != 0 && pg_atomic_read_u32(&writer->size) != 0 && !is_alive(pid))
-			reset_writer(writer);
-	}
-}
-
-/*
- * What the processes were doing that had a file in use which nobody uses any
- * more.  Nobody can say where those of "unplaced" are; each is in one place at
- * most.
- */
-typedef struct Placed
+/* What a process has claimed that was killed */
+typedef struct Claim
 {
 	uint64		position;
-	uint32		size;
-} Placed;
+	uint64		end;
+	bool		reached;		/* by a chain from the begin of the room */
+} Claim;
 
-typedef struct Unfinished
+static int
+compare_claims(const void *a, const void *b)
 {
-	Placed	   *placed;
-	uint32		nplaced;
-	uint32		unplaced[MAX_UNPLACED]; /* sizes of frames, largest first */
-	uint32		nunplaced;
-	uint64		total;			/* of these */
-} Unfinished;
+	uint64		x = ((const Claim *) a)->position;
+	uint64		y = ((const Claim *) b)->position;
 
-/* Add a frame's size, and keep them in order. */
-static void
-add_unplaced(Unfinished *unfinished, uint32 size)
-{
-	uint32		i = unfinished->nunplaced;
-
-	if (i == MAX_UNPLACED)
-		return;
-	for (; i > 0 && unfinished->unplaced[i - 1] < size; i--)
-		unfinished->unplaced[i] = unfinished->unplaced[i - 1];
-	unfinished->unplaced[i] = size;
-	unfinished->nunplaced++;
-	unfinished->total += size;
+	return (x > y) - (x < y);
 }
 
-static void
-collect_unfinished(PaqQueueFile *qf, Unfinished *unfinished)
+/* All claims in a file, by position, to be freed by the caller. */
+static Claim *
+collect_claims(PaqQueueFile *qf, uint32 *count)
 {
+	Claim	   *claims = paq_reader_alloc((qf->header->nslots + PAQ_NGUESTS) *
+									 sizeof(Claim));
 	PaqWriter  *writer;
-	uint32		count = qf->header->nslots + PAQ_NGUESTS;
 
-	memset(unfinished, 0, sizeof(*unfinished));
-	unfinished->placed = paq_reader_alloc(count * sizeof(Placed));
+	*count = 0;
 	for (uint32 i = 0; (writer = get_writer(qf, i)) != NULL; i++)
 	{
+		Claim	   *claim = &claims[*count];
 		uint32		size = pg_atomic_read_u32(&writer->size);
-		uint64		position = pg_atomic_read_u64(&writer->position);
 
-		if (size == 0 || size % PAQ_FRAME_ALIGN != 0 ||
-			position % PAQ_FRAME_ALIGN != 0)
+		if (size == 0)
 			continue;
-		if (position == 0)
-			add_unplaced(unfinished, size);
-		else
-		{
-			Placed	   *placed = &unfinished->placed[unfinished->nplaced++];
-
-			placed->position = position;
-			placed->size = size;
-		}
+		claim->position = pg_atomic_read_u64(&writer->position);
+		claim->end = claim->position + size;
+		claim->reached = false;
+		(*count)++;
 	}
+	qsort(claims, *count, sizeof(Claim), compare_claims);
+	return claims;
 }
 
 /*
- * Can some of the sizes from number first on be added up to just that room?
- * Then they are taken out.
+ * Does a chain of claims fill the room?  They are n in their order, none before
+ * the room.
  */
 static bool
-take_unplaced(Unfinished *unfinished, uint32 first, uint64 room)
+explain_room(Claim *claims, uint32 n, uint64 from, uint64 to)
 {
-	if (room == 0)
+	if (from == to)
 		return true;
-	for (uint32 i = first; i < unfinished->nunplaced; i++)
+	for (uint32 i = 0; i < n && claims[i].position < to; i++)
 	{
-		uint32		size = unfinished->unplaced[i];
+		const uint64 end = claims[i].end;
 
-		/* of equal ones the first has been tried */
-		if (size > room || (i > first && size == unfinished->unplaced[i - 1]) ||
-			!take_unplaced(unfinished, i + 1, room - size))
+		if (claims[i].position != from && !claims[i].reached)
 			continue;
-
-		/* Those behind it are out already. */
-		unfinished->nunplaced--;
-		unfinished->total -= size;
-		memmove(&unfinished->unplaced[i], &unfinished->unplaced[i + 1],
-				(unfinished->nunplaced - i) * sizeof(uint32));
-		return true;
+		if (end == to)
+			return true;
+		if (end > to)
+			continue;
+		for (uint32 j = i + 1; j < n && claims[j].position <= end; j++)
+			if (claims[j].position == end)
+				claims[j].reached = true;
 	}
 	return false;
 }
 
-/* Size of the frame at pos, where there is that much room; 0 if nobody knows. */
-static uint64
-size_at(PaqQueueFile *qf, const Unfinished *unfinished, uint64 pos, uint64 room)
-{
-	if (paq_frame_state(qf, pos) == PAQ_FRAME_IS_BUSY)
-	{
-		uint32		size = paq_frame_at(qf, pos)->size;
-
-		if (size % PAQ_FRAME_ALIGN == 0 && size != 0 && size <= room)
-			return size;
-	}
-	for (uint32 i = 0; i < unfinished->nplaced; i++)
-		if (unfinished->placed[i].position == pos &&
-			unfinished->placed[i].size <= room)
-			return unfinished->placed[i].size;
-	return 0;
-}
-
-/* The first place behind pos, and before to, of which something is known; or to. */
-static uint64
-next_known(PaqQueueFile *qf, const Unfinished *unfinished, uint64 pos, uint64 to)
-{
-	for (uint32 i = 0; i < unfinished->nplaced; i++)
-		if (unfinished->placed[i].position > pos)
-			to = Min(to, unfinished->placed[i].position);
-	for (pos += PAQ_FRAME_ALIGN; pos < to; pos += PAQ_FRAME_ALIGN)
-		if (paq_frame_state(qf, pos) != PAQ_FRAME_IS_NONE)
-			return pos;
-	return to;
-}
-
-static bool
-explain_room(PaqQueueFile *qf, Unfinished *unfinished, uint64 from, uint64 to)
-{
-	/* What the positions say may be anything. */
-	if (to < from || to - from > qf->ring_size)
-		return false;
-	while (from < to)
-	{
-		uint64		size = size_at(qf, unfinished, from, to - from);
-
-		if (size == 0)
-		{
-			size = next_known(qf, unfinished, from, to) - from;
-			if (size > unfinished->total || !take_unplaced(unfinished, 0, size))
-				return false;
-		}
-		from += size;
-	}
-	return true;
-}
-
 /*
- * Was what there is of room in a file, all n places of it in their order,
- * reserved by processes that were killed before they could commit it?  For a
- * file that nobody writes to any more.
+ * Which room in a file, of all n places of it in their order, was reserved by
+ * processes that were killed before they could commit it?  For a file that nobody
+ * writes to any more.
  */
 void
 paq_writers_explain(PaqQueueFile *qf, PaqRoom *rooms, uint32 n)
 {
-	Unfinished	unfinished;
+	uint32		count;
+	Claim	   *claims = collect_claims(qf, &count);
+	uint32		next = 0;
 
-	collect_unfinished(qf, &unfinished);
 	for (uint32 i = 0; i < n; i++)
-		rooms[i].explained = explain_room(qf, &unfinished, rooms[i].from,
-										  rooms[i].to);
-	pfree(unfinished.placed);
+	{
+		while (next < count && claims[next].position < rooms[i].from)
+			next++;
+		rooms[i].explained = explain_room(claims + next, count - next,
+										  rooms[i].from, rooms[i].to);
+	}
+	pfree(claims);
 }
 
 /*
  * Up to where does nobody alive write in the live file, from pos on, where no
- * frame is being committed?  Frames that are committed may be among that.
- * Returns 0 if somebody may still write at pos.  Only for the worker.
+ * frame is committed?  Frames that are committed may be among that.  Returns 0 if
+ * somebody may still write at pos.  Only for the worker.
+ *
+ * A living process that is to commit anything before "bound", as read here,
+ * claimed that before it reserved it, and its claims only go up: what it claims
+ * now is that, or something behind it, and then that is committed.  So a claim
+ * before pos or from "bound" on is of no interest, whether it is true or not.  One
+ * in between counts even if another process has won the place: its owner is alive
+ * and will soon claim another.
  */
 uint64
 paq_writers_bound(uint64 pos)
@@ -333,7 +290,7 @@ paq_writers_bound(uint64 pos)
 
 	/*
 	 * Pairs with the compare-and-swap in try_reserve(): of those who have
-	 * reserved anything before "bound" we see the size, unless they have taken
+	 * reserved anything before "bound" we see the claim, unless they have taken
 	 * it back already.
 	 */
 	pg_memory_barrier();
@@ -343,14 +300,15 @@ paq_writers_bound(uint64 pos)
 
 		if (pg_atomic_read_u32(&writer->size) == 0)
 			continue;
-		pg_read_barrier();		/* pairs with that in paq_writer_begin() */
+		pg_read_barrier();		/* pairs with that in paq_writer_claim() */
 		position = pg_atomic_read_u64(&writer->position);
-		if ((position != 0 && position < pos) ||
+		pg_read_barrier();		/* pairs with the exchange in take_guest() */
+		if (position < pos || position >= bound ||
 			!is_alive(pg_atomic_read_u32(&writer->pid)))
 			continue;
-		if (position == 0 || position == pos)
+		if (position == pos)
 			return 0;
-		bound = Min(bound, position);
+		bound = position;
 	}
 
 	/*

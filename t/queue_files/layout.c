@@ -33,7 +33,6 @@ main(void)
 	SHOW("version", PAQ_FILE_VERSION);
 	SHOW("slot_size", PAQ_SLOT_SIZE);
 	SHOW("boot_id_len", PAQ_BOOT_ID_LEN);
-	SHOW("frame_busy", PAQ_FRAME_BUSY);
 	SHOW("frame_committed", PAQ_FRAME_COMMITTED);
 	SHOW("frame_align", PAQ_FRAME_ALIGN);
 	SHOW("ndrops", PAQ_NDROPS);

@@ -37,6 +37,10 @@
 /* Records of each producer of stress_live_unnoticed() */
 #define UNNOTICED_RECORDS	2000
 
+/* Of stress_live_refused(): deaths with a claim, and queue size, kB */
+#define REFUSED_DEATHS	40
+#define REFUSED_SIZE	256
+
 /* Fault points, with how often one is passed at most before it kills */
 static const struct
 {
@@ -44,9 +48,10 @@ static const struct
 	uint32		limit;
 }			targets[] = {
 	{"pending-replaced", 60},
+	{"writer-borrowed", 20},
+	{"ring-claimed", 300},
 	{"ring-unplaced", 300},
 	{"ring-reserved", 300},
-	{"ring-busy", 300},
 	{"ring-copied", 300},
 	{"ring-committed", 300},
 	{"test-pending", 300},
@@ -74,6 +79,7 @@ static uint64 total_kills[END_STOP];	/* by Ending */
 static uint64 consumer_restarts = 0;
 static uint64 startup_kills = 0;
 static uint64 unnoticed_deaths = 0;
+static uint64 refused_deaths = 0;
 
 static void
 kill_child(pid_t *pid)
@@ -479,7 +485,8 @@ void
 stress_live_unnoticed(void)
 {
 	static const char *const points[] = {
-		"ring-unplaced", "ring-reserved", "ring-busy", "ring-copied"
+		"writer-borrowed", "ring-claimed", "ring-unplaced", "ring-reserved",
+		"ring-copied"
 	};
 
 	life++;
@@ -497,6 +504,54 @@ stress_live_unnoticed(void)
 	forget_unnoticed();
 	stop();
 	stress->unnoticed = false;
+}
+
+/* One process that has no slot dies at that point, or at none. */
+static void
+refuse(const char *point)
+{
+	uint64		child_seed = stress_random64();
+
+	stress_arm(point, 1);
+	producers[0] = stress_start_child();
+	if (producers[0] == 0)
+		stress_producer(0, true, life, child_seed, 50);
+	if (wait_for_end(false) != (point[0] == '\0'))
+	{
+		fprintf(stderr, "FAILED: a process did not die at \"%s\"\n", point);
+		stress_give_up();
+	}
+	stress_note_deaths(true);
+}
+
+/*
+ * A life in which many processes without slot are killed before it ends, one
+ * after the other, as those may be that refuse clients while the server recovers
+ * from a crash.  Before they have claimed anything: more than can be at it.
+ */
+void
+stress_live_refused(void)
+{
+	static const char *const points[] = {
+		"ring-claimed", "ring-unplaced", "ring-reserved"
+	};
+	int			size = paq_queue_size;
+	uint32		frame_size = stress->frame_size;
+
+	life++;
+	paq_queue_size = REFUSED_SIZE;
+	stress_startup();
+	stress->alone = true;
+	stress->frame_size = 256;
+	for (uint32 i = 0; i < PAQ_NGUESTS; i++)
+		refuse("writer-borrowed");
+	for (uint32 i = 0; i < REFUSED_DEATHS; i++)
+		refuse(points[stress_random(lengthof(points))]);
+	refused_deaths += PAQ_NGUESTS + REFUSED_DEATHS;
+	refuse("");
+	stress->alone = false;
+	stress->frame_size = frame_size;
+	paq_queue_size = size;
 }
 
 /* A scenario begins, with so many producers. */
@@ -519,6 +574,8 @@ stress_print_lives(void)
 	printf("the consumer alone was restarted %llu times, startup was killed %llu times\n",
 		   (unsigned long long) consumer_restarts,
 		   (unsigned long long) startup_kills);
+	printf("deaths of processes without slot, one after the other: %llu\n",
+		   (unsigned long long) refused_deaths);
 	printf("deaths unnoticed: %llu, stepped over: %llu\n",
 		   (unsigned long long) unnoticed_deaths,
 		   (unsigned long long) pg_atomic_read_u64(&stress->stepped_over));

@@ -66,7 +66,7 @@ fill_ring(PaqQueueFile *qf, uint64 pos)
 		frame->length = 64 - sizeof(PaqFrame);
 		frame->crc = paq_frame_crc(qf, old, record, frame->length);
 		pg_atomic_write_u64(&frame->stamp, frames ?
-							paq_frame_stamp(qf, old, PAQ_FRAME_COMMITTED) :
+							paq_frame_stamp(qf, old) :
 							stress_random64());
 	}
 }
@@ -216,6 +216,8 @@ stress_run_scenario(uint64 seed, uint32 n_lives)
 	stress_live_sleepy();
 	if (seed % 5 == 4)
 		stress_live_unnoticed();
+	if (seed % 5 == 3)
+		stress_live_refused();
 	stress_live(END_STOP);
 	check_directory();
 	records = stress_check_trail();
