@@ -87,8 +87,7 @@ capture_ExecutorStart(QueryDesc *queryDesc, int eflags)
 	}
 
 	paq_session_warm();
-	if (paq_frame == NULL)
-		paq_settle(PAQ_SPACE_WAIT);
+	paq_settle(PAQ_SPACE_WAIT);
 	paq_statement_forget(queryDesc);
 	paq_frame_push(&frame, NULL, queryDesc);
 	frame.starting = true;

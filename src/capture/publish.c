@@ -9,7 +9,9 @@
  * catches it publishes the rest.  A record that found no room although it
  * could not wait goes to the list of deferred records, which the next
  * publication of this session deals with first; so a session's records never
- * overtake each other.
+ * overtake each other.  There are never more of them than the statements that
+ * were being executed had, and MAX_DEFERRED_BYTES: no statement begins before
+ * they are gone.
  *
  * Waiting happens only where an error may be raised, after everything that
  * has to do with the records themselves is finished.
@@ -453,19 +455,22 @@ paq_prepare_held(void)
 }
 
 /*
- * Before a top-level statement: if the session still owes records, it must
- * not do anything new, or it could run up any number of them and then leave.
- * And if a commit was to follow the statement before, but did not, as in a
- * pipeline, that statement was a success, and what has to wait for it waits
- * now.  May raise an error if wait is PAQ_SPACE_WAIT.
+ * Before a statement, whoever executes it: if the session still owes records, it
+ * must not do anything new, or it could run up any number of them, in its memory,
+ * and then leave.  May raise an error if wait is PAQ_SPACE_WAIT.
+ *
+ * If a commit was to follow the top-level statement before, but did not, as in
+ * a pipeline, that statement was a success, and what has to wait for it waits
+ * now.
  */
 void
 paq_settle(PaqSpaceWait wait)
 {
-	if (likely(slist_is_empty(&deferred) && slist_is_empty(&held)) ||
-		paq_is_committing())
+	if (likely(slist_is_empty(&deferred) && slist_is_empty(&held)))
 		return;
 	publish_deferred(wait);
+	if (paq_frame != NULL || paq_is_committing())
+		return;
 	paq_publish_held(NULL, wait);
 	paq_wait_statement(wait);
 }

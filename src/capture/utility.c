@@ -162,8 +162,7 @@ capture_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
 
 	if (own)
 	{
-		if (paq_frame == NULL)
-			paq_settle(room);
+		paq_settle(room);
 		begin_statement(statement, pstmt, queryString, context, params);
 		statement->room = room;
 	}
