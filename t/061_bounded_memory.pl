@@ -52,6 +52,15 @@ unaudited_sql(
 			END;
 			COMMIT;
 		END LOOP;
+	END $$;
+	CREATE PROCEDURE calling(n int, comment text) LANGUAGE plpgsql AS $$
+	DECLARE x int;
+	BEGIN
+		FOR i IN 1 .. n LOOP
+			x := f(i);
+			COMMIT;
+		END LOOP;
+		PERFORM pg_sleep(600);
 	END $$});
 
 # A body that does something again and again
@@ -166,6 +175,70 @@ foreach my $overflow (qw(drop error))
 			"SET statement_timeout = '${timeout}s'; " . sprintf($ways{$way}, 1_000_000));
 	}
 }
+
+# ---------------------------------------------------------------------------
+# With the worker at work: records of statements that go on
+# ---------------------------------------------------------------------------
+
+$node->append_conf('postgresql.conf', settings_text(overflow => 'wait'));
+$node->reload;
+
+# Size of a session that has executed the SQL up to where it sleeps, kB
+sub size_asleep
+{
+	my ($sql, $log) = @_;
+	my $session = start_psql($node, "$sql;",
+		name => 'asleep', settings => { log => $log }, stop => 0);
+	my $pid;
+
+	poll_until(
+		sub {
+			$pid = unaudited_sql(
+				$node, q{SELECT pid FROM pg_stat_activity
+						 WHERE application_name = 'asleep' AND wait_event = 'PgSleep'});
+		}) or die 'the session does not sleep';
+	my $size = size_of($pid);
+	kill('INT', $pid);
+	finish_psql($session);
+	return $size;
+}
+
+my $long = '/* ' . ('x' x 50_000) . ' */';
+unaudited_sql(
+	$node, "CREATE FUNCTION deep(n int) RETURNS void LANGUAGE plpgsql AS '
+	BEGIN
+		IF n > 0 THEN
+			PERFORM deep(n - 1) $long;
+		ELSE
+			PERFORM pg_sleep(600);
+		END IF;
+	END'");
+my %going_on = (
+	'functions, in a procedure that commits' => "CALL calling(1500, '$comment')",
+	'functions in each other'                => 'SELECT deep(300)',
+	'cursors'                                => "DO \$do\$
+	DECLARE c refcursor;
+	BEGIN
+		FOR i IN 1 .. 600 LOOP
+			c := 'c' || i;
+			OPEN c FOR EXECUTE 'SELECT 1 $long';
+		END LOOP;
+		PERFORM pg_sleep(600);
+	END \$do\$");
+
+foreach my $way (sort keys %going_on)
+{
+	my $without = size_asleep($going_on{$way}, 'none');
+	my $with    = size_asleep($going_on{$way}, 'all');
+
+	cmp_ok($with - $without, '<', LIMIT, "$way: the session does not grow much");
+	note("$way: $without kB without records, $with kB with them");
+}
+flush_trail($node);
+is( scalar(grep { /"objectName":"public.f"/ } trail_lines($node)),
+	1_500, 'each call of a procedure has its record');
+unlike(slurp_file($node->logfile), qr/could not write audit spill file/, 'spilled');
+is_deeply([ grep { /^spill/ } slurp_dir(queue_dir($node)) ], [], 'no spill file is left');
 
 $node->stop;
 done_testing();

@@ -29,6 +29,9 @@
 #include "nodes/plannodes.h"
 #include "stats.h"
 
+/* Most bytes of records of functions that wait for the outcome of their statement */
+#define MAX_CALLS_BYTES		(1024 * 1024)
+
 /* Ids given to top-level statements of this session so far. */
 static int64 statement_count = 0;
 
@@ -327,7 +330,9 @@ paq_record_object(PaqStatement *statement, const PaqObject *object)
 
 /*
  * Record that the statement calls a function, or is about to; name may be
- * NULL.  The record has ids of its own, and the statement's outcome.
+ * NULL.  The record has ids of its own, and the statement's outcome.  But there is
+ * no end to what one statement may call, a procedure that commits, say, and so
+ * there is a limit to what waits for that.
  */
 void
 paq_record_function(PaqStatement *statement, const char *name)
@@ -337,12 +342,15 @@ paq_record_function(PaqStatement *statement, const char *name)
 	int64		substatement_id;
 	PaqPending *pending;
 
+	if (unlikely(statement->calls >= MAX_CALLS_BYTES))
+		paq_publish_calls(statement);
 	next_ids(statement, &statement_id, &substatement_id);
 	pending = paq_create_record(statement, PAQ_CLASS_FUNCTION, CMDTAG_EXECUTE,
 								&object, NULL, paq_setting_flags(false), true);
 	if (pending == NULL)
 		return;
 	set_ids(pending, statement_id, substatement_id);
+	statement->calls += paq_pending_header(pending)->length;
 	paq_entry_add(statement, pending, false, false);
 	if (paq_log_client)
 		paq_show_client(statement, pending);

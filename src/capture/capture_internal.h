@@ -97,6 +97,8 @@ typedef struct PaqStatement
 	uint64		processed;		/* of the executor's last run that we saw */
 	uint64		query_id;
 	uint32		flags;			/* PAQ_RECORD_xxx for all of its records */
+	uint32		calls;			/* bytes of records of functions that it calls,
+								 * and that wait for its outcome */
 	int			location;		/* in text, bytes; -1: unknown */
 	int			len;			/* there, bytes; 0: to the end */
 	SubTransactionId subxact;	/* in which it began */
@@ -222,6 +224,7 @@ extern void paq_statement_publish(PaqStatement *statement,
 								  const PaqError *error, PaqSpaceWait wait);
 extern void paq_statement_succeed(PaqStatement *statement);
 extern bool paq_is_committing(void);
+extern void paq_publish_calls(PaqStatement *statement);
 extern void paq_publish_held(const PaqError *error, PaqSpaceWait wait);
 extern void paq_prepare_held(void);
 extern void paq_settle(PaqSpaceWait wait);

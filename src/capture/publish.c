@@ -181,6 +181,19 @@ defer(PaqPending *pending)
 	deferred_bytes += length;
 }
 
+/* Publish a record as it is.  Neither waits nor raises. */
+static void
+publish_or_defer(PaqPending *pending)
+{
+	PaqRecordHeader *header = paq_pending_header(pending);
+
+	header->end_time = GetCurrentTimestamp();
+	complete_header(header);
+	publish_deferred(PAQ_SPACE_NOWAIT);
+	if (!slist_is_empty(&deferred) || !publish_pending(pending, PAQ_SPACE_NOWAIT))
+		defer(pending);
+}
+
 /*
  * Publish a record that belongs to no statement, with its outcome.  Neither
  * waits nor raises.
@@ -188,15 +201,9 @@ defer(PaqPending *pending)
 void
 paq_publish_now(PaqPending *pending, int sqlstate)
 {
-	PaqRecordHeader *header = paq_pending_header(pending);
-
-	header->sqlstate = sqlstate;
-	header->end_time = GetCurrentTimestamp();
-	complete_header(header);
+	paq_pending_header(pending)->sqlstate = sqlstate;
 	paq_register_exit();
-	publish_deferred(PAQ_SPACE_NOWAIT);
-	if (!slist_is_empty(&deferred) || !publish_pending(pending, PAQ_SPACE_NOWAIT))
-		defer(pending);
+	publish_or_defer(pending);
 }
 
 /*
@@ -211,16 +218,8 @@ paq_entry_add(PaqStatement *statement, PaqPending *pending, bool late,
 
 	if (unlikely(entry == NULL))
 	{
-		PaqRecordHeader *header = paq_pending_header(pending);
-
-		header->flags |= PAQ_RECORD_INCOMPLETE;
-		header->end_time = GetCurrentTimestamp();
-		complete_header(header);
-		if (!publish_pending(pending, PAQ_SPACE_NOWAIT))
-		{
-			paq_queue_note_drop(PAQ_DROP_MEMORY, 1);
-			paq_pending_free(pending);
-		}
+		paq_pending_header(pending)->flags |= PAQ_RECORD_INCOMPLETE;
+		publish_or_defer(pending);
 		return;
 	}
 	entry->pending = pending;
@@ -325,6 +324,41 @@ publish_first(slist_head *list, const PaqError *error, TimestampTz end_time,
 		slist_pop_head_node(list);
 		append_node(&deferred, &last_deferred, &entry->node);
 	}
+}
+
+/*
+ * Publish the records of the functions that a statement has called so far; it goes
+ * on, and its outcome is not known.  May raise an error.
+ */
+void
+paq_publish_calls(PaqStatement *statement)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	slist_head	others;
+	slist_node *last = NULL;
+
+	publish_deferred(PAQ_SPACE_WAIT);
+	slist_init(&others);
+	while (!slist_is_empty(&statement->entries))
+	{
+		PaqEntry   *entry = slist_head_element(PaqEntry, node,
+											 &statement->entries);
+		PaqRecordHeader *header = paq_pending_header(entry->pending);
+
+		if (header->audit_class == PAQ_CLASS_FUNCTION)
+		{
+			header->flags |= PAQ_RECORD_NO_OUTCOME;
+			publish_first(&statement->entries, NULL, now, PAQ_SPACE_NOWAIT);
+		}
+		else
+		{
+			slist_pop_head_node(&statement->entries);
+			append_node(&others, &last, &entry->node);
+		}
+	}
+	statement->entries = others;
+	statement->last_entry = last;
+	statement->calls = 0;
 }
 
 /*

@@ -54,6 +54,7 @@ paq_statement_init(PaqStatement *statement, const char *text,
 	statement->location = plan ? plan->stmt_location : -1;
 	statement->len = plan ? plan->stmt_len : 0;
 	statement->flags = 0;
+	statement->calls = 0;
 	statement->subxact = GetCurrentSubTransactionId();
 	statement->recorded = false;
 	statement->text_recorded = false;

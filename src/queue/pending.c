@@ -9,7 +9,8 @@
  * not fit into the slot - deep nesting, a long text - waits in local memory,
  * and something that stands for it in the slot, as long as there is room: a
  * shortened copy, or the record that it has replaced.  What is too large for the
- * ring keeps its texts in a spill file.
+ * ring, or for what a session may have in its memory, keeps its texts in a spill
+ * file.
  *
  * Guarantees: an entry of the slot is valid only while it is complete and
  * not in the ring.  The step from one to the other cannot be seen half done,
@@ -46,6 +47,14 @@
  */
 #define KEPT_SPACE		1024
 
+/*
+ * With so many bytes of records in local memory, of open cursors or of statements
+ * deep in each other, the texts of others go to spill files even if the ring would
+ * take them: of records that are longer than this.
+ */
+#define MAX_LOCAL_BYTES		((Size) 4 * 1024 * 1024)
+#define SHORT_RECORD		2048
+
 struct PaqPending
 {
 	dlist_node	node;			/* in slot_list or free_list */
@@ -61,6 +70,8 @@ struct PaqPending
 /* Entries of the slot in their order there, and unused structs. */
 static dlist_head slot_list = DLIST_STATIC_INIT(slot_list);
 static dlist_head free_list = DLIST_STATIC_INIT(free_list);
+
+static Size local_bytes = 0;	/* of local memory */
 
 static PaqSlot *my_slot = NULL;
 static bool attached = false;
@@ -167,12 +178,26 @@ place_in_slot(PaqPending *pending, uint32 len, uint32 keep)
 	return true;
 }
 
+/* The record is in that memory from now on, NULL for none, and no other. */
+static void
+set_local(PaqPending *pending, char *memory)
+{
+	if (pending->local != NULL)
+	{
+		local_bytes -= GetMemoryChunkSpace(pending->local);
+		pfree(pending->local);
+	}
+	if (memory != NULL)
+		local_bytes += GetMemoryChunkSpace(memory);
+	pending->record = pending->local = memory;
+}
+
 static bool
 place_in_memory(PaqPending *pending, uint32 len)
 {
-	pending->local = MemoryContextAllocExtended(TopMemoryContext, len,
-												MCXT_ALLOC_NO_OOM);
-	pending->record = pending->local;
+	pending->record = NULL;
+	set_local(pending, MemoryContextAllocExtended(TopMemoryContext, len,
+												  MCXT_ALLOC_NO_OOM));
 	return pending->local != NULL;
 }
 
@@ -281,8 +306,7 @@ inherit_entry(PaqPending *pending, PaqPending *replaced)
 
 	if (replaced == NULL || replaced->entry == NULL || is_spilled(replaced, &name))
 		return NULL;
-	if (replaced->local != NULL)
-		pfree(replaced->local);
+	set_local(replaced, NULL);
 	replaced->record = replaced->local = pending->local;
 	dlist_push_head(&free_list, &pending->node);
 	return replaced;
@@ -334,6 +358,7 @@ create_pending(const PaqRecordHeader *header, const PaqSessionBlock *session,
 	PaqRecordHeader large_header;
 	PaqText		large_statement[PAQ_NSTATEMENT_FIELDS];
 	char		name[PAQ_SPILL_NAME_LEN];
+	uint32		max = paq_ring_max_record();
 
 	paq_pending_attach();
 	paq_ring_prefetch_position();
@@ -341,11 +366,13 @@ create_pending(const PaqRecordHeader *header, const PaqSessionBlock *session,
 	if (pending == NULL)
 		return out_of_memory(replaced);
 
-	if (unlikely(size > paq_ring_max_record()))
+	if (unlikely(local_bytes > MAX_LOCAL_BYTES))
+		max = Min(max, SHORT_RECORD);
+	if (unlikely(size > max))
 	{
 		large_header = *header;
 		memcpy(large_statement, statement, sizeof(large_statement));
-		paq_texts_shrink(&large_header, session, large_statement, name);
+		paq_texts_shrink(&large_header, session, large_statement, max, name);
 		header = &large_header;
 		statement = large_statement;
 		size = paq_record_size(header->flags, session, statement);
@@ -442,10 +469,7 @@ paq_pending_add_message(PaqPending *pending, const char *message)
 	COMP_CRC32C(pending->crc, message, len);
 	if (cut)
 		((PaqRecordHeader *) copy)->flags |= PAQ_RECORD_CUT;
-	if (pending->local != NULL)
-		pfree(pending->local);
-	pending->local = copy;
-	pending->record = copy;
+	set_local(pending, copy);
 }
 
 /*
@@ -497,9 +521,8 @@ trim_slot(void)
 static void
 release_pending(PaqPending *pending)
 {
-	if (pending->local != NULL)
-		pfree(pending->local);
-	pending->local = NULL;
+	if (unlikely(pending->local != NULL))
+		set_local(pending, NULL);
 	if (pending->entry != NULL)
 	{
 		pending->done = true;

@@ -403,7 +403,7 @@ extern void paq_texts_cut(PaqText *statement, const PaqSessionBlock *session,
 						  uint32 max, PaqRecordHeader *header);
 extern void paq_texts_shrink(PaqRecordHeader *header,
 							 const PaqSessionBlock *session,
-							 PaqText *statement, char *name);
+							 PaqText *statement, uint32 max, char *name);
 
 /* flush.c */
 extern void paq_wake_worker(void);

@@ -55,12 +55,12 @@ paq_texts_cut(PaqText *statement, const PaqSessionBlock *session, uint32 max,
 }
 
 /*
- * Make a record that is too large for the ring fit: texts go to a spill file,
- * named by name; if that fails, they are cut.
+ * Make a record fit that has more than max bytes, which are no more than the ring
+ * takes: texts go to a spill file, named by name; if that fails, they are cut.
  */
 void
 paq_texts_shrink(PaqRecordHeader *header, const PaqSessionBlock *session,
-				 PaqText *statement, char *name)
+				 PaqText *statement, uint32 max, char *name)
 {
 	PaqText    *text = &statement[PAQ_FIELD_STATEMENT - PAQ_NSESSION_FIELDS];
 	PaqText    *parameter = &statement[PAQ_FIELD_PARAMETER - PAQ_NSESSION_FIELDS];
@@ -73,10 +73,15 @@ paq_texts_shrink(PaqRecordHeader *header, const PaqSessionBlock *session,
 		spill->data = name;
 		spill->len = strlen(name);
 	}
-	else if (parameter->data != NULL)
+	else
 	{
-		paq_set_text(statement, PAQ_FIELD_PARAMETER, NULL);
-		header->flags |= PAQ_RECORD_CUT;
+		if (parameter->data != NULL)
+		{
+			paq_set_text(statement, PAQ_FIELD_PARAMETER, NULL);
+			header->flags |= PAQ_RECORD_CUT;
+		}
+		cut_text(text, paq_record_size(header->flags, session, statement), max,
+				 header);
 	}
 	paq_texts_cut(statement, session, paq_ring_max_record(), header);
 }

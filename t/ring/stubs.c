@@ -16,6 +16,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -245,6 +246,12 @@ void *
 repalloc_huge(void *pointer, Size size)
 {
 	return repalloc(pointer, size);
+}
+
+Size
+GetMemoryChunkSpace(void *pointer)
+{
+	return malloc_usable_size(pointer);
 }
 
 void
