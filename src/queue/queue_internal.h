@@ -39,6 +39,10 @@
 #include "storage/latch.h"
 #include "storage/spin.h"
 
+#if SIZEOF_SIZE_T < 8
+#error "pg_audit_queue needs a 64-bit platform"
+#endif
+
 #ifdef PG_HAVE_ATOMIC_U64_SIMULATION
 #error "pg_audit_queue needs a platform with 64-bit atomics"
 #endif
