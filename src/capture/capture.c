@@ -48,24 +48,46 @@
 #include "capture/capture_internal.h"
 #include "utils/acl.h"
 #include "utils/inval.h"
+#include "utils/memutils.h"
 #include "utils/syscache.h"
 
 PaqCallFrame *paq_frame = NULL;
+
+/* Frames that are not in use, linked by "parent" */
+static PaqCallFrame *free_frames = NULL;
 
 /* The audit role as of the last look: valid while both are unchanged. */
 static bool role_valid = false;
 static char role_name[NAMEDATALEN];
 static Oid	role_oid = InvalidOid;
 
+static PaqCallFrame *
+new_frame(void)
+{
+	PaqCallFrame *frame = free_frames;
+
+	if (likely(frame != NULL))
+	{
+		free_frames = frame->parent;
+		return frame;
+	}
+	return MemoryContextAllocExtended(TopMemoryContext, sizeof(PaqCallFrame),
+									  MCXT_ALLOC_NO_OOM);
+}
+
 /*
  * Enter a hook that executes something for statement, which may be NULL if
  * nothing is known of it, and for queryDesc, NULL for a utility statement.
- * The caller must pop the frame however the execution ends.
+ * The caller must pop the frame however the execution ends.  Returns NULL when
+ * out of memory.
  */
-void
-paq_frame_push(PaqCallFrame *frame, PaqStatement *statement,
-			   QueryDesc *queryDesc)
+PaqCallFrame *
+paq_frame_push(PaqStatement *statement, QueryDesc *queryDesc)
 {
+	PaqCallFrame *frame = new_frame();
+
+	if (unlikely(frame == NULL))
+		return NULL;
 	frame->parent = paq_frame;
 	frame->statement = statement;
 	frame->query_desc = queryDesc;
@@ -79,14 +101,21 @@ paq_frame_push(PaqCallFrame *frame, PaqStatement *statement,
 		frame->own_group.substatements = 0;
 		frame->group = statement ? &statement->group : &frame->own_group;
 	}
+	frame->exception_stack = PG_exception_stack;
+	frame->context_stack = error_context_stack;
 	paq_frame = frame;
+	return frame;
 }
 
+/* Leave the hook; if it guarded the frame, errors are its caller's again. */
 void
 paq_frame_pop(PaqCallFrame *frame)
 {
 	Assert(paq_frame == frame);
+	paq_frame_catch(frame);
 	paq_frame = frame->parent;
+	frame->parent = free_frames;
+	free_frames = frame;
 }
 
 /*

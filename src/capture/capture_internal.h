@@ -7,13 +7,14 @@
  *
  * A PaqStatement is one statement being executed: what it is, which ids it
  * has, and which of its records wait for its outcome (a list of PaqEntry).
- * Executor statements come from a free list and are found by their QueryDesc,
+ * Statements come from a free list; the executor's are found by their QueryDesc,
  * because a cursor's statement outlives the call that opened it; utility
- * statements live on the C stack of the ProcessUtility hook.
+ * statements belong to the call of the ProcessUtility hook.
  *
- * A PaqCallFrame is one call of a hook that executes something.  It lives on
- * the C stack of that hook; the chain of frames says how deep the session is
- * and on behalf of which statement anything happens.
+ * A PaqCallFrame is one call of a hook that executes something.  The chain of
+ * frames says how deep the session is and on behalf of which statement anything
+ * happens.  Neither frames nor statements are on the C stack, because what is
+ * there is taken from the recursion that max_stack_depth allows.
  *
  * A PaqGroup hands out ids: all statements that one top-level statement runs
  * share its statement id and are numbered within it.
@@ -81,7 +82,7 @@ typedef struct PaqEntry
 
 typedef struct PaqStatement
 {
-	dlist_node	node;			/* of open or free statements; executor only */
+	dlist_node	node;			/* of open executor or free statements */
 	QueryDesc  *query_desc;		/* NULL for a utility statement */
 	const char *text;			/* source text */
 	const char *shown_text;		/* text without secrets; NULL: not looked for
@@ -131,6 +132,9 @@ typedef struct PaqCallFrame
 	bool		starting;		/* in ExecutorStart */
 	PaqGroup   *group;
 	PaqGroup	own_group;		/* for want of a statement that has one */
+	sigjmp_buf *exception_stack;	/* of the caller */
+	ErrorContextCallback *context_stack;	/* likewise */
+	sigjmp_buf	handler;
 } PaqCallFrame;
 
 /*
@@ -154,8 +158,8 @@ typedef struct PaqEvent
 
 /* capture.c */
 extern PaqCallFrame *paq_frame; /* innermost; NULL: idle */
-extern void paq_frame_push(PaqCallFrame *frame, PaqStatement *statement,
-						   QueryDesc *queryDesc);
+extern PaqCallFrame *paq_frame_push(PaqStatement *statement,
+									QueryDesc *queryDesc);
 extern void paq_frame_pop(PaqCallFrame *frame);
 extern PaqStatement *paq_current_statement(void);
 extern Oid	paq_audit_role(void);
@@ -166,9 +170,10 @@ extern void paq_statement_forget(QueryDesc *queryDesc);
 extern PaqStatement *paq_statement_find(QueryDesc *queryDesc);
 extern bool paq_statements_open(void);
 extern bool paq_is_first(PaqStatement *statement);
-extern void paq_statement_init(PaqStatement *statement, const char *text,
-							   const PaqCommand *command,
-							   const PlannedStmt *plan, bool top_level);
+extern PaqStatement *paq_statement_new(const char *text,
+									   const PaqCommand *command,
+									   const PlannedStmt *plan,
+									   bool top_level);
 extern void paq_statement_close(PaqStatement *statement);
 extern void paq_statement_close_all(SubTransactionId from,
 									const PaqError *error, uint32 flags);
@@ -293,6 +298,36 @@ extern void paq_error_at_abort(void);
 
 /* xact.c */
 extern void paq_register_exit(void);
+
+/*
+ * PG_TRY() for the function that has pushed the frame:
+ *
+ *	if (PAQ_FRAME_TRY(frame))
+ *		what may raise an error;
+ *	else
+ *		what is done about it, beginning with paq_frame_catch();
+ *	paq_frame_pop(frame);
+ *
+ * The buffer of 200 bytes is in the frame instead of on the stack.  Its address
+ * is known to elog.c before it is filled, which does no harm, because nothing
+ * is done in between.
+ */
+#define PAQ_FRAME_TRY(frame)	(sigsetjmp(*paq_frame_guard(frame), 0) == 0)
+
+static inline sigjmp_buf *
+paq_frame_guard(PaqCallFrame *frame)
+{
+	PG_exception_stack = &frame->handler;
+	return &frame->handler;
+}
+
+/* From here on errors are the caller's. */
+static inline void
+paq_frame_catch(PaqCallFrame *frame)
+{
+	PG_exception_stack = frame->exception_stack;
+	error_context_stack = frame->context_stack;
+}
 
 /*
  * How to deal with a full queue where that must not be a reason to fail: when

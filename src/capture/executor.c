@@ -33,16 +33,20 @@ static ExecutorEnd_hook_type prev_ExecutorEnd = NULL;
 static ExecutorCheckPerms_hook_type prev_ExecutorCheckPerms = NULL;
 
 /*
- * An error leaves a function of the executor, which frame is for.  PostgreSQL
- * will not call the executor for this query any more, so this is the end of
- * its statement, if it is still known.
+ * An error leaves the function of the executor that the frame is for.
+ * PostgreSQL will not call the executor for this query any more, so this is the
+ * end of its statement, if it is still known.
  */
 static void
-fail_query(QueryDesc *queryDesc, PaqCallFrame *frame)
+pg_attribute_noreturn()
+	fail_query(PaqCallFrame *frame)
 {
-	const PaqError *error = paq_error_catch(queryDesc->sourceText);
-	PaqStatement *statement = paq_statement_find(queryDesc);
+	const PaqError *error;
+	PaqStatement *statement;
 
+	paq_frame_catch(frame);
+	error = paq_error_catch(frame->query_desc->sourceText);
+	statement = paq_statement_find(frame->query_desc);
 	if (statement != NULL)
 	{
 		if (statement->recorded && slist_is_empty(&statement->entries))
@@ -53,6 +57,7 @@ fail_query(QueryDesc *queryDesc, PaqCallFrame *frame)
 	paq_frame_pop(frame);
 	if (paq_frame == NULL)
 		paq_request_waits();
+	PG_RE_THROW();
 }
 
 static void
@@ -73,58 +78,98 @@ record_relations(PaqStatement *statement, List *rangeTable, List *perminfos)
 	statement->unfinished = false;
 }
 
-static void
-capture_ExecutorStart(QueryDesc *queryDesc, int eflags)
+/* NULL when out of memory; permissions are then checked without a statement. */
+static PaqCallFrame *
+begin_start(QueryDesc *queryDesc)
 {
-	PlannedStmt *plan = queryDesc->plannedstmt;
-	PaqStatement *statement;
-	PaqCallFrame frame;
-
-	if (!paq_capture_wanted())
-	{
-		next_ExecutorStart(queryDesc, eflags);
-		return;
-	}
+	PaqCallFrame *frame;
 
 	paq_session_warm();
 	paq_settle(PAQ_SPACE_WAIT);
 	paq_statement_forget(queryDesc);
-	paq_frame_push(&frame, NULL, queryDesc);
-	frame.starting = true;
-	statement = paq_current_statement();
-	PG_TRY();
+	frame = paq_frame_push(NULL, queryDesc);
+	if (likely(frame != NULL))
+		frame->starting = true;
+	return frame;
+}
+
+/* Before permissions are checked. */
+static void
+prepare_check(PlannedStmt *plan)
+{
+	PaqStatement *statement = paq_current_statement();
+
+	if (unlikely(statement == NULL))
+		return;
+	statement->others_rights = paq_has_others_rights();
+	if (paq_role[0] != '\0')
+		paq_find_granted(statement, plan);
+}
+
+static void
+end_start(QueryDesc *queryDesc)
+{
+	PlannedStmt *plan = queryDesc->plannedstmt;
+	PaqStatement *statement = paq_statement_find(queryDesc);
+
+	if (unlikely(statement == NULL))
+		return;
+	if (unlikely(!statement->perms_checked))
 	{
-		if (statement != NULL)
-		{
-			statement->others_rights = paq_has_others_rights();
-			if (paq_role[0] != '\0')
-				paq_find_granted(statement, plan);
-		}
+		/* Somebody keeps the permission check from us. */
+		statement->flags |= PAQ_RECORD_INCOMPLETE;
+		record_relations(statement, plan->rtable, paq_stmt_perm_infos(plan));
+	}
+	if (unlikely(statement->granted != NIL))
+		paq_forget_granted(statement);
+	if (!slist_is_empty(&statement->entries))
+		paq_queue_admit();
+}
+
+static void
+pg_attribute_noreturn()
+	fail_start(PaqCallFrame *frame)
+{
+	PlannedStmt *plan = frame->query_desc->plannedstmt;
+	PaqStatement *statement;
+
+	paq_frame_catch(frame);
+	statement = paq_statement_find(frame->query_desc);
+	if (statement != NULL && !statement->perms_checked)
+		paq_record_denied(statement, plan);
+	else if (statement != NULL && statement->unfinished)
+		paq_record_unfinished(statement, plan);
+	fail_query(frame);
+}
+
+static pg_noinline void
+start_query(QueryDesc *queryDesc, int eflags)
+{
+	PaqCallFrame *const frame = begin_start(queryDesc);
+
+	if (unlikely(frame == NULL))
+	{
 		next_ExecutorStart(queryDesc, eflags);
-		statement = paq_statement_find(queryDesc);
-		if (unlikely(statement != NULL && !statement->perms_checked))
-		{
-			/* Somebody keeps the permission check from us. */
-			statement->flags |= PAQ_RECORD_INCOMPLETE;
-			record_relations(statement, plan->rtable, paq_stmt_perm_infos(plan));
-		}
-		if (unlikely(statement != NULL && statement->granted != NIL))
-			paq_forget_granted(statement);
-		if (statement != NULL && !slist_is_empty(&statement->entries))
-			paq_queue_admit();
+		return;
 	}
-	PG_CATCH();
+	if (PAQ_FRAME_TRY(frame))
 	{
-		statement = paq_statement_find(queryDesc);
-		if (statement != NULL && !statement->perms_checked)
-			paq_record_denied(statement, plan);
-		else if (statement != NULL && statement->unfinished)
-			paq_record_unfinished(statement, plan);
-		fail_query(queryDesc, &frame);
-		PG_RE_THROW();
+		prepare_check(queryDesc->plannedstmt);
+		next_ExecutorStart(queryDesc, eflags);
+		end_start(queryDesc);
 	}
-	PG_END_TRY();
-	paq_frame_pop(&frame);
+	else
+		fail_start(frame);
+	paq_frame_pop(frame);
+}
+
+static void
+capture_ExecutorStart(QueryDesc *queryDesc, int eflags)
+{
+	if (paq_capture_wanted())
+		start_query(queryDesc, eflags);
+	else
+		next_ExecutorStart(queryDesc, eflags);
 }
 
 static void
@@ -146,28 +191,6 @@ is_complete(QueryDesc *queryDesc, ScanDirection direction, uint64 count)
 		(count == 0 || queryDesc->estate->es_processed < count);
 }
 
-/*
- * In a parallel worker: a frame below which functions are, and their
- * statements, but that has none of its own.
- */
-static void
-run_part(PAQ_EXECUTOR_RUN_ARGS)
-{
-	PaqCallFrame frame;
-
-	paq_frame_push(&frame, NULL, NULL);
-	PG_TRY();
-	{
-		next_ExecutorRun(PAQ_EXECUTOR_RUN_PASS);
-	}
-	PG_FINALLY();
-	{
-		paq_frame_pop(&frame);
-	}
-	PG_END_TRY();
-	paq_wait_statement(PAQ_SPACE_WAIT);
-}
-
 /* Has the query processed rows without our having been told of it? */
 static void
 look_at_rows(PaqStatement *statement, QueryDesc *queryDesc)
@@ -177,47 +200,97 @@ look_at_rows(PaqStatement *statement, QueryDesc *queryDesc)
 		statement->flags |= PAQ_RECORD_INCOMPLETE;
 }
 
+/* NULL when out of memory; what is executed then has no caller. */
+static PaqCallFrame *
+begin_query(QueryDesc *queryDesc)
+{
+	PaqStatement *statement = paq_statement_find(queryDesc);
+
+	look_at_rows(statement, queryDesc);
+	return paq_frame_push(statement, queryDesc);
+}
+
+static void
+end_run(QueryDesc *queryDesc, ScanDirection direction, uint64 count)
+{
+	PaqStatement *statement = paq_statement_find(queryDesc);
+
+	if (unlikely(statement == NULL))
+		return;
+	statement->run = true;
+	statement->processed = queryDesc->estate->es_processed;
+	statement->rows = Max(statement->rows, 0) + queryDesc->estate->es_processed;
+	if (paq_frame->parent == NULL && is_complete(queryDesc, direction, count))
+		paq_statement_publish(statement, NULL, PAQ_SPACE_WAIT);
+}
+
+static void
+leave_frame(PaqCallFrame *frame)
+{
+	paq_frame_pop(frame);
+	if (paq_frame == NULL)
+		paq_wait_statement(PAQ_SPACE_WAIT);
+}
+
+static pg_noinline void
+run_query(PAQ_EXECUTOR_RUN_ARGS)
+{
+	PaqCallFrame *const frame = begin_query(queryDesc);
+
+	if (unlikely(frame == NULL))
+	{
+		next_ExecutorRun(PAQ_EXECUTOR_RUN_PASS);
+		return;
+	}
+	if (PAQ_FRAME_TRY(frame))
+	{
+		next_ExecutorRun(PAQ_EXECUTOR_RUN_PASS);
+		end_run(queryDesc, direction, count);
+	}
+	else
+		fail_query(frame);
+	leave_frame(frame);
+}
+
+static void
+pg_attribute_noreturn()
+	fail_part(PaqCallFrame *frame)
+{
+	paq_frame_pop(frame);
+	PG_RE_THROW();
+}
+
+/*
+ * In a parallel worker: a frame below which functions are, and their
+ * statements, but that has none of its own.
+ */
+static pg_noinline void
+run_part(PAQ_EXECUTOR_RUN_ARGS)
+{
+	PaqCallFrame *const frame = paq_frame_push(NULL, NULL);
+
+	if (unlikely(frame == NULL))
+	{
+		next_ExecutorRun(PAQ_EXECUTOR_RUN_PASS);
+		return;
+	}
+	if (PAQ_FRAME_TRY(frame))
+		next_ExecutorRun(PAQ_EXECUTOR_RUN_PASS);
+	else
+		fail_part(frame);
+	leave_frame(frame);
+}
+
+/* Each way out is a tail call: nothing of this stays on the stack. */
 static void
 capture_ExecutorRun(PAQ_EXECUTOR_RUN_ARGS)
 {
-	PaqStatement *statement;
-	PaqCallFrame frame;
-
-	if (paq_capture_idle())
-	{
-		if (unlikely(IsParallelWorker() && paq_auditing_is_on()))
-			run_part(PAQ_EXECUTOR_RUN_PASS);
-		else
-			next_ExecutorRun(PAQ_EXECUTOR_RUN_PASS);
-		return;
-	}
-
-	statement = paq_statement_find(queryDesc);
-	look_at_rows(statement, queryDesc);
-	paq_frame_push(&frame, statement, queryDesc);
-	PG_TRY();
-	{
+	if (!paq_capture_idle())
+		run_query(PAQ_EXECUTOR_RUN_PASS);
+	else if (unlikely(IsParallelWorker() && paq_auditing_is_on()))
+		run_part(PAQ_EXECUTOR_RUN_PASS);
+	else
 		next_ExecutorRun(PAQ_EXECUTOR_RUN_PASS);
-		statement = paq_statement_find(queryDesc);
-		if (statement != NULL)
-		{
-			statement->run = true;
-			statement->processed = queryDesc->estate->es_processed;
-			statement->rows = Max(statement->rows, 0) +
-				queryDesc->estate->es_processed;
-			if (frame.parent == NULL && is_complete(queryDesc, direction, count))
-				paq_statement_publish(statement, NULL, PAQ_SPACE_WAIT);
-		}
-	}
-	PG_CATCH();
-	{
-		fail_query(queryDesc, &frame);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	paq_frame_pop(&frame);
-	if (paq_frame == NULL)
-		paq_wait_statement(PAQ_SPACE_WAIT);
 }
 
 static void
@@ -240,29 +313,31 @@ has_work_to_finish(QueryDesc *queryDesc)
 		(queryDesc->estate->es_top_eflags & EXEC_FLAG_SKIP_TRIGGERS) == 0;
 }
 
-static void
-capture_ExecutorFinish(QueryDesc *queryDesc)
+static pg_noinline void
+finish_query(QueryDesc *queryDesc)
 {
-	PaqCallFrame frame;
+	PaqCallFrame *const frame =
+		paq_frame_push(paq_statement_find(queryDesc), queryDesc);
 
-	if (!has_work_to_finish(queryDesc) || paq_capture_idle())
+	if (unlikely(frame == NULL))
 	{
 		next_ExecutorFinish(queryDesc);
 		return;
 	}
-
-	paq_frame_push(&frame, paq_statement_find(queryDesc), queryDesc);
-	PG_TRY();
-	{
+	if (PAQ_FRAME_TRY(frame))
 		next_ExecutorFinish(queryDesc);
-	}
-	PG_CATCH();
-	{
-		fail_query(queryDesc, &frame);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	paq_frame_pop(&frame);
+	else
+		fail_query(frame);
+	paq_frame_pop(frame);
+}
+
+static void
+capture_ExecutorFinish(QueryDesc *queryDesc)
+{
+	if (has_work_to_finish(queryDesc) && !paq_capture_idle())
+		finish_query(queryDesc);
+	else
+		next_ExecutorFinish(queryDesc);
 }
 
 static void
@@ -304,47 +379,58 @@ end_published(PaqStatement *statement, QueryDesc *queryDesc)
 		paq_wait_statement(PAQ_SPACE_WAIT);
 }
 
+/* NULL when out of memory; PostgreSQL ends the statement at the end of its transaction. */
+static PaqCallFrame *
+begin_end(PaqStatement *statement, QueryDesc *queryDesc)
+{
+	look_at_rows(statement, queryDesc);
+	look_at_end(statement, queryDesc);
+	return paq_frame_push(statement, queryDesc);
+}
+
+static void
+succeed(QueryDesc *queryDesc)
+{
+	PaqStatement *statement = paq_statement_find(queryDesc);
+
+	if (likely(statement != NULL))
+		paq_statement_succeed(statement);
+}
+
+static pg_noinline void
+end_query(PaqStatement *statement, QueryDesc *queryDesc)
+{
+	PaqCallFrame *const frame = begin_end(statement, queryDesc);
+
+	if (unlikely(frame == NULL))
+	{
+		next_ExecutorEnd(queryDesc);
+		return;
+	}
+	if (PAQ_FRAME_TRY(frame))
+	{
+		next_ExecutorEnd(queryDesc);
+		succeed(queryDesc);
+	}
+	else
+		fail_query(frame);
+	statement = paq_statement_find(queryDesc);
+	if (statement != NULL)
+		paq_statement_close(statement);
+	leave_frame(frame);
+}
+
 static void
 capture_ExecutorEnd(QueryDesc *queryDesc)
 {
 	PaqStatement *statement = paq_statement_find(queryDesc);
-	PaqCallFrame frame;
 
 	if (statement == NULL)
-	{
 		next_ExecutorEnd(queryDesc);
-		return;
-	}
-
-	if (statement->recorded && slist_is_empty(&statement->entries))
-	{
+	else if (statement->recorded && slist_is_empty(&statement->entries))
 		end_published(statement, queryDesc);
-		return;
-	}
-
-	look_at_rows(statement, queryDesc);
-	look_at_end(statement, queryDesc);
-
-	paq_frame_push(&frame, statement, queryDesc);
-	PG_TRY();
-	{
-		next_ExecutorEnd(queryDesc);
-		statement = paq_statement_find(queryDesc);
-		if (statement != NULL)
-			paq_statement_succeed(statement);
-	}
-	PG_CATCH();
-	{
-		fail_query(queryDesc, &frame);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	paq_frame_pop(&frame);
-	statement = paq_statement_find(queryDesc);
-	if (statement != NULL)
-		paq_statement_close(statement);
-	if (paq_frame == NULL)
-		paq_wait_statement(PAQ_SPACE_WAIT);
+	else
+		end_query(statement, queryDesc);
 }
 
 /*
@@ -354,8 +440,8 @@ capture_ExecutorEnd(QueryDesc *queryDesc)
 static void
 record_unknown(List *rangeTable, List *perminfos)
 {
-	PaqStatement statement;
 	PaqCommand	command = paq_operation_command(CMD_UNKNOWN);
+	PaqStatement *statement;
 	ListCell   *lc;
 
 	foreach(lc, rangeTable)
@@ -368,17 +454,22 @@ record_unknown(List *rangeTable, List *perminfos)
 		command = paq_perms_command(perms, rte->rellockmode, CMD_UNKNOWN);
 		break;
 	}
-	paq_statement_init(&statement, debug_query_string ? debug_query_string : "",
-					   &command, NULL, false);
-	statement.flags = PAQ_RECORD_INCOMPLETE | PAQ_RECORD_NO_OUTCOME;
+	statement = paq_statement_new(debug_query_string ? debug_query_string : "",
+								  &command, NULL, false);
+	if (statement == NULL)
+	{
+		paq_queue_note_drop(PAQ_DROP_MEMORY, 1);
+		return;
+	}
+	statement->flags = PAQ_RECORD_INCOMPLETE | PAQ_RECORD_NO_OUTCOME;
 	PG_TRY();
 	{
-		paq_record_relations(&statement, rangeTable, perminfos);
+		paq_record_relations(statement, rangeTable, perminfos);
 	}
 	PG_FINALLY();
 	{
-		paq_statement_publish(&statement, NULL, PAQ_SPACE_NOWAIT);
-		paq_statement_close(&statement);
+		paq_statement_publish(statement, NULL, PAQ_SPACE_NOWAIT);
+		paq_statement_close(statement);
 	}
 	PG_END_TRY();
 }

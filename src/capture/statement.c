@@ -9,7 +9,7 @@
  * one comes first closes it, which is what makes its records be published
  * exactly once.
  *
- * A utility statement is on the C stack of the hook that runs it, so only
+ * A utility statement belongs to the call of the hook that runs it, so only
  * that hook, or the exit of the process, ends it.
  *
  * Must not raise: memory comes from a free list that grows, if it can, in
@@ -26,16 +26,32 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-/* Executor statements, newest first, and structs that are not in use. */
+/* Open executor statements, newest first, and structs that are not in use. */
 static dlist_head open_statements = DLIST_STATIC_INIT(open_statements);
 static dlist_head free_statements = DLIST_STATIC_INIT(free_statements);
 
-/* Fill in what all statements have; plan may be NULL. */
-void
-paq_statement_init(PaqStatement *statement, const char *text,
-				   const PaqCommand *command, const PlannedStmt *plan,
-				   bool top_level)
+static PaqStatement *
+allocate(void)
 {
+	if (!dlist_is_empty(&free_statements))
+		return dlist_container(PaqStatement, node,
+							   dlist_pop_head_node(&free_statements));
+	return MemoryContextAllocExtended(TopMemoryContext, sizeof(PaqStatement),
+									  MCXT_ALLOC_NO_OOM);
+}
+
+/*
+ * A statement with what all of them have; plan may be NULL.  Returns NULL when
+ * out of memory.
+ */
+PaqStatement *
+paq_statement_new(const char *text, const PaqCommand *command,
+				  const PlannedStmt *plan, bool top_level)
+{
+	PaqStatement *statement = allocate();
+
+	if (unlikely(statement == NULL))
+		return NULL;
 	statement->query_desc = NULL;
 	statement->text = text;
 	statement->shown_text = NULL;
@@ -73,16 +89,7 @@ paq_statement_init(PaqStatement *statement, const char *text,
 	slist_init(&statement->entries);
 	statement->last_entry = NULL;
 	paq_register_exit();
-}
-
-static PaqStatement *
-new_statement(void)
-{
-	if (!dlist_is_empty(&free_statements))
-		return dlist_container(PaqStatement, node,
-							   dlist_pop_head_node(&free_statements));
-	return MemoryContextAllocExtended(TopMemoryContext, sizeof(PaqStatement),
-									  MCXT_ALLOC_NO_OOM);
+	return statement;
 }
 
 /*
@@ -92,14 +99,14 @@ new_statement(void)
 PaqStatement *
 paq_statement_open(QueryDesc *queryDesc)
 {
-	PaqStatement *statement = new_statement();
 	PaqCommand	command = paq_operation_command(queryDesc->operation);
 	bool		top_level = paq_frame->parent == NULL && !paq_is_committing();
+	PaqStatement *statement = paq_statement_new(queryDesc->sourceText, &command,
+												queryDesc->plannedstmt,
+												top_level);
 
-	if (statement == NULL)
+	if (unlikely(statement == NULL))
 		return NULL;
-	paq_statement_init(statement, queryDesc->sourceText, &command,
-					   queryDesc->plannedstmt, top_level);
 	statement->query_desc = queryDesc;
 	statement->params = queryDesc->params;
 	dlist_push_head(&open_statements, &statement->node);
@@ -181,10 +188,8 @@ paq_statement_close(PaqStatement *statement)
 		pfree(statement->masked);
 		statement->masked = NULL;
 	}
-	if (statement->query_desc == NULL)
-		return;
-	statement->query_desc = NULL;
-	dlist_delete(&statement->node);
+	if (statement->query_desc != NULL)
+		dlist_delete(&statement->node);
 	dlist_push_head(&free_statements, &statement->node);
 }
 

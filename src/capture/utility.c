@@ -20,6 +20,13 @@
 #include "capture/capture_internal.h"
 #include "nodes/plannodes.h"
 
+#define UTILITY_ARGS \
+	PlannedStmt *pstmt, const char *queryString, bool readOnlyTree, \
+	ProcessUtilityContext context, ParamListInfo params, \
+	QueryEnvironment *queryEnv, DestReceiver *dest, QueryCompletion *qc
+#define UTILITY_PASS \
+	pstmt, queryString, readOnlyTree, context, params, queryEnv, dest, qc
+
 static ProcessUtility_hook_type prev_ProcessUtility = NULL;
 
 /* Is it recorded before it is executed, as pgaudit does it? */
@@ -54,19 +61,25 @@ room_for(Node *parsetree)
 	return PAQ_SPACE_WAIT;
 }
 
-/* Note what there is to know; pstmt may be gone when the statement ends. */
-static void
-begin_statement(PaqStatement *statement, PlannedStmt *pstmt,
-				const char *text, ProcessUtilityContext context,
-				ParamListInfo params)
+/*
+ * Note what there is to know; pstmt may be gone when the statement ends.  NULL
+ * when out of memory.
+ */
+static PaqStatement *
+new_statement(PlannedStmt *pstmt, const char *text,
+			  ProcessUtilityContext context, ParamListInfo params)
 {
 	PaqCommand	command;
+	PaqStatement *statement;
 
 	command.level = GetCommandLogLevel(pstmt->utilityStmt);
 	command.node = nodeTag(pstmt->utilityStmt);
 	command.tag = CreateCommandTag(pstmt->utilityStmt);
-	paq_statement_init(statement, text, &command, pstmt,
-					   paq_frame == NULL && !paq_is_committing());
+	statement = paq_statement_new(text, &command, pstmt,
+								  paq_frame == NULL && !paq_is_committing());
+	if (unlikely(statement == NULL))
+		return NULL;
+	statement->room = room_for(pstmt->utilityStmt);
 	if (context == PROCESS_UTILITY_TOPLEVEL)
 		statement->params = params;
 	if (IsA(pstmt->utilityStmt, TransactionStmt))
@@ -76,12 +89,38 @@ begin_statement(PaqStatement *statement, PlannedStmt *pstmt,
 		statement->commits = stmt->kind == TRANS_STMT_COMMIT ||
 			stmt->kind == TRANS_STMT_PREPARE;
 	}
+	return statement;
+}
+
+/*
+ * The frame of a statement that is about to be executed.  NULL when out of
+ * memory, which loses its record.
+ */
+static PaqCallFrame *
+begin_statement(PlannedStmt *pstmt, const char *text,
+				ProcessUtilityContext context, ParamListInfo params)
+{
+	PaqStatement *statement;
+	PaqCallFrame *frame = NULL;
+
+	paq_settle(room_for(pstmt->utilityStmt));
+	statement = new_statement(pstmt, text, context, params);
+	if (likely(statement != NULL))
+		frame = paq_frame_push(statement, NULL);
+	if (likely(frame != NULL))
+		return frame;
+	if (statement != NULL)
+		paq_statement_close(statement);
+	paq_queue_note_drop(PAQ_DROP_MEMORY, 1);
+	return NULL;
 }
 
 /* Before execution. */
 static void
-record_beginning(PaqStatement *statement)
+record_beginning(PaqStatement *statement, Node *parsetree)
 {
+	if (paq_config_concerns(parsetree))
+		paq_config_begin(statement, parsetree);
 	if (paq_statement_is_audited(statement))
 	{
 		paq_record_provisional(statement);
@@ -113,91 +152,134 @@ record_success(PaqStatement *statement, QueryCompletion *qc)
 	paq_statement_succeed(statement);
 }
 
-/* What runs without being a statement of its own belongs to its caller's. */
-static PaqStatement *
-inherited_statement(void)
-{
-	return paq_frame ? paq_frame->statement : NULL;
-}
-
+/* It has been executed, or has failed, which its records say by now. */
 static void
-next_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
-					bool readOnlyTree, ProcessUtilityContext context,
-					ParamListInfo params, QueryEnvironment *queryEnv,
-					DestReceiver *dest, QueryCompletion *qc)
+end_statement(PaqCallFrame *frame)
 {
-	if (prev_ProcessUtility)
-		prev_ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
-							queryEnv, dest, qc);
-	else
-		standard_ProcessUtility(pstmt, queryString, readOnlyTree, context,
-								params, queryEnv, dest, qc);
-}
+	PaqStatement *statement = frame->statement;
+	const PaqSpaceWait room = statement->room;
 
-static void
-capture_ProcessUtility(PlannedStmt *pstmt, const char *queryString,
-					   bool readOnlyTree, ProcessUtilityContext context,
-					   ParamListInfo params, QueryEnvironment *queryEnv,
-					   DestReceiver *dest, QueryCompletion *qc)
-{
-	/*
-	 * Parts of a statement belong to it, and so does what runs in a procedure
-	 * that could end the transaction.  In an aborted transaction nothing runs
-	 * but what ends it.
-	 */
-	const bool	own = context <= PROCESS_UTILITY_QUERY &&
-		paq_capture_possible() && !IsAbortedTransactionBlockState();
-	const bool	config = own && paq_config_concerns(pstmt->utilityStmt);
-	const PaqSpaceWait room = own ? room_for(pstmt->utilityStmt) : PAQ_SPACE_WAIT;
-	PaqStatement own_statement;
-	PaqStatement *const statement = own ? &own_statement : NULL;
-	PaqCallFrame frame;
-
-	if (!config && paq_capture_idle())
-	{
-		next_ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
-							queryEnv, dest, qc);
-		return;
-	}
-
-	if (own)
-	{
-		paq_settle(room);
-		begin_statement(statement, pstmt, queryString, context, params);
-		statement->room = room;
-	}
-	paq_frame_push(&frame, own ? statement : inherited_statement(), NULL);
-	PG_TRY();
-	{
-		if (config)
-			paq_config_begin(statement, pstmt->utilityStmt);
-		if (own)
-			record_beginning(statement);
-		next_ProcessUtility(pstmt, queryString, readOnlyTree, context, params,
-							queryEnv, dest, qc);
-		if (own)
-			record_success(statement, qc);
-	}
-	PG_CATCH();
-	{
-		const PaqError *error = paq_error_catch(queryString);
-
-		if (own)
-		{
-			paq_statement_fail(statement, error);
-			paq_statement_close(statement);
-		}
-		paq_frame_pop(&frame);
-		if (paq_frame == NULL)
-			paq_request_waits();
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	if (own)
-		paq_statement_close(statement);
-	paq_frame_pop(&frame);
+	paq_statement_close(statement);
+	paq_frame_pop(frame);
 	if (paq_frame == NULL)
 		paq_wait_statement(room);
+}
+
+/* An error leaves the statement. */
+static void
+pg_attribute_noreturn()
+	fail_statement(PaqCallFrame *frame)
+{
+	PaqStatement *statement = frame->statement;
+
+	paq_frame_catch(frame);
+	paq_statement_fail(statement, paq_error_catch(statement->text));
+	paq_statement_close(statement);
+	paq_frame_pop(frame);
+	if (paq_frame == NULL)
+		paq_request_waits();
+	PG_RE_THROW();
+}
+
+static void
+next_ProcessUtility(UTILITY_ARGS)
+{
+	if (prev_ProcessUtility)
+		prev_ProcessUtility(UTILITY_PASS);
+	else
+		standard_ProcessUtility(UTILITY_PASS);
+}
+
+static pg_noinline void
+run_statement(UTILITY_ARGS)
+{
+	PaqCallFrame *const frame = begin_statement(pstmt, queryString, context,
+												params);
+
+	if (unlikely(frame == NULL))
+	{
+		next_ProcessUtility(UTILITY_PASS);
+		return;
+	}
+	if (PAQ_FRAME_TRY(frame))
+	{
+		record_beginning(frame->statement, pstmt->utilityStmt);
+		next_ProcessUtility(UTILITY_PASS);
+		record_success(frame->statement, qc);
+	}
+	else
+		fail_statement(frame);
+	end_statement(frame);
+}
+
+/* What runs without being a statement of its own belongs to its caller's. */
+static PaqCallFrame *
+begin_part(void)
+{
+	return paq_frame_push(paq_frame ? paq_frame->statement : NULL, NULL);
+}
+
+static void
+end_part(PaqCallFrame *frame)
+{
+	paq_frame_pop(frame);
+	if (paq_frame == NULL)
+		paq_wait_statement(PAQ_SPACE_WAIT);
+}
+
+static void
+pg_attribute_noreturn()
+	fail_part(PaqCallFrame *frame, const char *text)
+{
+	paq_frame_catch(frame);
+	paq_error_catch(text);
+	paq_frame_pop(frame);
+	if (paq_frame == NULL)
+		paq_request_waits();
+	PG_RE_THROW();
+}
+
+static pg_noinline void
+run_part(UTILITY_ARGS)
+{
+	PaqCallFrame *const frame = begin_part();
+
+	if (unlikely(frame == NULL))
+	{
+		next_ProcessUtility(UTILITY_PASS);
+		return;
+	}
+	if (PAQ_FRAME_TRY(frame))
+		next_ProcessUtility(UTILITY_PASS);
+	else
+		fail_part(frame, queryString);
+	end_part(frame);
+}
+
+/*
+ * Parts of a statement belong to it, and so does what runs in a procedure that
+ * could end the transaction.  In an aborted transaction nothing runs but what
+ * ends it.
+ */
+static bool
+is_own_statement(ProcessUtilityContext context)
+{
+	return context <= PROCESS_UTILITY_QUERY && paq_capture_possible() &&
+		!IsAbortedTransactionBlockState();
+}
+
+/* Each way out is a tail call: nothing of this stays on the stack. */
+static void
+capture_ProcessUtility(UTILITY_ARGS)
+{
+	const bool	own = is_own_statement(context);
+
+	if (paq_capture_idle() && !(own && paq_config_concerns(pstmt->utilityStmt)))
+		next_ProcessUtility(UTILITY_PASS);
+	else if (own)
+		run_statement(UTILITY_PASS);
+	else
+		run_part(UTILITY_PASS);
 }
 
 void
