@@ -53,26 +53,29 @@
 
 PaqCallFrame *paq_frame = NULL;
 
-/* Frames that are not in use, linked by "parent" */
-static PaqCallFrame *free_frames = NULL;
+/* Begins the chain of frames, which is as long as it has ever been. */
+static PaqCallFrame outermost = {NULL};
 
 /* The audit role as of the last look: valid while both are unchanged. */
 static bool role_valid = false;
 static char role_name[NAMEDATALEN];
 static Oid	role_oid = InvalidOid;
 
+/* The session has never been as deep: allocate the frame within paq_frame. */
 static PaqCallFrame *
 new_frame(void)
 {
-	PaqCallFrame *frame = free_frames;
+	PaqCallFrame *frame = MemoryContextAllocExtended(TopMemoryContext,
+													 sizeof(PaqCallFrame),
+													 MCXT_ALLOC_NO_OOM);
 
-	if (likely(frame != NULL))
+	if (frame != NULL)
 	{
-		free_frames = frame->parent;
-		return frame;
+		frame->parent = paq_frame;
+		frame->inner = NULL;
 	}
-	return MemoryContextAllocExtended(TopMemoryContext, sizeof(PaqCallFrame),
-									  MCXT_ALLOC_NO_OOM);
+	paq_frame->inner = frame;
+	return frame;
 }
 
 /*
@@ -84,11 +87,14 @@ new_frame(void)
 PaqCallFrame *
 paq_frame_push(PaqStatement *statement, QueryDesc *queryDesc)
 {
-	PaqCallFrame *frame = new_frame();
+	PaqCallFrame *frame = paq_frame ? paq_frame->inner : &outermost;
 
 	if (unlikely(frame == NULL))
-		return NULL;
-	frame->parent = paq_frame;
+	{
+		frame = new_frame();
+		if (frame == NULL)
+			return NULL;
+	}
 	frame->statement = statement;
 	frame->query_desc = queryDesc;
 	frame->starting = false;
@@ -114,8 +120,6 @@ paq_frame_pop(PaqCallFrame *frame)
 	Assert(paq_frame == frame);
 	paq_frame_catch(frame);
 	paq_frame = frame->parent;
-	frame->parent = free_frames;
-	free_frames = frame;
 }
 
 /*

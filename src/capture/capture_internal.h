@@ -83,6 +83,7 @@ typedef struct PaqEntry
 typedef struct PaqStatement
 {
 	dlist_node	node;			/* of open executor or free statements */
+	dlist_node	bucket;			/* of open ones with a similar query_desc */
 	QueryDesc  *query_desc;		/* NULL for a utility statement */
 	const char *text;			/* source text */
 	const char *shown_text;		/* text without secrets; NULL: not looked for
@@ -127,6 +128,7 @@ typedef struct PaqStatement
 typedef struct PaqCallFrame
 {
 	struct PaqCallFrame *parent;	/* NULL: called by no other statement */
+	struct PaqCallFrame *inner; /* the next one, in use or not; NULL: none yet */
 	PaqStatement *statement;	/* NULL: unknown */
 	QueryDesc  *query_desc;		/* NULL for a utility statement */
 	bool		starting;		/* in ExecutorStart */
@@ -165,10 +167,10 @@ extern PaqStatement *paq_current_statement(void);
 extern Oid	paq_audit_role(void);
 
 /* statement.c */
+extern dlist_head paq_statements;	/* open executor statements, newest first */
 extern PaqStatement *paq_statement_open(QueryDesc *queryDesc);
 extern void paq_statement_forget(QueryDesc *queryDesc);
-extern PaqStatement *paq_statement_find(QueryDesc *queryDesc);
-extern bool paq_statements_open(void);
+extern PaqStatement *paq_statement_look_up(QueryDesc *queryDesc);
 extern bool paq_is_first(PaqStatement *statement);
 extern PaqStatement *paq_statement_new(const char *text,
 									   const PaqCommand *command,
@@ -298,6 +300,27 @@ extern void paq_error_at_abort(void);
 
 /* xact.c */
 extern void paq_register_exit(void);
+
+/* Is there any open executor statement? */
+static inline bool
+paq_statements_open(void)
+{
+	return !dlist_is_empty(&paq_statements);
+}
+
+/* The open statement of queryDesc, NULL if there is none. */
+static inline PaqStatement *
+paq_statement_find(QueryDesc *queryDesc)
+{
+	PaqStatement *newest;
+
+	if (!paq_statements_open())
+		return NULL;
+	newest = dlist_head_element(PaqStatement, node, &paq_statements);
+	if (likely(newest->query_desc == queryDesc))
+		return newest;
+	return paq_statement_look_up(queryDesc);
+}
 
 /*
  * PG_TRY() for the function that has pushed the frame:

@@ -23,12 +23,59 @@
 
 #include "access/xact.h"
 #include "capture/capture_internal.h"
+#include "common/hashfn.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-/* Open executor statements, newest first, and structs that are not in use. */
-static dlist_head open_statements = DLIST_STATIC_INIT(open_statements);
+/* How many statements are looked for in the list, without buckets */
+#define LISTED_STATEMENTS	8		/* a power of 2 */
+
+/* Structs that are not in use */
 static dlist_head free_statements = DLIST_STATIC_INIT(free_statements);
+
+/*
+ * Open executor statements: all of them, newest first, and, once they have been
+ * many, by the address of their QueryDesc, because there may be thousands of
+ * cursors.  The number of buckets is a power of 2, and grows with that of
+ * statements, if it can.
+ */
+dlist_head	paq_statements = DLIST_STATIC_INIT(paq_statements);
+static dlist_head *buckets = NULL;
+static uint32 bucket_count = LISTED_STATEMENTS;
+static uint32 open_count = 0;
+
+static dlist_head *
+bucket_of(const QueryDesc *queryDesc)
+{
+	return &buckets[murmurhash32((uint32) ((uintptr_t) queryDesc >> 3)) &
+					(bucket_count - 1)];
+}
+
+/* Have twice as many buckets; if there is no memory, these have to do. */
+static void
+add_buckets(void)
+{
+	Size		size = sizeof(dlist_head) * bucket_count * 2;
+	dlist_head *old = buckets;
+	dlist_head *more = MemoryContextAllocExtended(TopMemoryContext, size,
+												  MCXT_ALLOC_NO_OOM |
+													  MCXT_ALLOC_HUGE |
+													  MCXT_ALLOC_ZERO);
+	dlist_iter	iter;
+
+	if (more == NULL)
+		return;
+	buckets = more;
+	bucket_count *= 2;
+	dlist_foreach(iter, &paq_statements)
+	{
+		PaqStatement *statement = dlist_container(PaqStatement, node, iter.cur);
+
+		dlist_push_head(bucket_of(statement->query_desc), &statement->bucket);
+	}
+	if (old != NULL)
+		pfree(old);
+}
 
 static PaqStatement *
 allocate(void)
@@ -109,7 +156,11 @@ paq_statement_open(QueryDesc *queryDesc)
 		return NULL;
 	statement->query_desc = queryDesc;
 	statement->params = queryDesc->params;
-	dlist_push_head(&open_statements, &statement->node);
+	dlist_push_head(&paq_statements, &statement->node);
+	if (unlikely(buckets != NULL))
+		dlist_push_head(bucket_of(queryDesc), &statement->bucket);
+	if (unlikely(++open_count > bucket_count))
+		add_buckets();
 	return statement;
 }
 
@@ -129,20 +180,30 @@ paq_statement_forget(QueryDesc *queryDesc)
 	paq_statement_close(statement);
 }
 
-/* Is there any open executor statement? */
-bool
-paq_statements_open(void)
-{
-	return !dlist_is_empty(&open_statements);
-}
-
-/* The open statement of queryDesc, NULL if there is none. */
-PaqStatement *
-paq_statement_find(QueryDesc *queryDesc)
+static PaqStatement *
+look_into_bucket(QueryDesc *queryDesc)
 {
 	dlist_iter	iter;
 
-	dlist_foreach(iter, &open_statements)
+	dlist_foreach(iter, bucket_of(queryDesc))
+	{
+		PaqStatement *statement = dlist_container(PaqStatement, bucket, iter.cur);
+
+		if (statement->query_desc == queryDesc)
+			return statement;
+	}
+	return NULL;
+}
+
+/* As paq_statement_find(), which knows the newest one. */
+PaqStatement *
+paq_statement_look_up(QueryDesc *queryDesc)
+{
+	dlist_iter	iter;
+
+	if (unlikely(buckets != NULL))
+		return look_into_bucket(queryDesc);
+	dlist_foreach(iter, &paq_statements)
 	{
 		PaqStatement *statement = dlist_container(PaqStatement, node, iter.cur);
 
@@ -189,7 +250,12 @@ paq_statement_close(PaqStatement *statement)
 		statement->masked = NULL;
 	}
 	if (statement->query_desc != NULL)
+	{
 		dlist_delete(&statement->node);
+		if (unlikely(buckets != NULL))
+			dlist_delete(&statement->bucket);
+		open_count--;
+	}
 	dlist_push_head(&free_statements, &statement->node);
 }
 
@@ -237,7 +303,8 @@ detach_frames(PaqStatement *statement)
 
 /*
  * Close all executor statements that began in subtransaction from or later,
- * newest first, with flags added to their records.
+ * newest first, with flags added to their records.  from is the current one, or
+ * they all are closed: what began before that is older than what did not.
  */
 void
 paq_statement_close_all(SubTransactionId from, const PaqError *error,
@@ -245,12 +312,12 @@ paq_statement_close_all(SubTransactionId from, const PaqError *error,
 {
 	dlist_mutable_iter iter;
 
-	dlist_foreach_modify(iter, &open_statements)
+	dlist_foreach_modify(iter, &paq_statements)
 	{
 		PaqStatement *statement = dlist_container(PaqStatement, node, iter.cur);
 
 		if (statement->subxact < from)
-			continue;
+			break;
 		statement->flags |= flags;
 		if (statement->command.tag != CMDTAG_SELECT)
 		{

@@ -67,7 +67,8 @@ room_for(Node *parsetree)
  */
 static PaqStatement *
 new_statement(PlannedStmt *pstmt, const char *text,
-			  ProcessUtilityContext context, ParamListInfo params)
+			  ProcessUtilityContext context, ParamListInfo params,
+			  PaqSpaceWait room)
 {
 	PaqCommand	command;
 	PaqStatement *statement;
@@ -79,7 +80,7 @@ new_statement(PlannedStmt *pstmt, const char *text,
 								  paq_frame == NULL && !paq_is_committing());
 	if (unlikely(statement == NULL))
 		return NULL;
-	statement->room = room_for(pstmt->utilityStmt);
+	statement->room = room;
 	if (context == PROCESS_UTILITY_TOPLEVEL)
 		statement->params = params;
 	if (IsA(pstmt->utilityStmt, TransactionStmt))
@@ -100,11 +101,12 @@ static PaqCallFrame *
 begin_statement(PlannedStmt *pstmt, const char *text,
 				ProcessUtilityContext context, ParamListInfo params)
 {
+	const PaqSpaceWait room = room_for(pstmt->utilityStmt);
 	PaqStatement *statement;
 	PaqCallFrame *frame = NULL;
 
-	paq_settle(room_for(pstmt->utilityStmt));
-	statement = new_statement(pstmt, text, context, params);
+	paq_settle(room);
+	statement = new_statement(pstmt, text, context, params, room);
 	if (likely(statement != NULL))
 		frame = paq_frame_push(statement, NULL);
 	if (likely(frame != NULL))
