@@ -31,7 +31,8 @@ use IO::Socket::UNIX;
 use PostgreSQL::Test::Utils;
 
 # connect($node, %options): options are user and database; by default they are
-# the superuser that initdb has made, and postgres.
+# the superuser that initdb has made, and postgres; and replication, the value of
+# the parameter with that name.
 sub connect
 {
 	my ($class, $node, %options) = @_;
@@ -40,8 +41,12 @@ sub connect
 	  // die "could not connect to $path: $!";
 	my $self = bless { socket => $socket, out => '', in => '' }, $class;
 	my $user = $options{user} // getpwuid($>);
-	my $startup = pack('N (Z*)* x',
-		196608, 'user', $user, 'database', $options{database} // 'postgres');
+	my @parameters =
+	  ('user', $user, 'database', $options{database} // 'postgres');
+
+	push @parameters, 'replication', $options{replication}
+	  if defined $options{replication};
+	my $startup = pack('N (Z*)* x', 196608, @parameters);
 
 	$self->{out} = pack('N', 4 + length $startup) . $startup;
 	$self->_answer('Z');
@@ -79,6 +84,35 @@ sub finish
 	return $self->_answer('Z');
 }
 
+# until($letters): the answer to what was started up to a message with one of the
+# letters.
+sub until
+{
+	my ($self, $letters) = @_;
+
+	return $self->_answer($letters);
+}
+
+# call($function, @arguments): fast-path call of the function with that OID, until
+# it is done.  Arguments are texts; undef is null.
+sub call
+{
+	my ($self, @call) = @_;
+
+	return $self->start_call(@call)->finish;
+}
+
+# start_call($function, @arguments): to be followed by finish().
+sub start_call
+{
+	my ($self, $function, @arguments) = @_;
+
+	return $self->_add('F',
+		pack('N n n', $function, 0, scalar @arguments)
+		  . _values(@arguments)
+		  . pack('n', 0))->_send;
+}
+
 sub parse
 {
 	my ($self, $name, $sql) = @_;
@@ -94,7 +128,7 @@ sub bind
 	return $self->_add(
 		'B',
 		pack('Z* Z* n n', $portal, $name, 0, scalar @params)
-		  . join('', map { defined $_ ? pack('N/a*', $_) : pack('N', 0xFFFFFFFF) } @params)
+		  . _values(@params)
 		  . pack('n', 0));
 }
 
@@ -147,6 +181,13 @@ sub hang_up
 
 	close $self->{socket};
 	return;
+}
+
+# Values as messages have them
+sub _values
+{
+	return join '',
+	  map { defined $_ ? pack('N/a*', $_) : pack('N', 0xFFFFFFFF) } @_;
 }
 
 sub _add

@@ -10,6 +10,9 @@
  *	executor.c		hooks of the executor: SELECT, INSERT, UPDATE, ...
  *	utility.c		hook of everything else
  *	object_access.c	hook for calls of functions, and for TRUNCATE
+ *	fastpath.c		calls of functions without SQL
+ *	replication.c	commands of walsenders
+ *	messages.c		watching what a client is sent, for these two
  *	ddl.c			event triggers, for the names of objects in DDL
  *	error.c			the error being handled, and errors without a statement
  *	xact.c			ends of transactions, and of the process

@@ -284,6 +284,22 @@ extern const char *paq_mask_message(const char *message, const char *statement,
 extern void paq_show_client(const PaqStatement *statement,
 							PaqPending *pending);
 
+/* messages.c */
+extern void paq_messages_watch(void);
+extern void paq_messages_ignore(void);
+
+/* fastpath.c */
+extern bool paq_fastpath_begins(void);
+extern void paq_fastpath_call(Oid function, const char *name);
+extern void paq_fastpath_message(char type);
+extern void paq_fastpath_error(void);
+extern bool paq_fastpath_refused(PaqEvent *event);
+
+/* replication.c */
+extern void paq_replication_message(char type, const char *data);
+extern void paq_replication_error(void);
+extern void paq_replication_exit(const PaqError *error);
+
 /* error.c, executor.c, utility.c, object_access.c, xact.c: install their hooks */
 extern void paq_error_init(void);
 extern void paq_executor_init(void);
@@ -296,6 +312,7 @@ extern const PaqError *paq_error(void);
 extern void paq_forget_error(void);
 extern void paq_error_unrecorded(void);
 extern const PaqError *paq_error_catch(const char *text);
+extern const PaqError *paq_error_command(const char *text);
 extern void paq_error_at_abort(void);
 
 /* xact.c */

@@ -38,6 +38,7 @@
 #include "libpq/libpq-be.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "replication/walsender.h"
 
 static ClientAuthentication_hook_type prev_ClientAuthentication = NULL;
 
@@ -93,6 +94,8 @@ paq_connect_login(void)
 	paq_session_warm();
 	paq_register_exit();
 	record_session("LOGIN", NULL);
+	if (am_walsender)
+		paq_messages_watch();
 	return true;
 }
 

@@ -182,6 +182,19 @@ paq_error_catch(const char *text)
 	return &error;
 }
 
+/*
+ * The same before PostgresMain() reports the error, for a command that has no
+ * frame.
+ */
+const PaqError *
+paq_error_command(const char *text)
+{
+	note_error(geterrcode(), text);
+	caught = owned = true;
+	next_frame = NULL;
+	return &error;
+}
+
 /* The error has come too late for the record of the statement that it ends. */
 void
 paq_error_unrecorded(void)
@@ -237,21 +250,24 @@ paq_error_at_abort(void)
 static void
 record_error(void)
 {
-	PaqEvent	event = {0};
+	PaqEvent	event = {.class = PAQ_CLASS_ERROR};
 	char	   *copy = NULL;
 
-	if ((paq_log_classes & PAQ_CLASS_BIT(PAQ_CLASS_ERROR)) == 0 ||
-		!paq_capture_possible() || owned || paq_frame != NULL ||
-		paq_is_committing() || MyProcPort == NULL)
+	if (!paq_capture_possible() || owned || paq_frame != NULL ||
+		paq_is_committing() || MyProcPort == NULL ||
+		(!paq_fastpath_refused(&event) &&
+		 !paq_class_is_audited(PAQ_CLASS_ERROR)))
 		return;
 
 	/* What is still held succeeded before, in the same pipeline. */
 	paq_publish_held(NULL, PAQ_SPACE_NOWAIT);
-	event.class = PAQ_CLASS_ERROR;
 	event.start_time = GetCurrentStatementStartTimestamp();
 	event.message = error.message;
 	if (!paq_log_statement)
+	{
 		event.flags = PAQ_RECORD_STMT_NOT_LOGGED;
+		event.text = NULL;
+	}
 	else if (debug_query_string != NULL)
 	{
 		event.text = paq_mask_text(debug_query_string, false, &copy);

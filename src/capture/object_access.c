@@ -6,12 +6,13 @@
  *
  * PostgreSQL tells of a function when it prepares to call it, once for each
  * place in a statement.  Those of PostgreSQL itself, in pg_catalog, are not
- * recorded, nor is what happens outside of a statement's execution.
+ * recorded, nor is what happens outside of a statement's execution.  What a
+ * client calls without a statement is fastpath.c's.
  *
  * Of a relation, PostgreSQL tells before it truncates it, whether a statement
  * names it or reaches it as a partition or by CASCADE.
  *
- * Must not raise.
+ * Must not raise, except for what fastpath.c does.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -43,32 +44,52 @@ is_built_in(Oid function)
 	return function < FirstGenbkiObjectId;
 }
 
-static void
-record_call(Oid function)
+/* Qualified name of a function, palloc'ed; NULL if it cannot be had. */
+static char *
+function_name(Oid function, bool *in_catalog)
 {
-	PaqStatement *statement = paq_current_statement();
-	HeapTuple	tuple;
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
 	Form_pg_proc proc;
 	char	   *schema;
 	char	   *name = NULL;
 
+	*in_catalog = false;
+	if (!HeapTupleIsValid(tuple))
+		return NULL;
+	proc = (Form_pg_proc) GETSTRUCT(tuple);
+	*in_catalog = IsCatalogNamespace(proc->pronamespace);
+	schema = get_namespace_name(proc->pronamespace);
+	if (schema != NULL)
+		name = quote_qualified_identifier(schema, NameStr(proc->proname));
+	ReleaseSysCache(tuple);
+	return name;
+}
+
+/* A statement is about to call the function. */
+static void
+record_call(Oid function)
+{
+	PaqStatement *statement = paq_current_statement();
+	char	   *name;
+	bool		in_catalog;
+
 	if (statement == NULL || creating_extension || is_built_in(function))
 		return;
-	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
-	if (HeapTupleIsValid(tuple))
-	{
-		proc = (Form_pg_proc) GETSTRUCT(tuple);
-		if (IsCatalogNamespace(proc->pronamespace))
-		{
-			ReleaseSysCache(tuple);
-			return;
-		}
-		schema = get_namespace_name(proc->pronamespace);
-		if (schema != NULL)
-			name = quote_qualified_identifier(schema, NameStr(proc->proname));
-		ReleaseSysCache(tuple);
-	}
-	paq_record_function(statement, name);
+	name = function_name(function, &in_catalog);
+	if (!in_catalog)
+		paq_record_function(statement, name);
+}
+
+/* Called, or about to be called, by a statement or by the client itself */
+static void
+note_call(Oid function)
+{
+	bool		in_catalog;
+
+	if (paq_frame == NULL && paq_fastpath_begins())
+		paq_fastpath_call(function, function_name(function, &in_catalog));
+	else if (paq_class_is_audited(PAQ_CLASS_FUNCTION))
+		record_call(function);
 }
 
 static void
@@ -89,10 +110,9 @@ capture_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 {
 	if (access == OAT_TRUNCATE)
 		record_truncate(objectId);
-	else if (access == OAT_FUNCTION_EXECUTE &&
-			 (paq_log_classes & PAQ_CLASS_BIT(PAQ_CLASS_FUNCTION)) &&
-			 paq_capture_possible() && !IsAbortedTransactionBlockState())
-		record_call(objectId);
+	else if (access == OAT_FUNCTION_EXECUTE && paq_capture_wanted() &&
+			 !IsAbortedTransactionBlockState())
+		note_call(objectId);
 	if (prev_object_access)
 		prev_object_access(access, classId, objectId, subId, arg);
 }

@@ -131,6 +131,8 @@ at_exit(int code, Datum arg)
 	}
 	paq_statement_close_all(InvalidSubTransactionId, paq_error(), 0);
 
+	paq_replication_exit(error);
+
 	/* Idle in a pipeline: what is held succeeded, if in vain. */
 	paq_publish_held(paq_frame != NULL ? error : paq_error(), PAQ_SPACE_NOWAIT);
 	paq_connect_exit(paq_error());
