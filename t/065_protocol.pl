@@ -2,7 +2,8 @@
 #
 # 065_protocol.pl
 #	What clients have executed without a statement: fast-path calls of
-#	functions, and replication commands.
+#	functions, functions that are called to plan a statement which is not
+#	executed, and replication commands.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 #
@@ -53,6 +54,11 @@ unaudited_sql($node, q{
 	GRANT ALL ON secrets, child TO app;
 	GRANT ALL ON SEQUENCE calls TO app;
 	REVOKE EXECUTE ON FUNCTION kept_back() FROM PUBLIC;
+	CREATE FUNCTION folded(who text) RETURNS int
+		LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER AS $$
+		BEGIN
+			RETURN drain(who, 1);
+		END $$;
 	CREATE FUNCTION slow() RETURNS void LANGUAGE plpgsql
 		AS $$ BEGIN PERFORM 1; PERFORM pg_sleep(600); END $$;
 });
@@ -271,6 +277,38 @@ is_deeply(
 	],
 	'with track_activities off');
 unaudited_sql($node, 'ALTER ROLE app RESET ALL');
+
+note 'Functions called before execution';
+
+# A constant is made of the call when the statement is planned, for which Bind is
+# enough.  What the function does to tables is not for session auditing, as it has
+# its owner's rights.
+is_deeply(
+	records_of(
+		sub {
+			is( $client->parse('', "SELECT folded('n9')")->bind('', '')->sync,
+				'1 2', 'a statement is bound');
+			is( unaudited_sql($node, "SELECT name FROM secrets WHERE name = 'n9'"),
+				'', 'which changes data');
+		},
+		'statementId class command objectName commandText'),
+	[
+		"|FUNCTION|EXECUTE|public.folded|SELECT folded('n9')",
+		"|FUNCTION|EXECUTE|public.drain|SELECT folded('n9')",
+		"1|READ|SELECT||SELECT nextval('calls')",
+		"2|READ|SELECT||SELECT folded('n9')"
+	],
+	'the calls are recorded');
+is_deeply(
+	records_of(sub { $client->query("SELECT folded('n10')") },
+		'statementId class objectName exitCode'),
+	[
+		'|FUNCTION|public.folded|',
+		'|FUNCTION|public.drain|',
+		'1|READ||00000',
+		'2|READ||00000'
+	],
+	'likewise with the statement being executed');
 
 note 'Large objects of psql';
 

@@ -81,6 +81,16 @@ sub parity_rules
 	# What pgaudit does not record
 
 	{
+		name => 'functions called to plan a statement',
+		side => 'ours',
+		if   => sub {
+			my ($r, $run) = @_;
+
+			return $run->{subject} =~ /^(?:extension|plpgsql)$/
+			  && $r->{class} eq 'FUNCTION' && !$r->{id};
+		}
+	},
+	{
 		name => 'failed statements',
 		side => 'ours',
 		rest => 1,

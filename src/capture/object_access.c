@@ -6,13 +6,14 @@
  *
  * PostgreSQL tells of a function when it prepares to call it, once for each
  * place in a statement.  Those of PostgreSQL itself, in pg_catalog, are not
- * recorded, nor is what happens outside of a statement's execution.  What a
- * client calls without a statement is fastpath.c's.
+ * recorded.  A call outside of a statement's execution has a record without
+ * ids, as pgaudit has none; what a client calls itself is fastpath.c's.
  *
  * Of a relation, PostgreSQL tells before it truncates it, whether a statement
  * names it or reaches it as a partition or by CASCADE.
  *
- * Must not raise, except for what fastpath.c does.
+ * Raises errors for what a statement may be refused for, see paq_settle(), if
+ * it has not begun yet.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -28,9 +29,12 @@
 #include "catalog/objectaccess.h"
 #include "catalog/pg_proc.h"
 #include "commands/extension.h"
+#include "miscadmin.h"
+#include "tcop/tcopprot.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
+#include "utils/timestamp.h"
 
 static object_access_hook_type prev_object_access = NULL;
 
@@ -73,11 +77,49 @@ record_call(Oid function)
 	char	   *name;
 	bool		in_catalog;
 
-	if (statement == NULL || creating_extension || is_built_in(function))
+	if (statement == NULL)
 		return;
 	name = function_name(function, &in_catalog);
 	if (!in_catalog)
 		paq_record_function(statement, name);
+}
+
+/*
+ * A function is about to be called while nothing is being executed: to plan a
+ * statement, or to make a value of a parameter, which may be all that the client
+ * wants of it.  The record cannot wait for an outcome.  One is enough if
+ * PostgreSQL calls the function several times for the same message.
+ */
+static void
+record_early_call(Oid function)
+{
+	static Oid	last_function = InvalidOid;
+	static TimestampTz last_message = 0;
+	const TimestampTz message = GetCurrentStatementStartTimestamp();
+	PaqEvent	event = {.class = PAQ_CLASS_FUNCTION};
+	char	   *copy = NULL;
+	bool		in_catalog;
+
+	if (function == last_function && message == last_message)
+		return;
+	event.object_name = function_name(function, &in_catalog);
+	if (in_catalog)
+		return;
+	paq_settle(PAQ_SPACE_WAIT);
+	paq_session_warm();
+	last_function = function;
+	last_message = message;
+	event.flags = PAQ_RECORD_NO_OUTCOME;
+	event.start_time = GetCurrentTimestamp();
+	event.command = GetCommandTagName(CMDTAG_EXECUTE);
+	event.object_type = "FUNCTION";
+	if (!paq_log_statement)
+		event.flags |= PAQ_RECORD_STMT_NOT_LOGGED;
+	else if (debug_query_string != NULL)
+		event.text = paq_mask_text(debug_query_string, true, &copy);
+	paq_record_event(&event, 0);
+	if (copy != NULL)
+		pfree(copy);
 }
 
 /* Called, or about to be called, by a statement or by the client itself */
@@ -88,8 +130,13 @@ note_call(Oid function)
 
 	if (paq_frame == NULL && paq_fastpath_begins())
 		paq_fastpath_call(function, function_name(function, &in_catalog));
-	else if (paq_class_is_audited(PAQ_CLASS_FUNCTION))
+	else if (!paq_class_is_audited(PAQ_CLASS_FUNCTION) || creating_extension ||
+			 is_built_in(function))
+		return;
+	else if (paq_frame != NULL)
 		record_call(function);
+	else if (MyProcPort != NULL)
+		record_early_call(function);
 }
 
 static void
