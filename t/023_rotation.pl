@@ -191,7 +191,7 @@ foreach my $case (
 			sub {
 				write_one("during $name");
 				return slurp_file($node->logfile, $position) =~
-				  /LOG: .*was removed, replaced or truncated, starting a new one/;
+				  /LOG: .*was (?:removed|moved or replaced|truncated), starting a new one/;
 			}),
 		"$name: it is noticed");
 	my ($next) = write_one("after $name");
@@ -201,7 +201,7 @@ foreach my $case (
 		"$name: nothing is written through the link")
 	  if -e "$dir/victim";
 	my @lines = slurp_file($node->logfile, $position) =~
-	  /was removed, replaced or truncated/g;
+	  /was (?:removed|moved or replaced|truncated), starting/g;
 	is(scalar @lines, 1, "$name: one line in the server's log");
 }
 is(mode_of($dir), '0700', 'mode of the new directory');

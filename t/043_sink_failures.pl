@@ -542,7 +542,7 @@ sub noticed_once
 	my ($before, $position) = @_;
 
 	ok(after_attempt(), 'it is tried again');
-	is(in_log(qr/was removed, replaced or truncated/, $position), 1,
+	is(in_log(qr/was (?:removed|moved or replaced|truncated), starting/, $position), 1,
 		'that the file has gone is said once');
 	return;
 }
@@ -637,7 +637,7 @@ foreach my $case (
 			set_faults($node);
 
 			ok(wait_for_log($node,
-					qr/was removed, replaced or truncated, starting a new one/, $position),
+					qr/was (?:removed|moved or replaced|truncated), starting a new one/, $position),
 				"$name: it is noticed");
 			my $current = stats($node)->{current_file};
 			rmtree($file) if $current ne 'audit/' . basename($file);

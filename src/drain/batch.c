@@ -337,6 +337,45 @@ rotate_if_due(PaqDrain *drain, bool force)
 	return true;
 }
 
+/*
+ * If the trail has lost something, it tells of that before anything else comes:
+ * in a batch of its own, which is durable before a checkpoint says that there is
+ * nothing more to tell.
+ */
+static bool
+tell_loss(PaqDrain *drain)
+{
+	const PaqLoss *loss = drain->sink->loss();
+	PaqGap		gap = {.count = -1};
+	bool		full;
+
+	if (likely(loss == NULL))
+		return true;
+	gap.from = loss->from;
+	gap.to = loss->to;
+	strlcpy(gap.message, loss->message, sizeof(gap.message));
+	drain->batch_records = drain->gaps = 0;
+	if (!drain->sink->begin_batch())
+		return false;
+	drain->batch_open = true;
+	if (!append_gap(drain, &gap, &full) || !drain->sink->end_batch())
+		return false;
+	drain->batch_open = false;
+	(void) PAQ_FAULT("loss-written");
+	if (!drain->sink->flush(drain->sequence + drain->batch_records))
+		return false;
+	(void) PAQ_FAULT("loss-flushed");
+	drain->sink->loss_told();
+
+	drain->sequence += drain->batch_records;
+	drain->unflushed += drain->batch_records;
+	save_checkpoint(drain);
+	paq_stats_add(&paq_stats->worker.recovered, drain->batch_records);
+	paq_stats_add(&paq_stats->worker.drained, drain->batch_records);
+	note_flushed(drain);
+	return true;
+}
+
 /* One batch.  *more tells whether another one should follow at once. */
 static bool
 drain_batch(PaqDrain *drain, bool rotate, bool *more)
@@ -346,7 +385,8 @@ drain_batch(PaqDrain *drain, bool rotate, bool *more)
 
 	*more = false;
 	note_high_water();
-	if (!rotate_if_due(drain, rotate) || !drain->sink->begin_batch())
+	if (!rotate_if_due(drain, rotate) || !tell_loss(drain) ||
+		!drain->sink->begin_batch())
 		return false;
 	drain->batch_open = true;
 	if (!fill_batch(drain, more))
@@ -427,7 +467,8 @@ paq_drain_close(PaqDrain *drain)
 
 	if (!drain->resumed)
 		return;
-	get_state(drain, &state);
+	memset(&state, 0, sizeof(state));
+	drain->sink->close(&state);
 	paq_reader_close(drain->reader, drain->sequence, &state);
 }
 

@@ -544,7 +544,6 @@ paq_format_csvlog(void)
 	static const PaqFormat format = {
 		.name = "csvlog",
 		.extension = ".csv",
-		.multiline = true,
 		.write = write_row,
 		.record_length = record_length,
 		.rest_length = rest_length,

@@ -44,7 +44,6 @@ typedef struct PaqFormat
 {
 	const char *name;
 	const char *extension;		/* of file names, with the dot */
-	bool		multiline;		/* a newline does not end what was cut in two */
 
 	/* Append one record, ending in a newline. */
 	void		(*write) (PaqBuffer *buf, const PaqRecord *record);

@@ -27,7 +27,7 @@
 #include "stats.h"
 
 /* Bytes of trail state that a checkpoint keeps for the sink. */
-#define PAQ_TRAIL_STATE_SIZE	(5 * sizeof(uint64) + 2 * MAXPGPATH)
+#define PAQ_TRAIL_STATE_SIZE	(11 * sizeof(uint64) + 3 * MAXPGPATH + 256)
 
 /* How far the trail has got, stored in the queue file; see checkpoint.c. */
 typedef struct PaqCheckpoint
@@ -84,7 +84,7 @@ typedef struct PaqGap
 	int64		to;				/* TimestampTz: of the first one after, or the
 								 * last dropped */
 	int64		count;			/* of records, -1 if unknown */
-	char		message[256];	/* what happened to them */
+	char		message[MAXPGPATH + 256];	/* what happened to them */
 } PaqGap;
 
 typedef struct PaqReader PaqReader;

@@ -136,8 +136,33 @@ file_get_state(PaqSinkState *state)
 		state->flushed = state->known_from = paq_trail.flushed;
 		strlcpy(state->file, paq_trail.path, sizeof(state->file));
 		strlcpy(state->known_file, paq_trail.path, sizeof(state->known_file));
+		state->inode = paq_trail.ino;
+		state->begun = paq_trail.begun;
+		state->begun_sequence = paq_trail.begun_sequence;
 	}
+	state->loss = paq_trail.loss;
 	paq_salvage_state(state);
+}
+
+static const PaqLoss *
+file_loss(void)
+{
+	return paq_trail.loss.message[0] != '\0' ? &paq_trail.loss : NULL;
+}
+
+static void
+file_loss_told(void)
+{
+	memset(&paq_trail.loss, 0, sizeof(paq_trail.loss));
+}
+
+/* See sink.h.  What could not be cut off is ours. */
+static void
+file_close(PaqSinkState *state)
+{
+	file_abort_batch();
+	file_get_state(state);
+	state->closed = paq_trail.fd >= 0 && paq_trail.written == paq_trail.offset;
 }
 
 const PaqSink *
@@ -157,8 +182,10 @@ paq_file_sink(void)
 		.abort_batch = file_abort_batch,
 		.flush = paq_trail_flush,
 		.retreat = paq_trail_retreat,
+		.loss = file_loss,
+		.loss_told = file_loss_told,
 		.get_state = file_get_state,
-		.close = paq_trail_close
+		.close = file_close
 	};
 
 	return &sink;

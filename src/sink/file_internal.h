@@ -48,6 +48,8 @@ typedef struct PaqTrailFile
 	uint64		flushed_sequence;	/* of the last record in these */
 	dev_t		dev;
 	ino_t		ino;
+	TimestampTz begun;			/* when it was made, and */
+	uint64		begun_sequence; /* the last record before it */
 	TimestampTz checked;		/* when we last looked whether it is gone */
 	const PaqFormat *format;
 	pg_time_t	next_rotation;	/* by age; if rotation_age is not 0 */
@@ -59,6 +61,8 @@ typedef struct PaqTrailFile
 	char		filename[MAXPGPATH];
 
 	char		path[MAXPGPATH];
+
+	PaqLoss		loss;			/* see sink.h; of this file or one before */
 } PaqTrailFile;
 
 extern PaqTrailFile paq_trail;
@@ -85,7 +89,10 @@ extern bool paq_trail_write(const char *data, Size len);
 extern bool paq_trail_cut_to_offset(void);
 extern bool paq_trail_flush(uint64 sequence);
 extern bool paq_trail_retreat(uint64 *sequence);
-extern bool paq_trail_is_gone(void);
+extern bool paq_trail_is_gone(uint64 sequence);
+extern void paq_trail_note_loss(const char *path, const char *what,
+								TimestampTz begun, uint64 begun_sequence,
+								uint64 last_sequence);
 extern bool paq_trail_truncate(int fd, const char *path, uint64 size);
 extern bool paq_trail_read(int fd, char *data, Size len, uint64 offset);
 

@@ -68,22 +68,47 @@ ends_in_line(int fd, uint64 size)
 }
 
 /*
- * The file is to be as long as the state says.  If it is shorter, what was
- * written since the last flush is written again.
+ * The file is not what the state says; what is said how.  Durable records that
+ * were in it may be lost, of which the trail has to tell.
  */
 static void
+file_has_changed(const PaqSinkState *state, const char *what)
+{
+	ereport(LOG,
+			(errmsg("audit trail file \"%s\" %s", state->file, what)));
+	paq_trail_note_loss(state->file, what, state->begun, state->begun_sequence,
+						state->flushed_sequence);
+}
+
+/*
+ * The file is to be as long as the state says.  If it is shorter, what was
+ * written since the last flush is written again.  False if that is not enough,
+ * or if it is longer and not by us: then we must not go on with it.
+ */
+static bool
 compare_with_state(const PaqSinkState *state, uint64 size, uint64 *offset)
 {
 	*offset = state->offset;
+	if (size > state->offset && state->closed)
+	{
+		file_has_changed(state, "was written to by somebody else");
+		return false;
+	}
 	if (size >= state->offset)
-		return;
+		return true;
+	paq_trail.retreat = state->offset > state->flushed;
+	if (size < state->flushed)
+	{
+		file_has_changed(state, "was truncated");
+		return false;
+	}
 	ereport(LOG,
 			(errmsg("audit trail file \"%s\" is shorter than it was", state->file),
 			 errdetail("It has %llu bytes, but %llu were written.",
 					   (unsigned long long) size,
 					   (unsigned long long) state->offset)));
-	*offset = Min(size, state->flushed);
-	paq_trail.retreat = state->offset > state->flushed;
+	*offset = state->flushed;
+	return true;
 }
 
 /* What was the file opened with?  Its name and permissions tell most. */
@@ -104,14 +129,17 @@ guess_settings(const struct stat *st)
 }
 
 /*
- * Make the open file the current one, offset bytes of which are to stay.
- * Closes it on failure.
+ * Make the state's file, which is open, the current one, offset bytes of which
+ * are to stay.  Closes it on failure.
  */
 static bool
-continue_file(int fd, const struct stat *st, const char *path, uint64 offset)
+continue_file(int fd, const struct stat *st, const PaqSinkState *state,
+			  uint64 offset)
 {
-	paq_trail_adopt(fd, st, path, offset);
+	paq_trail_adopt(fd, st, state->file, offset);
 	paq_trail.found = true;
+	paq_trail.begun = state->begun;
+	paq_trail.begun_sequence = state->begun_sequence;
 	guess_settings(st);
 	paq_trail.written = st->st_size;
 	if (!paq_trail_cut_to_offset())
@@ -318,15 +346,6 @@ add_newer_files(const struct stat *than, const PaqFormat *format,
 	return ok;
 }
 
-/* Does it take more than a newline to end a torn record of this file? */
-static bool
-is_multiline(const char *path)
-{
-	const PaqFormat *format = paq_trail_format_of(path);
-
-	return format != NULL && format->multiline;
-}
-
 /* Do the known records begin in an older file than the state's? */
 static bool
 begin_elsewhere(const PaqSinkState *state)
@@ -381,6 +400,8 @@ salvage(int fd, const struct stat *before, const PaqSinkState *state,
 		*sequence = state->known_sequence;
 		paq_salvage_keep(state->file, state->known_from, state->known_sequence);
 	}
+	if ((uint64) st.st_size < state->flushed)
+		file_has_changed(state, "is shorter than it was");
 	if (!paq_salvage(fd, state->file, format, elsewhere ? 0 : state->known_from,
 					 &offset, sequence))
 	{
@@ -388,7 +409,7 @@ salvage(int fd, const struct stat *before, const PaqSinkState *state,
 		return false;
 	}
 	st.st_size = offset;
-	if (!continue_file(fd, &st, state->file, offset))
+	if (!continue_file(fd, &st, state, offset))
 		return false;
 
 	/* Or else a failed fsync might take back more than is in the queue. */
@@ -421,6 +442,7 @@ paq_trail_resume(const PaqSinkState *state, bool *exact, uint64 ahead,
 	paq_salvage_forget();
 	paq_trail.retreat = false;
 	paq_trail.flushed_sequence = state->flushed_sequence;
+	paq_trail.loss = state->loss;
 	if (!*exact && begin_elsewhere(state) && !learn_again(state, sequence))
 		return false;
 	if (state->file[0] == '\0')
@@ -428,12 +450,15 @@ paq_trail_resume(const PaqSinkState *state, bool *exact, uint64 ahead,
 			resume_without_state(exact, sequence);
 	if (!open_existing(state->file, &fd, &st))
 		return false;
+	if (fd >= 0 && *exact && st.st_ino != state->inode)
+	{
+		close(fd);
+		fd = -1;
+	}
 	if (fd < 0)
 	{
 		if (state->offset > 0)
-			ereport(LOG,
-					(errmsg("audit trail file \"%s\" is missing, starting a new one",
-							state->file)));
+			file_has_changed(state, "was removed or replaced");
 		paq_trail.retreat = state->offset > state->flushed;
 		return true;
 	}
@@ -458,19 +483,16 @@ paq_trail_resume(const PaqSinkState *state, bool *exact, uint64 ahead,
 	}
 	if (!*exact && paq_trail_format_of(state->file) != NULL)
 		return salvage(fd, &st, state, sequence);
-	compare_with_state(state, st.st_size, &offset);
-	if (offset < state->flushed && is_multiline(state->file))
+	if (!compare_with_state(state, st.st_size, &offset))
 	{
-		/* What follows would become part of the record that is cut in two. */
 		close(fd);
 		return true;
 	}
-	if (!continue_file(fd, &st, state->file, offset))
+	if (!continue_file(fd, &st, state, offset))
 	{
 		paq_trail.retreat = false;
 		return false;
 	}
-	paq_trail.flushed = paq_trail.retreat ?
-		paq_trail.offset : Min(state->flushed, offset);
+	paq_trail.flushed = Min(state->flushed, offset);
 	return true;
 }

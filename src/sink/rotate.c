@@ -209,7 +209,8 @@ settings_changed(void)
 
 /* Is it time for a new file?  If so, *name_time becomes its name's time. */
 static bool
-rotation_is_due(bool force, pg_time_t now, pg_time_t *name_time)
+rotation_is_due(bool force, uint64 sequence, pg_time_t now,
+				pg_time_t *name_time)
 {
 	bool		aged;
 
@@ -217,7 +218,7 @@ rotation_is_due(bool force, pg_time_t now, pg_time_t *name_time)
 	if (paq_trail.fd < 0)
 		return true;
 	/* in this order: what is gone may have to be written again */
-	if (paq_trail_is_gone() || settings_changed())
+	if (paq_trail_is_gone(sequence) || settings_changed())
 		return true;
 	if (paq_trail.found && paq_sink == PAQ_SINK_TABLE)
 		return true;
@@ -298,7 +299,7 @@ paq_file_rotate_if_due(bool force, uint64 sequence, bool *flushed,
 
 	*flushed = false;
 	*rotation = PAQ_ROTATION_NONE;
-	if (!rotation_is_due(force, now, &name_time))
+	if (!rotation_is_due(force, sequence, now, &name_time))
 		return true;
 	if (now < put_off_until && may_go_on())
 	{

@@ -34,6 +34,17 @@
 #include "format/format.h"
 
 /*
+ * What the trail had and may have no more, because somebody else changed its
+ * current file; message "" for nothing.
+ */
+typedef struct PaqLoss
+{
+	int64		from;			/* TimestampTz: when the file was begun */
+	int64		to;				/* when the change was noticed */
+	char		message[MAXPGPATH + 256];
+} PaqLoss;
+
+/*
  * End of a trail, as stored in the queue file: fixed size, no pointers.
  * All zeros: the trail does not exist yet.
  */
@@ -45,6 +56,12 @@ typedef struct PaqSinkState
 	uint64		known_from;		/* where in known_file the records begin that
 								 * is_known() has to know */
 	uint64		known_sequence; /* of the last record before */
+	uint64		inode;			/* of file */
+	int64		begun;			/* TimestampTz: when file was made, and */
+	uint64		begun_sequence; /* the last record before it */
+	uint64		closed;			/* 1: whatever file has behind offset is none
+								 * of our writing */
+	PaqLoss		loss;			/* that the trail has yet to tell of */
 	char		file[MAXPGPATH];	/* path, relative to the data directory or
 									 * absolute; "" for none */
 	char		known_file[MAXPGPATH];	/* the same, or an older one */
@@ -149,8 +166,18 @@ typedef struct PaqSink
 	 */
 	bool		(*retreat) (uint64 *sequence);
 
+	/*
+	 * Has the trail lost anything of which it does not tell yet?  Then that has
+	 * to be its next record.  loss_told() says that the record is there, durably;
+	 * until then the loss is part of the state.
+	 */
+	const PaqLoss *(*loss) (void);
+	void		(*loss_told) (void);
+
 	void		(*get_state) (PaqSinkState *state);
-	void		(*close) (void);
+
+	/* The worker leaves; *state is the last one. */
+	void		(*close) (PaqSinkState *state);
 } PaqSink;
 
 /* The only sink: files, from which the loader may fill a table (load/). */

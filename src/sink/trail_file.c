@@ -6,7 +6,9 @@
  * Guarantees: a file is created exclusively, never opened through a symbolic
  * link, and written only where this sink has put the end of the trail; the
  * current file is given up only when its successor exists and (with fsync on)
- * it is durable.
+ * it is durable.  That somebody else removed, replaced, truncated or wrote to it
+ * is noticed before the next batch (of what is at its path: within a second), and
+ * told by the trail.  What was overwritten without a change of size is not noticed.
  * Functions that return false have noted the reason for paq_sink_error().
  *
  * Copyright (c) 2026, pg_audit_queue contributors
@@ -74,6 +76,8 @@ paq_trail_close(void)
 	paq_trail.fd = -1;
 	paq_trail.gone = paq_trail.found = false;
 	paq_trail.offset = paq_trail.written = paq_trail.flushed = 0;
+	paq_trail.begun = 0;
+	paq_trail.begun_sequence = 0;
 	paq_trail.format = NULL;
 	paq_trail.path[0] = '\0';
 	publish_path();
@@ -221,6 +225,8 @@ paq_trail_create(pg_time_t name_time)
 	}
 
 	paq_trail_adopt(fd, &st, path, 0);
+	paq_trail.begun = GetCurrentTimestamp();
+	paq_trail.begun_sequence = paq_trail.flushed_sequence;
 	paq_trail.format = paq_trail_format();
 	paq_trail.mode = paq_trail_mode();
 	strlcpy(paq_trail.directory, paq_trail_directory(),
@@ -376,38 +382,95 @@ path_is_ours(void)
 }
 
 /*
- * Nothing more must be written to the file.  retreat tells whether what was
- * written to it and not flushed is gone, too.
+ * The trail has to tell that records may be missing: those of the file at path,
+ * to which somebody else has done what is said.  They are those behind
+ * begun_sequence up to last_sequence; later ones will be written again.  If the
+ * trail has yet to tell of an earlier loss, nothing was written since.
  */
-static void
-file_is_gone(bool retreat)
+void
+paq_trail_note_loss(const char *path, const char *what, TimestampTz begun,
+					uint64 begun_sequence, uint64 last_sequence)
 {
-	paq_trail.gone = true;
-	if (retreat && paq_trail.offset > paq_trail.flushed)
-		paq_trail.retreat = true;
-	ereport(LOG,
-			(errmsg("audit trail file \"%s\" was removed, replaced or truncated, starting a new one",
-					paq_trail.path)));
+	PaqLoss    *loss = &paq_trail.loss;
+
+	if (loss->message[0] != '\0')
+		return;
+	loss->from = begun;
+	loss->to = GetCurrentTimestamp();
+	if (last_sequence > begun_sequence)
+		snprintf(loss->message, sizeof(loss->message),
+				 "audit trail file \"%s\" %s; the records with sequence %llu to %llu were in it",
+				 path, what, (unsigned long long) begun_sequence + 1,
+				 (unsigned long long) last_sequence);
+	else
+		snprintf(loss->message, sizeof(loss->message),
+				 "audit trail file \"%s\" %s; no records were in it, or they follow",
+				 path, what);
 }
 
 /*
- * Did somebody remove, replace or truncate the file?  Then nobody would find
- * what is written to it, or it would come after a hole.  The file itself is
+ * Nothing more must be written to the file.  retreat tells whether what was
+ * written to it and not flushed is gone, too; the last record written has that
+ * sequence.
+ */
+static void
+file_is_gone(const char *what, bool retreat, uint64 sequence)
+{
+	paq_trail.gone = true;
+	if (retreat && paq_trail.offset > paq_trail.flushed)
+	{
+		paq_trail.retreat = true;
+		sequence = paq_trail.flushed_sequence;
+	}
+	ereport(LOG,
+			(errmsg("audit trail file \"%s\" %s, starting a new one",
+					paq_trail.path, what)));
+	paq_trail_note_loss(paq_trail.path, what, paq_trail.begun,
+						paq_trail.begun_sequence, sequence);
+}
+
+/*
+ * Is the open file not as we have left it?  *what says how, and *retreat whether
+ * what was not flushed is gone: it is not if the file has become longer.
+ */
+static bool
+file_has_changed(const char **what, bool *retreat)
+{
+	struct stat st;
+
+	if (fstat(paq_trail.fd, &st) != 0)
+		return false;
+	if (st.st_nlink == 0)
+		*what = "was removed";
+	else if ((uint64) st.st_size < paq_trail.offset)
+		*what = "was truncated";
+	else if ((uint64) st.st_size > paq_trail.written)
+		*what = "was written to by somebody else";
+	else
+		return false;
+	*retreat = st.st_nlink == 0 || (uint64) st.st_size < paq_trail.offset;
+	return true;
+}
+
+/*
+ * Did somebody else remove, replace, truncate or write to the file, whose last
+ * record has that sequence?  Then nobody would find what is written to it, or it
+ * would come after a hole, or after what is none of ours.  The file itself is
  * looked at each time, which is cheap, its path once in a while.  Once it is
  * gone, it stays so.
  */
 bool
-paq_trail_is_gone(void)
+paq_trail_is_gone(uint64 sequence)
 {
 	TimestampTz now;
-	struct stat st;
+	const char *what;
+	bool		retreat;
 
 	if (paq_trail.gone)
 		return true;
-	if (fstat(paq_trail.fd, &st) == 0 &&
-		(st.st_nlink == 0 || (uint64) st.st_size < paq_trail.offset))
+	if (file_has_changed(&what, &retreat))
 	{
-		file_is_gone(true);
+		file_is_gone(what, retreat, sequence);
 		return true;
 	}
 	now = GetCurrentTimestamp();
@@ -416,6 +479,6 @@ paq_trail_is_gone(void)
 		return false;
 	paq_trail.checked = now;
 	if (!path_is_ours())
-		file_is_gone(false);
+		file_is_gone("was moved or replaced", false, sequence);
 	return paq_trail.gone;
 }
