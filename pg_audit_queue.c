@@ -84,12 +84,6 @@ _PG_init(void)
 {
 	if (!process_shared_preload_libraries_in_progress)
 		return;
-	if (max_worker_processes == 0)
-		ereport(FATAL,
-				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("pg_audit_queue needs a background worker"),
-				 errhint("Increase the configuration parameter \"max_worker_processes\".")));
-
 	paq_guc_init();
 
 	prev_shmem_request_hook = shmem_request_hook;

@@ -22,11 +22,13 @@
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
+#include "postmaster/bgworker_internals.h"
 #include "regex/regex.h"
 #include "storage/proc.h"
 #include "utils/guc.h"
 #include "utils/guc_tables.h"
 #include "utils/memutils.h"
+#include "utils/wait_event.h"
 #if PG_VERSION_NUM >= 160000
 #include "parser/parse_relation.h"
 #endif
@@ -250,6 +252,41 @@ paq_json_lex(const char *text, Size len)
 #endif
 }
 
+/*
+ * Has RegisterBackgroundWorker(), which says so in the server's log only, found
+ * a place for a worker of this name?  For the postmaster, right after the call:
+ * the newest entry of the list is the first.
+ */
+static inline bool
+paq_worker_is_registered(const char *name)
+{
+	RegisteredBgWorker *newest;
+
+#if PG_VERSION_NUM >= 180000
+	if (dlist_is_empty(&BackgroundWorkerList))
+		return false;
+	newest = dlist_head_element(RegisteredBgWorker, rw_lnode,
+								&BackgroundWorkerList);
+#else
+	if (slist_is_empty(&BackgroundWorkerList))
+		return false;
+	newest = slist_head_element(RegisteredBgWorker, rw_lnode,
+								&BackgroundWorkerList);
+#endif
+	return strcmp(newest->rw_worker.bgw_name, name) == 0;
+}
+
+/* A wait event of ours, of type Extension; before 17 these had no names. */
+static inline uint32
+paq_wait_event(const char *name)
+{
+#if PG_VERSION_NUM >= 170000
+	return WaitEventExtensionNew(name);
+#else
+	return PG_WAIT_EXTENSION;
+#endif
+}
+
 /* GUC's entry of a setting, NULL if there is none. */
 static inline struct config_generic *
 paq_guc_find(const char *name)
@@ -264,6 +301,13 @@ paq_guc_find(const char *name)
 			return variables[i];
 	return NULL;
 #endif
+}
+
+/* Name of a value of an enum. */
+static inline const char *
+paq_guc_enum_name(struct config_generic *setting, int value)
+{
+	return config_enum_lookup_by_value((struct config_enum *) setting, value);
 }
 
 /* The "extra" of the value that RESET would give the setting. */

@@ -239,6 +239,8 @@ paq_publish_last(void)
 	int			lost = 0;
 	slist_iter	iter;
 
+	if (paq_queue_drain_alone != NULL && !slist_is_empty(&deferred))
+		(void) paq_queue_drain_alone();
 	for (int try = 0; try < tries && !slist_is_empty(&deferred); try++)
 	{
 		if (try > 0)

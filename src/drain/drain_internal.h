@@ -56,6 +56,9 @@ extern bool paq_drain_retain(PaqDrain *drain);
 /* worker.c */
 extern bool paq_drain_must_stop(void);
 
+/* alone.c */
+extern void paq_drain_alone_init(const PaqSink *(*sink) (void));
+
 /* event.c */
 extern void paq_event_record(const char *command,
 							 const PaqSettingChange *change, int sqlstate);

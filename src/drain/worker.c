@@ -34,6 +34,7 @@
  */
 #include "postgres.h"
 
+#include "compat.h"
 #include "drain/drain.h"
 #include "drain/drain_internal.h"
 #include "guc.h"
@@ -83,7 +84,9 @@ static TimestampTz shutdown_since;
 
 /*
  * Register the worker; both functions are called in it.  Only from _PG_init(),
- * while shared_preload_libraries is being processed.
+ * while shared_preload_libraries is being processed.  Without a place for it - the
+ * logical replication launcher has taken one, and other libraries may have - the
+ * server must not start.
  */
 void
 paq_drain_register(const PaqSink *(*sink) (void),
@@ -102,6 +105,14 @@ paq_drain_register(const PaqSink *(*sink) (void),
 	strlcpy(worker.bgw_name, PAQ_WORKER_NAME, BGW_MAXLEN);
 	strlcpy(worker.bgw_type, PAQ_WORKER_NAME, BGW_MAXLEN);
 	RegisterBackgroundWorker(&worker);
+	if (IsPostmasterEnvironment && !paq_worker_is_registered(PAQ_WORKER_NAME))
+		ereport(FATAL,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("there is no room for the background worker of pg_audit_queue"),
+				 errdetail("Without it nobody would write the audit trail."),
+				 errhint("Increase the configuration parameter \"max_worker_processes\".")));
+	if (!IsPostmasterEnvironment)
+		paq_drain_alone_init(sink);
 }
 
 static void

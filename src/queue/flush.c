@@ -12,7 +12,8 @@
  * Guarantees: every wait here can be interrupted by a cancel or terminate
  * request.  Nobody waits for one particular worker process: the sleep ends
  * every second to wake whoever is the worker then, so a worker that died is
- * waited for until its successor has done the work.
+ * waited for until its successor has done the work.  Whoever waits for long is
+ * told why, and what ends the wait says so in its context.
  *
  * Must not be called while holding an LWLock or a spinlock, nor with the
  * intention to wait in error recovery.
@@ -23,6 +24,7 @@
  */
 #include "postgres.h"
 
+#include "compat.h"
 #include "miscadmin.h"
 #include "queue/queue_internal.h"
 #include "stats.h"
@@ -39,8 +41,9 @@
 #define STUCK_AFTER_MS	1000
 #define STUCK_CHECK_MS	100
 
-/* How many of these sleeps a worker may be missing without a word */
-#define WARN_AFTER	10
+/* After how many of these sleeps a session is told why it waits; if the sink fails */
+#define WARN_AFTER			10
+#define WARN_OF_FAILURE		1
 
 /*
  * Wake the worker, from hibernation or from its nap.  Without one this does
@@ -70,19 +73,61 @@ raise_request(pg_atomic_uint64 *request, uint64 pos)
 		;
 }
 
+static const char *
+wait_reason(void)
+{
+	if (pg_atomic_read_u32(&paq_shared->failing) != 0)
+		return "waiting for the audit trail, which cannot be written";
+	if (pg_atomic_read_u64(&paq_shared->worker_latch) == 0)
+		return "waiting for the audit worker, which is not running";
+	return "waiting for the audit trail";
+}
+
+/* For messages that are reported while waiting, first of all that of a cancel */
+static void
+wait_context(void *arg)
+{
+	errcontext("%s", wait_reason());
+}
+
+static void
+begin_wait(ErrorContextCallback *callback)
+{
+	callback->callback = wait_context;
+	callback->arg = NULL;
+	callback->previous = error_context_stack;
+	error_context_stack = callback;
+}
+
+static void
+end_wait(ErrorContextCallback *callback)
+{
+	error_context_stack = callback->previous;
+}
+
 /*
- * A worker that ended is back within seconds.  If it is not, tell the user,
- * once, what the server log said when the server started.
+ * The worker has not been heard of for another RECHECK_MS: *slept of them.  It
+ * is back within seconds if it ended, and most waits do not take that long; if
+ * this one does, tell the user why, once.  The names of files in the worker's
+ * last error are for the server's log only.
  */
 static void
-warn_without_worker(int *missing)
+warn_of_wait(int *slept)
 {
-	if (pg_atomic_read_u64(&paq_shared->worker_latch) != 0)
-		*missing = 0;
-	else if (++*missing == WARN_AFTER)
-		ereport(WARNING,
-				(errmsg("waiting for the audit worker, which is not running"),
-				 errhint("Consider increasing the configuration parameter \"max_worker_processes\".")));
+	const bool	failing = pg_atomic_read_u32(&paq_shared->failing) != 0;
+	PaqWorkerStats *worker = &paq_stats->worker;
+	char		error[PAQ_ERROR_LEN];
+
+	if (*slept < 0 || ++*slept < (failing ? WARN_OF_FAILURE : WARN_AFTER))
+		return;
+	*slept = -1;
+	SpinLockAcquire(&worker->mutex);
+	strlcpy(error, worker->last_error, sizeof(error));
+	SpinLockRelease(&worker->mutex);
+	ereport(WARNING,
+			(errmsg("%s", wait_reason()),
+			 failing ? errdetail_log("%s", error) : 0,
+			 errhint("The server log and the view \"audit_queue_stats\" show what keeps the audit trail from being written.")));
 }
 
 /* How long ago that was, in ms */
@@ -132,12 +177,15 @@ wait_released(uint64 pos, bool patient)
 {
 	ConditionVariable *cv = &paq_shared->space_cv;
 	const long	timeout = patient ? RECHECK_MS : STUCK_CHECK_MS;
+	const uint32 event = paq_wait_event("AuditQueueSpace");
 	uint64		seen = pg_atomic_read_u64(&paq_shared->progress);
+	ErrorContextCallback callback;
 	instr_time	start;
 	instr_time	since;
-	int			missing = 0;
+	int			slept = 0;
 	bool		stuck = false;
 
+	begin_wait(&callback);
 	paq_stats_add(&paq_my_stats->space_waits, 1);
 	INSTR_TIME_SET_CURRENT(start);
 	since = start;
@@ -148,11 +196,11 @@ wait_released(uint64 pos, bool patient)
 		if (!patient && (stuck = is_stuck(&seen, &since)))
 			break;
 		paq_wake_worker();
-		if (ConditionVariableTimedSleep(cv, timeout, PG_WAIT_EXTENSION) &&
-			patient)
-			warn_without_worker(&missing);
+		if (ConditionVariableTimedSleep(cv, timeout, event) && patient)
+			warn_of_wait(&slept);
 	}
 	ConditionVariableCancelSleep();
+	end_wait(&callback);
 	count_time(start);
 	return !stuck;
 }
@@ -165,10 +213,13 @@ wait_released(uint64 pos, bool patient)
 static void
 wait_flushed(uint64 pos)
 {
+	const uint32 event = paq_wait_event("AuditQueueFlush");
+	ErrorContextCallback callback;
 	int			rc = WL_TIMEOUT;
-	int			missing = 0;
+	int			slept = 0;
 	instr_time	start;
 
+	begin_wait(&callback);
 	paq_stats_add(&paq_my_stats->flush_waits, 1);
 	INSTR_TIME_SET_CURRENT(start);
 	paq_waiter_begin(pos);
@@ -179,13 +230,14 @@ wait_flushed(uint64 pos)
 			paq_wake_worker();
 		rc = WaitLatch(MyLatch,
 					   WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-					   RECHECK_MS, PG_WAIT_EXTENSION);
+					   RECHECK_MS, event);
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
 		if (rc & WL_TIMEOUT)
-			warn_without_worker(&missing);
+			warn_of_wait(&slept);
 	}
 	paq_waiter_end();
+	end_wait(&callback);
 	count_time(start);
 }
 
@@ -249,14 +301,17 @@ paq_queue_request_flush(uint64 pos)
 /*
  * Wait until everything before pos is durable in the trail: in its files, and,
  * if that is where it goes and as long as it keeps up, in the table.  May raise
- * the error of an interrupt.  In single-user mode there is nobody to wait for:
- * the queue is drained when the server next starts.
+ * the error of an interrupt.  In single-user mode there is nobody to wait for;
+ * what cannot be written to the trail then is in the queue file still.
  */
 void
 paq_queue_wait_flushed(uint64 pos)
 {
 	if (!IsUnderPostmaster)
+	{
+		(void) paq_queue_drain_alone();
 		return;
+	}
 	if (!paq_queue_is_flushed(pos))
 		wait_flushed(pos);
 	if (!paq_is_loaded(pos))
@@ -283,13 +338,15 @@ paq_queue_flushed_sequence(void)
 void
 paq_queue_rotate(void)
 {
+	ErrorContextCallback callback;
 	uint32		request;
-	int			missing = 0;
+	int			slept = 0;
 
 	if (!IsUnderPostmaster)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("there is no audit worker in single-user mode")));
+	begin_wait(&callback);
 	request = pg_atomic_add_fetch_u32(&paq_shared->rotate_request, 1);
 	ConditionVariablePrepareToSleep(&paq_shared->rotate_cv);
 	while ((int32) (pg_atomic_read_u32(&paq_shared->rotate_done) - request) < 0)
@@ -297,9 +354,10 @@ paq_queue_rotate(void)
 		paq_wake_worker();
 		if (ConditionVariableTimedSleep(&paq_shared->rotate_cv, RECHECK_MS,
 										PG_WAIT_EXTENSION))
-			warn_without_worker(&missing);
+			warn_of_wait(&slept);
 	}
 	ConditionVariableCancelSleep();
+	end_wait(&callback);
 
 	pg_read_barrier();			/* pairs with that in paq_worker_rotate_done() */
 	if ((int32) (pg_atomic_read_u32(&paq_shared->rotate_failed) - request) >= 0)

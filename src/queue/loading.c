@@ -22,6 +22,7 @@
  */
 #include "postgres.h"
 
+#include "compat.h"
 #include "miscadmin.h"
 #include "queue/loading.h"
 #include "queue/queue_internal.h"
@@ -82,6 +83,7 @@ stop_waiting(void)
 void
 paq_wait_loaded(uint64 pos)
 {
+	const uint32 event = paq_wait_event("AuditQueueTable");
 	instr_time	start;
 
 	INSTR_TIME_SET_CURRENT(start);
@@ -89,8 +91,7 @@ paq_wait_loaded(uint64 pos)
 	while (!paq_is_loaded(pos))
 	{
 		paq_wake_loader();
-		if (ConditionVariableTimedSleep(&paq_shared->load_cv, RECHECK_MS,
-										PG_WAIT_EXTENSION) &&
+		if (ConditionVariableTimedSleep(&paq_shared->load_cv, RECHECK_MS, event) &&
 			paq_elapsed_ms(start) >= WAIT_LIMIT)
 			stop_waiting();
 	}

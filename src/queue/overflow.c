@@ -39,6 +39,8 @@
  */
 #define USUAL_RECORD	4096
 
+bool		(*paq_queue_drain_alone) (void) = NULL;
+
 /* Is it this process that changes *flag from 0 to 1? */
 static bool
 is_first(pg_atomic_uint32 *flag)
@@ -58,6 +60,31 @@ stuck_detail(void)
 	if (pg_atomic_read_u64(&paq_shared->worker_latch) == 0)
 		return errdetail("The audit worker is not running.");
 	return errdetail("The audit worker does not make space.");
+}
+
+static void
+fail_full(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("audit queue is full"),
+			 stuck_detail(),
+			 errhint("The server log and the view \"audit_queue_stats\" show what keeps the audit trail from being written.")));
+}
+
+/*
+ * The same in single-user mode, where the session makes room itself.  If that is
+ * not possible, to wait would be in vain.
+ */
+static bool
+make_room_alone(uint64 size)
+{
+	if (paq_queue_drain_alone() &&
+		paq_queue_used() + size <= paq_live.ring_size)
+		return true;
+	if (paq_overflow != PAQ_OVERFLOW_DROP)
+		fail_full();
+	return false;
 }
 
 /* The queue is stuck, and the server shall not go on like that. */
@@ -88,17 +115,14 @@ paq_make_room(uint64 size)
 {
 	const bool	patient = paq_overflow == PAQ_OVERFLOW_WAIT;
 
-	/* In single-user mode there is nobody to wait for. */
-	if (!IsUnderPostmaster || paq_overflow == PAQ_OVERFLOW_DROP)
+	if (!IsUnderPostmaster)
+		return make_room_alone(size);
+	if (paq_overflow == PAQ_OVERFLOW_DROP)
 		return false;
 	if (paq_wait_for_space(size, patient))
 		return true;
 	if (paq_overflow == PAQ_OVERFLOW_ERROR)
-		ereport(ERROR,
-				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("audit queue is full"),
-				 stuck_detail(),
-				 errhint("The server log and the view \"audit_queue_stats\" show what keeps the audit trail from being written.")));
+		fail_full();
 	shut_down();
 	return paq_wait_for_space(size, true);
 }

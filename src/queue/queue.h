@@ -72,6 +72,12 @@ extern void paq_queue_note_drop(PaqDropReason reason, uint32 count);
 /* overflow.c */
 extern void paq_queue_refuse_if_full(void);
 
+/*
+ * In single-user mode: write all that is in the queue to the trail; returns
+ * whether that could be done.  May raise an error.  NULL in any other process.
+ */
+extern bool (*paq_queue_drain_alone) (void);
+
 /* flush.c */
 extern uint64 paq_queue_end(void);
 extern uint64 paq_queue_used(void);

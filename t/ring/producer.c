@@ -451,7 +451,7 @@ fill_up(PaqSpaceWait wait, uint64 limit)
 }
 
 /*
- * A process that fills the queue, with nobody to wait for: an eighth of it is
+ * A process that fills the queue and does not wait: an eighth of it is
  * left to those who do not wait, who fill it to its end.
  */
 void
@@ -459,7 +459,7 @@ stress_filler(uint64 life, uint64 seed)
 {
 	stress_seed(seed);
 	stress_become(0, B_BACKEND);
-	IsUnderPostmaster = false;
+	paq_overflow = PAQ_OVERFLOW_DROP;
 	account = &stress->account[0];
 	my_life = life;
 	fill_up(PAQ_SPACE_WAIT, paq_live.ring_size - paq_live.ring_size / 8);
