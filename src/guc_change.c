@@ -110,13 +110,13 @@ units_of(const struct config_generic *setting)
 }
 
 static const char *
-int_text(char *buf, const struct config_int *setting, int value)
+int_text(char *buf, const struct config_generic *setting, int value)
 {
-	const Unit *unit = value > 0 ? units_of(&setting->gen) : no_units;
+	const Unit *unit = value > 0 ? units_of(setting) : no_units;
 
-	if (setting->show_hook != NULL)
+	/* Only permissions are shown in another way. */
+	if (strcmp(setting->name, "pg_audit_queue.log_file_mode") == 0)
 	{
-		/* of ours, only permissions are shown in another way */
 		snprintf(buf, VALUE_LEN, "%04o", value);
 		return buf;
 	}
@@ -126,56 +126,15 @@ int_text(char *buf, const struct config_int *setting, int value)
 	return buf;
 }
 
+/*
+ * A value as SHOW shows it, which allocates, given as GetConfigOption() returns
+ * it, which does not; buf has VALUE_LEN bytes.
+ */
 static const char *
-enum_text(const struct config_enum *setting, int value)
+value_text(char *buf, const struct config_generic *setting, const char *value)
 {
-	const struct config_enum_entry *option = setting->options;
-
-	while (option->name != NULL && option->val != value)
-		option++;
-	return option->name ? option->name : "???";
-}
-
-/* Value of the setting as SHOW shows it; buf has VALUE_LEN bytes. */
-static const char *
-current_text(char *buf, struct config_generic *setting)
-{
-	switch (setting->vartype)
-	{
-		case PGC_BOOL:
-			return bool_text(*((struct config_bool *) setting)->variable);
-		case PGC_INT:
-			return int_text(buf, (struct config_int *) setting,
-							*((struct config_int *) setting)->variable);
-		case PGC_STRING:
-			return *((struct config_string *) setting)->variable;
-		case PGC_ENUM:
-			return enum_text((struct config_enum *) setting,
-							 *((struct config_enum *) setting)->variable);
-		default:
-			return NULL;
-	}
-}
-
-/* The same for the value that RESET would give it */
-static const char *
-reset_text(char *buf, struct config_generic *setting)
-{
-	switch (setting->vartype)
-	{
-		case PGC_BOOL:
-			return bool_text(((struct config_bool *) setting)->reset_val);
-		case PGC_INT:
-			return int_text(buf, (struct config_int *) setting,
-							((struct config_int *) setting)->reset_val);
-		case PGC_STRING:
-			return ((struct config_string *) setting)->reset_val;
-		case PGC_ENUM:
-			return enum_text((struct config_enum *) setting,
-							 ((struct config_enum *) setting)->reset_val);
-		default:
-			return NULL;
-	}
+	return setting->vartype == PGC_INT ?
+		int_text(buf, setting, atoi(value)) : value;
 }
 
 /*
@@ -193,7 +152,9 @@ paq_setting_value(const char **name, bool reset)
 	if (setting == NULL)
 		return NULL;
 	*name = setting->name;
-	return pstrdup(reset ? reset_text(buf, setting) : current_text(buf, setting));
+	return pstrdup(value_text(buf, setting,
+							  reset ? GetConfigOptionResetString(*name) :
+							  GetConfigOption(*name, false, false)));
 }
 
 /*
@@ -209,7 +170,8 @@ report_change(struct config_generic *setting, const char *new_value,
 	PaqSettingChange change;
 
 	change.name = setting->name;
-	change.old_value = current_text(buf, setting);
+	change.old_value = value_text(buf, setting,
+								  GetConfigOption(setting->name, false, false));
 	change.new_value = new_value;
 	change.source = extra->source;
 	change.restored = used || paq_guc_reset_extra(setting) == extra;
@@ -251,9 +213,7 @@ paq_assign_int(const char *name, int newval, void *extra)
 	{
 		struct config_generic *setting = paq_guc_find(name);
 
-		report_change(setting,
-					  int_text(buf, (struct config_int *) setting, newval),
-					  extra, used);
+		report_change(setting, int_text(buf, setting, newval), extra, used);
 	}
 }
 
@@ -266,9 +226,7 @@ paq_assign_enum(const char *name, int newval, void *extra)
 	{
 		struct config_generic *setting = paq_guc_find(name);
 
-		report_change(setting,
-					  enum_text((struct config_enum *) setting, newval),
-					  extra, used);
+		report_change(setting, paq_guc_enum_name(setting, newval), extra, used);
 	}
 }
 

@@ -423,7 +423,7 @@ foreach my $level ('panic', 'log')
 			'READ|DECLARE CURSOR|3|00000|',
 			'WRITE|INSERT|4|23505|duplicate key value violates unique constraint "t_pkey"',
 			'READ|SELECT|3|23505|duplicate key value violates unique constraint "t_pkey"',
-			'WRITE|INSERT|5|23505|duplicate key value violates unique constraint "d_a_key"',
+			'WRITE|INSERT|5|40000|',
 			'MISC|BEGIN|6|00000|',
 			'READ|DECLARE CURSOR|7|00000|',
 			'MISC|ROLLBACK|8|00000|',

@@ -391,4 +391,21 @@ foreach my $libraries ("pg_audit_queue, $breaker", "$breaker, pg_audit_queue")
 	stop_and_check('hooks that fail' . ($inner ? ' below ours' : ' above ours'));
 }
 
+# An error in a critical section is a PANIC; nobody may allocate memory then.
+
+start_with("pg_audit_queue, $breaker");
+unaudited_sql($node, qq{
+	CREATE FUNCTION break_panic(int) RETURNS void AS '$breaker' LANGUAGE C});
+my $position = -s $node->logfile;
+$node->psql('postgres', 'SELECT break_panic(100000)');
+ok(wait_for_log($node, qr/hook_breaker: PANIC reported, (?:\d+) bytes allocated/, $position),
+	'a PANIC is reported');
+like(slurp_file($node->logfile, $position),
+	qr/hook_breaker: PANIC reported, 0 bytes allocated/, 'nothing is allocated for it');
+poll_until(sub { eval { flush_trail($node); 1 } }) or die 'the server is not back';
+is_deeply(
+	[ columns('class exitCode', grep { ($_->{commandText} // '') =~ /panic\(100000\)/ } trail_records($node)) ],
+	[ 'READ|57P02', 'FUNCTION|57P02' ], 'the statement is recorded as interrupted');
+$node->stop;
+
 done_testing();

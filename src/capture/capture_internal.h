@@ -231,6 +231,7 @@ extern void paq_statement_publish(PaqStatement *statement,
 								  const PaqError *error, PaqSpaceWait wait);
 extern void paq_statement_succeed(PaqStatement *statement);
 extern bool paq_is_committing(void);
+extern bool paq_is_failing_commit(void);
 extern void paq_publish_calls(PaqStatement *statement);
 extern void paq_publish_held(const PaqError *error, PaqSpaceWait wait);
 extern void paq_prepare_held(void);
@@ -313,7 +314,6 @@ extern void paq_forget_error(void);
 extern void paq_error_unrecorded(void);
 extern const PaqError *paq_error_catch(const char *text);
 extern const PaqError *paq_error_command(const char *text);
-extern void paq_error_at_abort(void);
 
 /* xact.c */
 extern void paq_register_exit(void);

@@ -12,6 +12,14 @@
  * nothing being executed whose record has the error, it gets a record of
  * class ERROR.
  *
+ * Errors that log_min_messages keeps from the server's log are not reported, and
+ * PostgreSQL has no function that tells whether an error is being handled, or it
+ * could be looked at when the transaction ends.  Of such an error only what
+ * passes through a hook is known; see at_abort().
+ *
+ * A PANIC leaves nobody who could make a record, nor memory that may be
+ * allocated: it may come from a critical section.
+ *
  * Must not raise, except that in PG_CATCH the lack of memory for the copy of an
  * error becomes the error.
  *
@@ -27,7 +35,6 @@
 #include "capture/capture_internal.h"
 #include "libpq/libpq-be.h"
 #include "miscadmin.h"
-#include "storage/ipc.h"
 #include "tcop/tcopprot.h"
 #include "utils/elog.h"
 #include "utils/memutils.h"
@@ -202,47 +209,6 @@ paq_error_unrecorded(void)
 	owned = false;
 }
 
-/* Does log_min_messages keep errors from the hook for messages? */
-static bool
-errors_are_hidden(void)
-{
-	return log_min_messages > ERROR || log_min_messages == LOG;
-}
-
-/*
- * The end of a transaction that is rolled back: if errors are hidden, look
- * whether there is one.  Looking where there is none raises an error, of which
- * nothing must be left, and geterrcode() reads in front of its array.  So look
- * only if somebody handles an error: he holds interrupts, as the rollback does.
- */
-void
-paq_error_at_abort(void)
-{
-	const uint32 interrupt_holdoff = InterruptHoldoffCount;
-	const uint32 cancel_holdoff = QueryCancelHoldoffCount;
-	ErrorContextCallback *const callbacks = error_context_stack;
-	volatile int sqlstate = 0;
-
-	if (error_seen || !errors_are_hidden() || proc_exit_inprogress ||
-		interrupt_holdoff < 2)
-		return;
-	error_context_stack = NULL;
-	PG_TRY();
-	{
-		sqlstate = geterrcode();
-	}
-	PG_CATCH();
-	{
-		FlushErrorState();
-	}
-	PG_END_TRY();
-	error_context_stack = callbacks;
-	InterruptHoldoffCount = interrupt_holdoff;
-	QueryCancelHoldoffCount = cancel_holdoff;
-	if (sqlstate != 0)
-		note_error(sqlstate, NULL);
-}
-
 /*
  * The error is reported and ends the client's command.  Unless something that
  * was executed has it as its outcome, it gets a record of its own.
@@ -254,7 +220,7 @@ record_error(void)
 	char	   *copy = NULL;
 
 	if (!paq_capture_possible() || owned || paq_frame != NULL ||
-		paq_is_committing() || MyProcPort == NULL ||
+		paq_is_committing() || (MyProcPort == NULL && IsUnderPostmaster) ||
 		(!paq_fastpath_refused(&event) &&
 		 !paq_class_is_audited(PAQ_CLASS_ERROR)))
 		return;
@@ -298,9 +264,13 @@ note_report(ErrorData *edata)
 	{
 		error_seen = true;
 		error.sqlstate = edata->sqlerrcode;
-		set_message(NULL);
-		if (edata->message != NULL && !in_signal_handler(edata))
-			note_message(edata->message, debug_query_string);
+		error.message = NULL;
+		if (!in_signal_handler(edata))
+		{
+			set_message(NULL);
+			if (edata->message != NULL)
+				note_message(edata->message, debug_query_string);
+		}
 	}
 	error.fatal = edata->elevel >= FATAL;
 	if (edata->elevel == ERROR)
@@ -314,7 +284,7 @@ note_report(ErrorData *edata)
 static void
 capture_emit_log(ErrorData *edata)
 {
-	if (edata->elevel >= ERROR && !in_emit_log &&
+	if (edata->elevel >= ERROR && edata->elevel < PANIC && !in_emit_log &&
 		(paq_log_classes != PAQ_CLASSES_NONE || paq_role[0] != '\0'))
 	{
 		in_emit_log = true;

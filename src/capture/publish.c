@@ -60,6 +60,7 @@ static slist_head held = SLIST_STATIC_INIT(held);
 static slist_node *last_held = NULL;
 static TimestampTz held_since;	/* statement_timestamp() of that statement */
 static uint64 held_bytes = 0;
+static bool held_rollback;		/* that statement is a ROLLBACK */
 
 /* Records of this session so far. */
 static int64 session_lines = 0;
@@ -419,6 +420,7 @@ paq_statement_succeed(PaqStatement *statement)
 	{
 		hold_entries(statement);
 		held_since = GetCurrentStatementStartTimestamp();
+		held_rollback = statement->command.tag == CMDTAG_ROLLBACK;
 	}
 	else
 		paq_statement_publish(statement, NULL, statement->room);
@@ -434,6 +436,13 @@ paq_is_committing(void)
 {
 	return !slist_is_empty(&held) &&
 		held_since == GetCurrentStatementStartTimestamp();
+}
+
+/* The transaction is rolled back: was it to be committed? */
+bool
+paq_is_failing_commit(void)
+{
+	return paq_is_committing() && !held_rollback;
 }
 
 /*

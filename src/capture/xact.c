@@ -64,10 +64,14 @@ before_commit(void)
 static void
 at_abort(void)
 {
-	paq_error_at_abort();
-	paq_statement_close_all(InvalidSubTransactionId, paq_error(), 0);
-	paq_publish_held(paq_is_committing() ? paq_error() : NULL,
-					 PAQ_SPACE_NOWAIT);
+	static const PaqError unreported = {ERRCODE_TRANSACTION_ROLLBACK, NULL, false};
+	const PaqError *error = paq_error();
+
+	/* The log's settings may hide the error, but not that there was one. */
+	if (error == NULL && paq_is_failing_commit())
+		error = &unreported;
+	paq_statement_close_all(InvalidSubTransactionId, error, 0);
+	paq_publish_held(paq_is_committing() ? error : NULL, PAQ_SPACE_NOWAIT);
 	paq_forget_commit();
 	if (paq_frame == NULL)
 		paq_request_waits();

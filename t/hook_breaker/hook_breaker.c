@@ -29,9 +29,12 @@
 #include "compat.h"
 #include "executor/executor.h"
 #include "fmgr.h"
+#include "miscadmin.h"
 #include "tcop/tcopprot.h"
 #include "tcop/utility.h"
+#include "utils/elog.h"
 #include "utils/guc.h"
+#include "utils/memutils.h"
 
 PG_MODULE_MAGIC;
 
@@ -67,6 +70,7 @@ static ExecutorEnd_hook_type prev_ExecutorEnd = NULL;
 static ExecutorCheckPerms_hook_type prev_ExecutorCheckPerms = NULL;
 static ProcessUtility_hook_type prev_ProcessUtility = NULL;
 static object_access_hook_type prev_object_access = NULL;
+static emit_log_hook_type prev_emit_log = NULL;
 
 void		_PG_init(void);
 
@@ -168,6 +172,42 @@ break_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 	may_fail(HOOK_ACCESS, true);
 }
 
+/* Bytes of memory that outlives transactions */
+static Size
+allocated(void)
+{
+	return MemoryContextMemAllocated(TopMemoryContext, true);
+}
+
+/* A PANIC may come from a critical section, in which nothing may be allocated. */
+static void
+break_emit_log(ErrorData *edata)
+{
+	Size		before = allocated();
+
+	if (prev_emit_log)
+		prev_emit_log(edata);
+	if (edata->elevel == PANIC)
+		write_stderr("hook_breaker: PANIC reported, %zu bytes allocated\n",
+					 allocated() - before);
+}
+
+PG_FUNCTION_INFO_V1(break_panic);
+
+/* break_panic(integer): fail in a critical section, with so long a message. */
+Datum
+break_panic(PG_FUNCTION_ARGS)
+{
+	char	   *message = palloc0(PG_GETARG_INT32(0) + 1);
+
+	memset(message, 'x', PG_GETARG_INT32(0));
+	START_CRIT_SECTION();
+	ereport(ERROR,
+			(errmsg_internal("%s", message)));
+	END_CRIT_SECTION();
+	PG_RETURN_VOID();
+}
+
 static void
 define_setting(const char *kind, const char *name, bool *value)
 {
@@ -200,4 +240,6 @@ _PG_init(void)
 	ProcessUtility_hook = break_ProcessUtility;
 	prev_object_access = object_access_hook;
 	object_access_hook = break_object_access;
+	prev_emit_log = emit_log_hook;
+	emit_log_hook = break_emit_log;
 }
