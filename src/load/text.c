@@ -6,8 +6,8 @@
  * The worker writes files without knowing how to convert between encodings: of
  * a text that is not UTF-8 it writes each byte beyond ASCII as \u00xx, and
  * names the encoding (format/json_text.c).  The loader is in a database, so it
- * can do better.  What cannot be converted stays as the worker wrote it; what
- * the database's encoding does not have is shown as an escape.
+ * can do better.  What cannot be converted stays as the worker wrote it; each
+ * character that the database's encoding does not have is shown as an escape.
  *
  * Guarantees: the result is valid in the database's encoding, and JSON if the
  * line was.
@@ -23,6 +23,10 @@
 #include "catalog/namespace.h"
 #include "load/load_internal.h"
 #include "mb/pg_wchar.h"
+#include "miscadmin.h"
+
+/* As much is converted at once. */
+#define PIECE_SIZE	4096
 
 static const char name[] = "\"textEncoding\":";
 
@@ -101,28 +105,19 @@ rewrite_escapes(StringInfo dst, const char *line, Size len, bool to_bytes)
 	}
 }
 
-/*
- * The text in another encoding, *new_len bytes; NULL if that lacks characters
- * of it, or if the text is not valid.
- */
+/* The text in UTF-8, *new_len bytes; NULL if that cannot be done. */
 static const char *
-convert(const char *text, Size len, int from, int to, Size *new_len)
+to_utf8(const char *text, Size len, int encoding, Size *new_len)
 {
 	const Size	size = len * MAX_CONVERSION_GROWTH + 1;
+	Oid			proc = FindDefaultConversionProc(encoding, PG_UTF8);
 	char	   *dst;
 	int			done;
-	Oid			proc;
 
-	if (!pg_verify_mbstr(from, text, len, true))
-		return NULL;
-	*new_len = len;
-	if (from == to || to == PG_SQL_ASCII)
-		return text;
-	proc = FindDefaultConversionProc(from, to);
-	if (!OidIsValid(proc))
+	if (!OidIsValid(proc) || !pg_verify_mbstr(encoding, text, len, true))
 		return NULL;
 	dst = palloc(size);
-	done = pg_do_encoding_conversion_buf(proc, from, to,
+	done = pg_do_encoding_conversion_buf(proc, encoding, PG_UTF8,
 										 (unsigned char *) unconstify(char *, text),
 										 len, (unsigned char *) dst, size, true);
 	if (done != len)
@@ -131,25 +126,39 @@ convert(const char *text, Size len, int from, int to, Size *new_len)
 	return dst;
 }
 
-/* The line, with each character beyond ASCII as text that looks like \uxxxx. */
-static void
-escape_characters(StringInfo dst, const char *line, Size len)
+/* How many bytes of a text in UTF-8 to convert at once: whole characters */
+static Size
+piece_size(const char *text, Size len)
 {
-	const unsigned char *p = (const unsigned char *) line;
-	const unsigned char *end = p + len;
+	if (len <= PIECE_SIZE)
+		return len;
+	for (len = PIECE_SIZE; (text[len] & 0xC0) == 0x80; len--)
+		;
+	return len;
+}
 
-	while (p < end)
+/*
+ * Append a piece of UTF-8 in the encoding, up to a character that this does not
+ * have; returns how many bytes of the piece that is.
+ */
+static Size
+convert_piece(StringInfo dst, const char *text, Size len, Oid proc, int encoding)
+{
+	unsigned char piece[PIECE_SIZE * MAX_CONVERSION_GROWTH + 1];
+	Size		done = 0;
+
+	if (OidIsValid(proc))
 	{
-		int			char_len = pg_utf_mblen(p);
-
-		if (*p < 0x80 || char_len > end - p)
-			appendStringInfoChar(dst, (char) *p++);
-		else
-		{
-			appendStringInfo(dst, "\\\\u%04x", utf8_to_unicode(p));
-			p += char_len;
-		}
+		done = pg_do_encoding_conversion_buf(proc, PG_UTF8, encoding,
+											 (unsigned char *) unconstify(char *, text),
+											 len, piece, sizeof(piece), true);
+		appendStringInfoString(dst, (char *) piece);
+		return done;
 	}
+	while (done < len && (text[done] & 0x80) == 0)
+		done++;
+	appendBinaryStringInfo(dst, text, done);
+	return done;
 }
 
 /*
@@ -173,34 +182,50 @@ from_named(const char *line, Size *len)
 	appendStringInfoString(&raw, "null");
 	end = memchr(line + value + 1, '"', *len - value - 1);
 	rewrite_escapes(&raw, end + 1, line + *len - end - 1, true);
-	converted = convert(raw.data, raw.len, encoding, PG_UTF8, &new_len);
+	converted = to_utf8(raw.data, raw.len, encoding, &new_len);
 	if (converted != NULL)
 		*len = new_len;
 	return converted;
 }
 
-/* A line in UTF-8 in the database's encoding; *len is its length. */
+/*
+ * A line in UTF-8 in the database's encoding; *len is its length.  A character
+ * that this does not have becomes text that looks like \uxxxx.
+ */
 static const char *
 to_database(const char *line, Size *len)
 {
-	StringInfoData text;
-	StringInfoData ascii;
-	const char *converted;
-	Size		new_len;
+	const int	encoding = GetDatabaseEncoding();
+	Oid			proc = FindDefaultConversionProc(PG_UTF8, encoding);
+	StringInfoData source;
+	StringInfoData dst;
+	const char *p;
+	const char *end;
 
-	initStringInfo(&text);
-	rewrite_escapes(&text, line, *len, false);
-	converted = convert(text.data, text.len, PG_UTF8, GetDatabaseEncoding(),
-						&new_len);
-	if (converted != NULL)
+	initStringInfo(&source);
+	rewrite_escapes(&source, line, *len, false);
+	*len = source.len;
+	if (encoding == PG_SQL_ASCII)
+		return source.data;
+	initStringInfo(&dst);
+	p = source.data;
+	end = p + source.len;
+	while (p < end)
 	{
-		*len = new_len;
-		return converted;
+		Size		piece = piece_size(p, end - p);
+		Size		done = convert_piece(&dst, p, piece, proc, encoding);
+
+		CHECK_FOR_INTERRUPTS();
+		p += done;
+		if (done < piece)
+		{
+			appendStringInfo(&dst, "\\\\u%04x",
+							 utf8_to_unicode((const unsigned char *) p));
+			p += pg_utf_mblen((const unsigned char *) p);
+		}
 	}
-	initStringInfo(&ascii);
-	escape_characters(&ascii, text.data, text.len);
-	*len = ascii.len;
-	return ascii.data;
+	*len = dst.len;
+	return dst.data;
 }
 
 /*
