@@ -3,6 +3,13 @@
 -- complain if script is sourced in psql, rather than via CREATE EXTENSION
 \echo Use "CREATE EXTENSION pg_audit_queue" to load this file. \quit
 
+-- The extension's schema is pg_catalog (see the control file).  So that is the
+-- search path here, in which nobody but a superuser can make anything: a name
+-- without a schema, be it of an operator, is PostgreSQL's own.  What is called
+-- by that name later, by superusers too, cannot be hidden by somebody else's
+-- object, and nobody can drop the extension with its schema: whoever owns a
+-- database may drop "public".
+
 -- Waits until everything recorded before the call is durable; returns the
 -- sequence up to which the trail is.
 CREATE FUNCTION audit_flush()
@@ -50,17 +57,14 @@ RETURNS record
 AS 'MODULE_PATHNAME'
 LANGUAGE C STRICT VOLATILE PARALLEL SAFE;
 
-CREATE VIEW audit_queue_stats AS
-    SELECT * FROM audit_queue_stats();
-
 CREATE FUNCTION audit_queue_stats_reset()
 RETURNS void
 AS 'MODULE_PATHNAME'
 LANGUAGE C STRICT VOLATILE PARALLEL SAFE;
 
--- What the loader writes as a superuser is in a schema of its own: who owns the
--- database, or the schema that the extension is in, shall not be able to put
--- anything else in its place.
+-- What nobody calls by name is in a schema of its own.  In the place of what the
+-- loader writes as a superuser, who owns the database shall not be able to put
+-- anything else.
 CREATE SCHEMA audit_queue;
 
 -- The trail, with pg_audit_queue.sink = 'table': one row a record.  Rows are
@@ -133,72 +137,97 @@ CREATE TABLE audit_queue.load_state (
 
 SELECT pg_catalog.pg_extension_config_dump('audit_queue.load_state', '');
 
-CREATE VIEW audit_records AS
+-- Views cannot be made in pg_catalog, but moved there.
+CREATE VIEW audit_queue.audit_queue_stats WITH (security_invoker = true) AS
+    SELECT * FROM pg_catalog.audit_queue_stats();
+
+CREATE VIEW audit_queue.audit_records WITH (security_invoker = true) AS
     SELECT * FROM audit_queue.records;
 
--- Who is a member of this role may read the trail.  It belongs to no database,
--- so it may be there already, and stays when the extension is dropped.
-DO $$
-BEGIN
-    IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles
-                    WHERE rolname = 'audit_queue_reader') THEN
-        CREATE ROLE audit_queue_reader NOLOGIN;
-    END IF;
-END
-$$;
-
--- Whatever default privileges there are, nobody has any on these.
-DO $$
-DECLARE
-    object record;
-BEGIN
-    FOR object IN
-        SELECT CASE WHEN c.relkind IS NULL THEN 'SCHEMA' ELSE 'TABLE' END AS kind,
-               o.name, a.grantee
-          FROM (VALUES ('audit_queue'), ('audit_queue.records'),
-                       ('audit_queue.load_state')) AS o (name)
-          LEFT JOIN pg_catalog.pg_class c
-            ON c.oid = CASE WHEN o.name LIKE '%.%' THEN o.name::pg_catalog.regclass END
-          LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = o.name
-         CROSS JOIN LATERAL
-               (SELECT DISTINCT CASE g.grantee WHEN 0 THEN 'PUBLIC'
-                                ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(g.grantee)) END
-                  FROM pg_catalog.aclexplode(coalesce(c.relacl, n.nspacl)) g
-                 WHERE g.grantee <> coalesce(c.relowner, n.nspowner)) AS a (grantee)
-    LOOP
-        EXECUTE pg_catalog.format('REVOKE ALL ON %s %s FROM %s',
-                                  object.kind, object.name, object.grantee);
-    END LOOP;
-END
-$$;
+ALTER VIEW audit_queue.audit_queue_stats SET SCHEMA pg_catalog;
+ALTER VIEW audit_queue.audit_records SET SCHEMA pg_catalog;
 
 -- Names of the objects that DDL touches
-CREATE FUNCTION pg_audit_queue_ddl_command_end()
+CREATE FUNCTION audit_queue.pg_audit_queue_ddl_command_end()
 RETURNS event_trigger
 AS 'MODULE_PATHNAME'
 LANGUAGE C;
 
-CREATE FUNCTION pg_audit_queue_sql_drop()
+CREATE FUNCTION audit_queue.pg_audit_queue_sql_drop()
 RETURNS event_trigger
 AS 'MODULE_PATHNAME'
 LANGUAGE C;
 
 CREATE EVENT TRIGGER pg_audit_queue_ddl_command_end
     ON ddl_command_end
-    EXECUTE FUNCTION pg_audit_queue_ddl_command_end();
+    EXECUTE FUNCTION audit_queue.pg_audit_queue_ddl_command_end();
 
 CREATE EVENT TRIGGER pg_audit_queue_sql_drop
     ON sql_drop
-    EXECUTE FUNCTION pg_audit_queue_sql_drop();
+    EXECUTE FUNCTION audit_queue.pg_audit_queue_sql_drop();
 
-REVOKE ALL ON FUNCTION audit_flush() FROM PUBLIC;
-REVOKE ALL ON FUNCTION audit_rotate() FROM PUBLIC;
-REVOKE ALL ON FUNCTION audit_queue_stats() FROM PUBLIC;
-REVOKE ALL ON FUNCTION audit_queue_stats_reset() FROM PUBLIC;
-REVOKE ALL ON FUNCTION pg_audit_queue_ddl_command_end() FROM PUBLIC;
-REVOKE ALL ON FUNCTION pg_audit_queue_sql_drop() FROM PUBLIC;
-REVOKE ALL ON audit_queue_stats FROM PUBLIC;
-REVOKE ALL ON audit_records FROM PUBLIC;
+-- Who is a member of this role may read the trail.  It belongs to no database,
+-- so it may be there already, and stays when the extension is dropped.  Then
+-- whoever made it may have let somebody in.
+DO $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles
+                    WHERE rolname = 'audit_queue_reader') THEN
+        CREATE ROLE audit_queue_reader NOLOGIN;
+    ELSIF EXISTS (SELECT FROM pg_catalog.pg_roles r
+                   WHERE rolname = 'audit_queue_reader'
+                     AND (rolcanlogin OR
+                          EXISTS (SELECT FROM pg_catalog.pg_auth_members m
+                                   WHERE m.roleid = r.oid))) THEN
+        RAISE WARNING 'role "audit_queue_reader" exists already, and has members or can log in'
+            USING DETAIL = 'All of them may read the audit trail of this database.';
+    END IF;
+END
+$$;
+
+-- Nobody has any privilege on anything of this, whatever PostgreSQL's defaults
+-- and those of this database are, but for what is granted below.
+DO $$
+DECLARE
+    command text;
+BEGIN
+    FOR command IN
+        WITH member (classid, oid) AS (
+            SELECT d.classid, d.objid
+              FROM pg_catalog.pg_depend d
+              JOIN pg_catalog.pg_extension e ON e.oid = d.refobjid
+             WHERE d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass
+               AND d.deptype = 'e' AND e.extname = 'pg_audit_queue'
+        ), object (kind, name, owner, acl) AS (
+            SELECT 'SCHEMA', n.oid::pg_catalog.regnamespace::text, n.nspowner,
+                   coalesce(n.nspacl, pg_catalog.acldefault('n', n.nspowner))
+              FROM pg_catalog.pg_namespace n
+              JOIN member m ON m.oid = n.oid
+               AND m.classid = 'pg_catalog.pg_namespace'::pg_catalog.regclass
+             UNION ALL
+            SELECT 'TABLE', c.oid::pg_catalog.regclass::text, c.relowner,
+                   coalesce(c.relacl, pg_catalog.acldefault('r', c.relowner))
+              FROM pg_catalog.pg_class c
+              JOIN member m ON m.oid = c.oid
+               AND m.classid = 'pg_catalog.pg_class'::pg_catalog.regclass
+             UNION ALL
+            SELECT 'FUNCTION', p.oid::pg_catalog.regprocedure::text, p.proowner,
+                   coalesce(p.proacl, pg_catalog.acldefault('f', p.proowner))
+              FROM pg_catalog.pg_proc p
+              JOIN member m ON m.oid = p.oid
+               AND m.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass
+        )
+        SELECT DISTINCT
+               pg_catalog.format('REVOKE ALL ON %s %s FROM %s', o.kind, o.name,
+                                 CASE WHEN a.grantee = 0 THEN 'PUBLIC'
+                                      ELSE a.grantee::pg_catalog.regrole::text END)
+          FROM object o, LATERAL pg_catalog.aclexplode(o.acl) a
+         WHERE a.grantee <> o.owner
+    LOOP
+        EXECUTE command;
+    END LOOP;
+END
+$$;
 
 GRANT USAGE ON SCHEMA audit_queue TO audit_queue_reader;
 GRANT SELECT ON audit_queue.records TO audit_queue_reader;

@@ -40,6 +40,7 @@
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
+#include "utils/guc.h"
 
 PG_MODULE_MAGIC;
 
@@ -82,6 +83,11 @@ shmem_startup(void)
 void
 _PG_init(void)
 {
+	/* or pg_upgrade could not restore the extension's views in pg_catalog */
+	if (IsBinaryUpgrade)
+		SetConfigOption("allow_system_table_mods", "on", PGC_SUSET,
+						PGC_S_OVERRIDE);
+
 	if (!process_shared_preload_libraries_in_progress)
 		return;
 	paq_guc_init();

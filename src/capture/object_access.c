@@ -61,7 +61,10 @@ function_name(Oid function, bool *in_catalog)
 	if (!HeapTupleIsValid(tuple))
 		return NULL;
 	proc = (Form_pg_proc) GETSTRUCT(tuple);
-	*in_catalog = IsCatalogNamespace(proc->pronamespace);
+
+	/* Ours are in pg_catalog, too. */
+	*in_catalog = IsCatalogNamespace(proc->pronamespace) &&
+		function < FirstNormalObjectId;
 	schema = get_namespace_name(proc->pronamespace);
 	if (schema != NULL)
 		name = quote_qualified_identifier(schema, NameStr(proc->proname));
