@@ -69,6 +69,10 @@ CREATE SCHEMA audit_queue;
 
 -- The trail, with pg_audit_queue.sink = 'table': one row a record.  Rows are
 -- written by the loader only.  What the columns mean is described in the README.
+--
+-- Privileges alone do not keep members of pg_read_all_data and pg_write_all_data
+-- away, row security does.  Indexes are those of the partitions: pg_restore could
+-- not make what partitions have got from the extension's table already.
 CREATE TABLE audit_queue.records (
     series bigint NOT NULL,
     sequence bigint NOT NULL,
@@ -121,19 +125,24 @@ CREATE TABLE audit_queue.records (
     server_type text,
     server_version text,
     cluster_name text,
-    text_encoding text
+    text_encoding text,
+    kept_file text
 ) PARTITION BY RANGE (log_time);
 
--- Records come nearly in this order, which is all that such an index needs.
-CREATE INDEX records_order ON audit_queue.records
-    USING brin (log_time, sequence);
+ALTER TABLE audit_queue.records
+    ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 
 -- How far the table has got, a row a series of files; written together with
--- the records.
+-- the records.  The checksum tells what the loader has written.
 CREATE TABLE audit_queue.load_state (
     series bigint PRIMARY KEY,
-    sequence bigint NOT NULL
+    sequence bigint NOT NULL,
+    loaded timestamptz NOT NULL,
+    checksum integer NOT NULL
 );
+
+ALTER TABLE audit_queue.load_state
+    ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 
 SELECT pg_catalog.pg_extension_config_dump('audit_queue.load_state', '');
 
@@ -231,6 +240,8 @@ $$;
 
 GRANT USAGE ON SCHEMA audit_queue TO audit_queue_reader;
 GRANT SELECT ON audit_queue.records TO audit_queue_reader;
+CREATE POLICY audit_queue_reader ON audit_queue.records
+    FOR SELECT TO audit_queue_reader USING (true);
 GRANT SELECT ON audit_records TO audit_queue_reader;
 
 GRANT EXECUTE ON FUNCTION audit_queue_stats() TO pg_monitor;

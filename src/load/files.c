@@ -11,8 +11,9 @@
  *
  * A file goes when all of its records are in the table for good, and the worker
  * does not need it any more (paq_loading_settled()); never the one that it
- * writes to.  A file with a record that could not be loaded gets a second name
- * before that, and stays under it.
+ * writes to.  Whether they are is looked up: what load_state says is not enough
+ * for a file to go.  A file with a record that is not in the table gets a second
+ * name before that, and stays under it.
  *
  * Guarantees: opens no symbolic link and nothing that is not a regular file;
  * reads a line of any length in bounded memory.
@@ -29,6 +30,7 @@
 
 #include "format/format.h"
 #include "load/load_internal.h"
+#include "miscadmin.h"
 #include "stats.h"
 #include "storage/fd.h"
 #include "utils/memutils.h"
@@ -49,7 +51,17 @@ typedef struct LoadedFile
 								 * taken back; PG_UINT64_MAX: not known yet */
 	uint64		offset;			/* of the next line */
 	uint64		last;			/* sequence of the last line read */
+	List	   *days;			/* DayLines, of the lines read */
 } LoadedFile;
+
+/* How many lines are filed under a day */
+typedef struct DayLines
+{
+	int			day;			/* DAY_UNKNOWN: that on which they were loaded */
+	uint64		lines;
+} DayLines;
+
+#define DAY_UNKNOWN		INT_MAX
 
 /* Files that are known, in order of reading */
 static List *files = NIL;
@@ -64,10 +76,10 @@ static char *buffer = NULL;
 static Size buffer_size = 0;
 static Size buffer_start;
 static Size buffer_end;
-static uint64 skipped;			/* bytes left out of a line that is too long */
+static uint64 skipped;			/* bytes of the line that are not in the buffer
+								 * any more, but in what shorten.c makes of it */
 static Size line_size;			/* of the line handed out, in the buffer, with
 								 * its newline */
-static uint64 line_sequence;
 
 /* Is there a line to be loaded? */
 typedef enum LineResult
@@ -108,12 +120,23 @@ close_file(void)
 	}
 }
 
+static void
+free_file(LoadedFile *file)
+{
+	list_free_deep(file->days);
+	pfree(file);
+}
+
 /* Forget what was read: the files are read from their beginnings again. */
 void
 paq_files_forget(void)
 {
+	ListCell   *lc;
+
 	close_file();
-	list_free_deep(files);
+	foreach(lc, files)
+		free_file(lfirst(lc));
+	list_free(files);
 	files = NIL;
 	current_path[0] = '\0';
 }
@@ -294,9 +317,18 @@ read_more(void)
 	return n > 0;
 }
 
+/* Hand bytes of the line at buffer_start to shorten.c. */
+static void
+shorten(Size len)
+{
+	if (skipped == 0)
+		paq_shorten_begin();
+	paq_shorten_add(buffer + buffer_start, len);
+}
+
 /*
  * Find the end of the line that begins at buffer_start; false if there is none
- * yet.  Of a line that is too long, the middle is left out.
+ * yet.  A line that is too long is shortened.
  */
 static bool
 find_newline(void)
@@ -313,14 +345,19 @@ find_newline(void)
 		if (newline != NULL)
 		{
 			line_size = newline + 1 - start;
+			if (skipped + line_size - 1 > PAQ_MAX_LINE)
+				shorten(line_size - 1);
 			return true;
 		}
-		seen = Min(used, PAQ_MAX_LINE);
-		if (used > PAQ_MAX_LINE)
+		if (skipped + used > PAQ_MAX_LINE)
 		{
-			skipped += used - PAQ_MAX_LINE;
-			buffer_end = buffer_start + PAQ_MAX_LINE;
+			CHECK_FOR_INTERRUPTS();
+			shorten(used);
+			skipped += used;
+			buffer_end = buffer_start;
+			used = 0;
 		}
+		seen = used;
 		if (!read_more())
 			return false;
 	}
@@ -340,14 +377,18 @@ get_line(PaqLoadLine *line, uint64 limit)
 		return LINE_NONE;
 	}
 	line->path = reading->path;
-	line->data = buffer + buffer_start;
-	line->len = skipped + line_size - 1;
+	line->shortened = skipped + line_size - 1 > PAQ_MAX_LINE;
+	if (line->shortened)
+		line->data = paq_shorten_end(&line->len);
+	else
+	{
+		line->data = buffer + buffer_start;
+		line->len = line_size - 1;
+	}
 	line->series = reading->name.series;
 	line->sequence = 0;
-	if (format->find_sequence(line->data, Min(line_size, PAQ_MAX_LINE),
-							  &start, &digits))
+	if (format->find_sequence(line->data, line->len, &start, &digits))
 		line->sequence = strtou64(line->data + start, NULL, 10);
-	line_sequence = line->sequence;
 	if (!reading->was_current)
 		return LINE_READY;
 	if (line->sequence > 0 && line->sequence <= limit &&
@@ -387,15 +428,82 @@ paq_files_next_line(PaqLoadLine *line, uint64 limit)
 	return false;
 }
 
+/* One more line is filed under the day. */
+static void
+count_line(LoadedFile *file, int day)
+{
+	ListCell   *lc;
+	MemoryContext old_context;
+	DayLines   *entry;
+
+	foreach(lc, file->days)
+	{
+		entry = lfirst(lc);
+		if (entry->day == day)
+		{
+			entry->lines++;
+			return;
+		}
+	}
+	old_context = MemoryContextSwitchTo(TopMemoryContext);
+	entry = palloc(sizeof(DayLines));
+	entry->day = day;
+	entry->lines = 1;
+	file->days = lappend(file->days, entry);
+	MemoryContextSwitchTo(old_context);
+}
+
 /* Done with the line that was handed out. */
 void
-paq_files_skip_line(void)
+paq_files_skip_line(const PaqLoadLine *line)
 {
+	int			day;
+
+	if (line->sequence > reading->name.sequence)
+		count_line(reading, paq_row_day(line, &day) ? day : DAY_UNKNOWN);
 	reading->offset += skipped + line_size;
-	reading->last = Max(reading->last, line_sequence);
+	reading->last = Max(reading->last, line->sequence);
 	buffer_start += line_size;
 	skipped = 0;
 	line_size = 0;
+}
+
+/*
+ * Is what is there under the other name the file, or all of a copy of it?  A base
+ * backup copies both names.
+ */
+static bool
+is_kept(const char *path, const char *kept)
+{
+	struct stat st;
+	struct stat kept_st;
+
+	return lstat(path, &st) == 0 && lstat(kept, &kept_st) == 0 &&
+		S_ISREG(kept_st.st_mode) && kept_st.st_size >= st.st_size;
+}
+
+/*
+ * Give the file a second name, under which it is kept; returns whether it had
+ * none.
+ */
+static bool
+keep(const LoadedFile *file)
+{
+	char		kept[MAXPGPATH + sizeof(PAQ_KEPT_SUFFIX)];
+
+	snprintf(kept, sizeof(kept), "%s" PAQ_KEPT_SUFFIX, file->path);
+	if (link(file->path, kept) == 0)
+		return true;
+	if (errno == EEXIST && is_kept(file->path, kept))
+		return false;
+
+	/* The beginning of a copy goes. */
+	if (errno == EEXIST && unlink(kept) == 0 && link(file->path, kept) == 0)
+		return true;
+	ereport(ERROR,
+			(errcode_for_file_access(),
+			 errmsg("could not link file \"%s\" to \"%s\": %m",
+					file->path, kept)));
 }
 
 /*
@@ -405,14 +513,7 @@ paq_files_skip_line(void)
 void
 paq_files_keep(void)
 {
-	char		kept[MAXPGPATH + 8];
-
-	snprintf(kept, sizeof(kept), "%s.kept", reading->path);
-	if (link(reading->path, kept) != 0 && errno != EEXIST)
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not link file \"%s\" to \"%s\": %m",
-						reading->path, kept)));
+	(void) keep(reading);
 }
 
 /* Is the file in the table, and will nobody look for it any more? */
@@ -422,6 +523,28 @@ may_remove(const LoadedFile *file, uint64 settled)
 	return file->read && settled > 0 &&
 		(file->last <= settled || !file->was_current) &&
 		strcmp(file->path, current_path) != 0;
+}
+
+/*
+ * Does the table have a row for each line of the file?  Retention may have
+ * dropped those of the days before first_day.
+ */
+static bool
+is_in_table(const LoadedFile *file, int first_day)
+{
+	uint64		lines = 0;
+	ListCell   *lc;
+
+	foreach(lc, file->days)
+	{
+		const DayLines *entry = lfirst(lc);
+
+		if (entry->day >= first_day)
+			lines += entry->lines;
+	}
+	return lines == 0 ||
+		paq_table_count(file->name.series, file->name.sequence, file->last,
+						first_day) >= lines;
 }
 
 static void
@@ -436,11 +559,13 @@ remove_file(const LoadedFile *file)
 }
 
 /*
- * All lines that were handed out are in the table, durably.  settled is the
- * sequence behind which the worker needs the files.
+ * All lines that were handed out should be in the table, durably.  settled is the
+ * sequence behind which the worker needs the files; of the days before first_day
+ * the table need not have records any more.  Must be called in a transaction; may
+ * raise an error.
  */
 void
-paq_files_loaded(uint64 settled)
+paq_files_loaded(uint64 settled, int first_day)
 {
 	ListCell   *lc;
 
@@ -450,11 +575,19 @@ paq_files_loaded(uint64 settled)
 
 		if (!may_remove(file, settled))
 			continue;
+		CHECK_FOR_INTERRUPTS();
+		if (!is_in_table(file, first_day) && keep(file))
+			ereport(WARNING,
+					(errcode(ERRCODE_DATA_CORRUPTED),
+					 errmsg("records of file \"%s\" are no longer in the audit table",
+							file->path),
+					 errdetail("The file is kept as \"%s" PAQ_KEPT_SUFFIX "\".",
+							   file->path)));
 		if (file == reading)
 			close_file();
 		remove_file(file);
 		files = foreach_delete_current(files, lc);
-		pfree(file);
+		free_file(file);
 	}
 }
 
@@ -467,5 +600,35 @@ paq_files_removable(uint64 settled)
 	foreach(lc, files)
 		if (may_remove(lfirst(lc), settled))
 			return true;
+	return false;
+}
+
+/* Is it known which files there are? */
+bool
+paq_files_known(void)
+{
+	return current_path[0] != '\0';
+}
+
+/*
+ * Is there a file of the series?  If so, *start is the sequence behind which the
+ * first of them begins.
+ */
+bool
+paq_files_have(uint64 series, uint64 *start)
+{
+	ListCell   *lc;
+
+	foreach(lc, files)
+	{
+		const LoadedFile *file = lfirst(lc);
+
+		/* They are in the order of their sequences. */
+		if (file->name.series == series)
+		{
+			*start = file->name.sequence;
+			return true;
+		}
+	}
 	return false;
 }

@@ -6,11 +6,13 @@
  *	launch.c		in the worker: starts the loader when there is need of one
  *	loader.c		the process: connection, main loop, what to do on errors
  *	files.c			which file is next, and its lines
+ *	shorten.c		a line that is too long for a row
  *	text.c			a line in the encoding of the database
  *	row.c			a line as a row for COPY
  *	table.c			a batch of rows, as one transaction
  *	partition.c		partitions of the table: made ahead, dropped by age
- *	removal.c		the record of a partition that will be dropped
+ *	removal.c		the record of a partition, or a file, that will be removed
+ *	expire.c		what goes with old partitions: kept files, rows of load_state
  *
  * Everything but launch.c runs in the loader, and is private to it: nothing
  * here is shared or locked.
@@ -34,6 +36,9 @@
 /* Of the table and its partitions */
 #define PAQ_TABLE_SCHEMA	"audit_queue"
 
+/* Of the second name of a file with a record that is not in the table */
+#define PAQ_KEPT_SUFFIX		".kept"
+
 /* Longest line, in bytes, that becomes a row with all its texts; see row.c */
 #define PAQ_MAX_LINE		(32 * 1024 * 1024)
 
@@ -41,8 +46,9 @@
 typedef struct PaqLoadLine
 {
 	const char *path;			/* of the file */
-	const char *data;			/* the line's first PAQ_MAX_LINE bytes */
-	uint64		len;			/* of all of it, bytes */
+	const char *data;			/* shortened if it is too long */
+	Size		len;			/* of data, bytes */
+	bool		shortened;
 	uint64		series;
 	uint64		sequence;		/* 0: the line tells none, so it is damaged */
 } PaqLoadLine;
@@ -62,34 +68,51 @@ typedef struct PaqBatch
 /* files.c */
 extern bool paq_files_scan(void);
 extern bool paq_files_next_line(PaqLoadLine *line, uint64 limit);
-extern void paq_files_skip_line(void);
+extern void paq_files_skip_line(const PaqLoadLine *line);
 extern void paq_files_keep(void);
 extern bool paq_files_removable(uint64 settled);
-extern void paq_files_loaded(uint64 settled);
+extern void paq_files_loaded(uint64 settled, int first_day);
+extern bool paq_files_known(void);
+extern bool paq_files_have(uint64 series, uint64 *start);
 extern void paq_files_forget(void);
+
+/* shorten.c */
+extern void paq_shorten_begin(void);
+extern void paq_shorten_add(const char *data, Size len);
+extern const char *paq_shorten_end(Size *len);
 
 /* text.c */
 extern const char *paq_load_text(const char *line, Size *len);
 
 /* row.c */
 extern bool paq_row_add(PaqBatch *batch, const PaqLoadLine *line);
+extern bool paq_row_day(const PaqLoadLine *line, int *day);
 extern List *paq_row_columns(void);
 
 /* table.c */
 extern uint64 paq_table_sequence(uint64 series);
 extern void paq_table_load(PaqBatch *batch);
 extern Oid	paq_table_oid(void);
+extern bool paq_table_lock_partition(const char *name);
+extern uint64 paq_table_count(uint64 series, uint64 after, uint64 last,
+							  int first_day);
+extern void paq_table_forget_series(TimestampTz since);
 extern void paq_table_forget(void);
 
 /* partition.c */
 extern int	paq_day_of(TimestampTz time);
+extern TimestampTz paq_start_of(int day);
+extern int	paq_first_day(TimestampTz now);
 extern void paq_partition_need(int day);
 extern void paq_partitions_make_ahead(TimestampTz now);
 extern bool paq_partitions_drop_oldest(TimestampTz now, bool *recording);
-extern void paq_partitions_forget(void);
 
 /* removal.c */
-extern bool paq_removal_is_recorded(Oid partition, const char *name,
-									uint64 bytes);
+extern bool paq_removal_is_recorded(const char *type, const char *object,
+									const char *name, uint64 bytes);
+extern void paq_removal_done(void);
+
+/* expire.c */
+extern bool paq_expire(TimestampTz now);
 
 #endif							/* PAQ_LOAD_INTERNAL_H */

@@ -12,8 +12,8 @@
  * and those who wait for it within limits (queue/loading.c).  What fails is
  * tried again, and reported when it begins to fail and when it works again.
  *
- * What it does itself is never audited, but that it drops old partitions is
- * recorded (removal.c).  It is a superuser's process, so it
+ * What it does itself is never audited, but that it removes old partitions and
+ * files is recorded (removal.c).  It is a superuser's process, so it
  * uses no search path but pg_catalog.
  *
  * It leaves when sink or database is changed, and when it is told to; another
@@ -92,7 +92,7 @@ static TimestampTz late_until = 0;
 static TimestampTz maintain_at = 0;
 static bool maintaining = false;
 
-/* A partition will be dropped when that is recorded */
+/* A partition, or a kept file, will be removed when that is recorded */
 static bool recording = false;
 
 /*
@@ -163,6 +163,7 @@ fix_settings(void)
 	override("default_tablespace", "");
 	override("default_table_access_method", "heap");
 	override("row_security", "off");
+	override("max_parallel_workers_per_gather", "0");
 	if (GetConfigOption("transaction_timeout", true, false) != NULL)
 		override("transaction_timeout", "0");
 	use_settings();
@@ -236,7 +237,7 @@ add_line(const PaqLoadLine *line)
 	if (line->sequence <= batch.sequence && line->sequence > 0)
 		return;
 	old_context = MemoryContextSwitchTo(line_context);
-	if (line->len > PAQ_MAX_LINE)
+	if (line->shortened)
 		paq_files_keep();
 	if (line->sequence == 0 || !paq_row_add(&batch, line))
 	{
@@ -259,7 +260,9 @@ remove_files(void)
 	if (!paq_files_removable(settled) || XLogRecPtrIsInvalid(XactLastCommitEnd))
 		return;
 	XLogFlush(XactLastCommitEnd);
-	paq_files_loaded(settled);
+	begin_transaction();
+	paq_files_loaded(settled, paq_first_day(GetCurrentTimestamp()));
+	commit_transaction();
 	(void) PAQ_FAULT("load-removed");
 }
 
@@ -292,7 +295,7 @@ load(void)
 	{
 		CHECK_FOR_INTERRUPTS();
 		add_line(&line);
-		paq_files_skip_line();
+		paq_files_skip_line(&line);
 		if (!IsTransactionState())
 			look_if_late(start);
 	}
@@ -322,6 +325,12 @@ maintain(TimestampTz now)
 		dropped = paq_partitions_drop_oldest(now, &recording);
 		commit_transaction();
 	} while (dropped);
+	if (!recording)
+	{
+		begin_transaction();
+		recording = !paq_expire(now);
+		commit_transaction();
+	}
 	maintaining = false;
 	maintain_at = TimestampTzPlusMilliseconds(now, recording ? RECORDING_DELAY :
 											  MAINTENANCE_INTERVAL);
@@ -377,7 +386,6 @@ recover_from_error(void)
 	pgstat_report_activity(STATE_IDLE, NULL);
 	paq_files_forget();
 	paq_table_forget();
-	paq_partitions_forget();
 	MemoryContextReset(batch_context);
 	MemoryContextReset(line_context);
 	batch.days = NIL;
@@ -466,7 +474,7 @@ paq_load_main(Datum arg)
 	emit_log_hook = note_fatal;
 	fix_settings();
 	database = MemoryContextStrdup(TopMemoryContext, paq_database);
-	BackgroundWorkerInitializeConnection(database, NULL, 0);
+	BackgroundWorkerInitializeConnection(database, NULL, BGWORKER_BYPASS_ALLOWCONN);
 	batch_context = AllocSetContextCreate(TopMemoryContext, "audit rows",
 										  ALLOCSET_DEFAULT_SIZES);
 	line_context = AllocSetContextCreate(TopMemoryContext, "audit line",

@@ -5,9 +5,15 @@
  *		they are old.
  *
  * A partition is a table of its own first and is attached then: that needs a
- * lock on the table with which readers and writers go on.  Dropping one does
- * not; it is given up quickly if somebody reads, and tried again later.  It is not
- * begun before the trail tells of it, see removal.c.
+ * lock on the table with which readers and writers go on.  It has the indexes,
+ * because pg_restore could not make what partitions get from the extension's
+ * table; a row security of its own, because that of the table counts for those
+ * only who name the table; and privileges for nobody.
+ *
+ * Dropping one does not let readers go on; it is given up quickly if there are
+ * any, and tried again later.  What somebody has made of it - a view, a column of
+ * its row type - goes with it, or anybody could keep it.  It is not begun before
+ * the trail tells of it, see removal.c.
  *
  * Must be called in a transaction with a snapshot, and may raise an error.
  *
@@ -31,16 +37,6 @@
 /* Partitions are made for today and so many days after. */
 #define DAYS_AHEAD	2
 
-/* Days whose partitions are known to be there */
-static List *known = NIL;
-
-void
-paq_partitions_forget(void)
-{
-	list_free(known);
-	known = NIL;
-}
-
 /* The day of a time: so many after 2000-01-01, UTC. */
 int
 paq_day_of(TimestampTz time)
@@ -50,10 +46,23 @@ paq_day_of(TimestampTz time)
 	return (int) (time % USECS_PER_DAY < 0 ? day - 1 : day);
 }
 
-static TimestampTz
-start_of(int day)
+TimestampTz
+paq_start_of(int day)
 {
-	return (TimestampTz) day * USECS_PER_DAY;
+	return day == INT_MIN ? DT_NOBEGIN : (TimestampTz) day * USECS_PER_DAY;
+}
+
+/*
+ * The first day that table_retention says the table has; INT_MIN if it keeps
+ * all.
+ */
+int
+paq_first_day(TimestampTz now)
+{
+	if (paq_table_retention == 0)
+		return INT_MIN;
+	return paq_day_of(now - (TimestampTz) paq_table_retention *
+					  SECS_PER_MINUTE * USECS_PER_SEC);
 }
 
 /* "records_20261122" */
@@ -91,18 +100,6 @@ run(const char *query, int expected)
 		elog(ERROR, "SPI_execute failed: %s", SPI_result_code_string(rc));
 }
 
-static bool
-exists(const char *name)
-{
-	run(psprintf("SELECT 1"
-				 "  FROM pg_catalog.pg_inherits i"
-				 "  JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid"
-				 " WHERE i.inhparent = %u AND c.relname = %s",
-				 paq_table_oid(), quote_literal_cstr(name)),
-		SPI_OK_SELECT);
-	return SPI_processed > 0;
-}
-
 /* Whatever default privileges there are, nobody has any on the partition. */
 static void
 revoke_all(const char *name)
@@ -111,7 +108,7 @@ revoke_all(const char *name)
 
 	run(psprintf("SELECT 'REVOKE ALL ON " SCHEMA ".%s FROM '"
 				 " || pg_catalog.string_agg(DISTINCT CASE a.grantee WHEN 0 THEN 'PUBLIC'"
-				 " ELSE pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(a.grantee)) END, ', ')"
+				 " ELSE a.grantee::pg_catalog.regrole::text END, ', ')"
 				 "  FROM pg_catalog.pg_class c, pg_catalog.aclexplode(c.relacl) a"
 				 " WHERE c.oid = '" SCHEMA ".%s'::pg_catalog.regclass"
 				 "   AND a.grantee <> c.relowner", name, name),
@@ -122,39 +119,45 @@ revoke_all(const char *name)
 		run(revoke, SPI_OK_UTILITY);
 }
 
+/*
+ * Records come nearly in the order of the first index, which is all that such an
+ * index needs.  The second one is for finding out which records there are.
+ */
 static void
 make(int day, const char *name)
 {
-	char	   *from = pstrdup(timestamptz_to_str(start_of(day)));
-	char	   *to = pstrdup(timestamptz_to_str(start_of(day + 1)));
+	char	   *from = pstrdup(timestamptz_to_str(paq_start_of(day)));
+	char	   *to = pstrdup(timestamptz_to_str(paq_start_of(day + 1)));
 
 	run(psprintf("CREATE %s TABLE " SCHEMA ".%s (LIKE " SCHEMA ".records INCLUDING ALL)",
 				 paq_table_logged ? "" : "UNLOGGED", name),
 		SPI_OK_UTILITY);
+	run(psprintf("ALTER TABLE " SCHEMA ".%s ENABLE ROW LEVEL SECURITY,"
+				 " FORCE ROW LEVEL SECURITY", name),
+		SPI_OK_UTILITY);
 	revoke_all(name);
+	run(psprintf("CREATE INDEX %s_time ON " SCHEMA ".%s USING brin (log_time)",
+				 name, name),
+		SPI_OK_UTILITY);
+	run(psprintf("CREATE UNIQUE INDEX %s_key ON " SCHEMA ".%s (series, sequence)",
+				 name, name),
+		SPI_OK_UTILITY);
 	run(psprintf("ALTER TABLE " SCHEMA ".records ATTACH PARTITION " SCHEMA ".%s"
 				 " FOR VALUES FROM ('%s') TO ('%s')", name, from, to),
 		SPI_OK_UTILITY);
 }
 
-/* See to it that there is a partition for records of the day. */
+/* See to it that there is a partition for records of the day, and lock it. */
 void
 paq_partition_need(int day)
 {
-	MemoryContext old_context;
-	char	   *name;
+	char	   *name = name_of(day);
 
-	if (list_member_int(known, day))
+	if (paq_table_lock_partition(name))
 		return;
-	name = name_of(day);
-	(void) paq_table_oid();
 	SPI_connect();
-	if (!exists(name))
-		make(day, name);
+	make(day, name);
 	SPI_finish();
-	old_context = MemoryContextSwitchTo(TopMemoryContext);
-	known = lappend_int(known, day);
-	MemoryContextSwitchTo(old_context);
 }
 
 /* Make partitions for the days to come. */
@@ -163,7 +166,6 @@ paq_partitions_make_ahead(TimestampTz now)
 {
 	const int	today = paq_day_of(now);
 
-	paq_partitions_forget();
 	for (int day = today; day <= today + DAYS_AHEAD; day++)
 		paq_partition_need(day);
 }
@@ -206,8 +208,6 @@ size_of(Oid partition)
 bool
 paq_partitions_drop_oldest(TimestampTz now, bool *recording)
 {
-	const TimestampTz limit = now -
-		(TimestampTz) paq_table_retention * SECS_PER_MINUTE * USECS_PER_SEC;
 	char	   *name;
 	Oid			partition;
 	int			day;
@@ -216,24 +216,23 @@ paq_partitions_drop_oldest(TimestampTz now, bool *recording)
 	*recording = false;
 	if (paq_table_retention == 0)
 		return false;
-	(void) paq_table_oid();
 	SPI_connect();
 	name = oldest(&partition);
-	due = name != NULL && parse_name(name, &day) && start_of(day + 1) <= limit;
-	if (due && !paq_removal_is_recorded(partition, name, size_of(partition)))
+	due = name != NULL && parse_name(name, &day) && day < paq_first_day(now);
+	if (due && !paq_removal_is_recorded("TABLE", psprintf(SCHEMA ".%s", name), name,
+										size_of(partition)))
 	{
 		*recording = true;
 		due = false;
 	}
 	if (due)
 	{
-		run(psprintf("DROP TABLE " SCHEMA ".%s", name), SPI_OK_UTILITY);
+		run(psprintf("DROP TABLE " SCHEMA ".%s CASCADE", name), SPI_OK_UTILITY);
+		paq_removal_done();
 		ereport(LOG,
 				(errmsg("dropping partition \"%s\" of the audit table, which is older than \"pg_audit_queue.table_retention\"",
 						name)));
 	}
 	SPI_finish();
-	if (due)
-		paq_partitions_forget();
 	return due;
 }

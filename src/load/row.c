@@ -8,10 +8,10 @@
  *
  *	series			with sequence, tells records apart; see sink/load_file.h
  *	remote_address	remote_host, if it is an address
+ *	kept_file		where the whole record is, if the line was too long for a row
  *
  * A record without a time, as a GAP record may be, is filed under the time at
- * which it is loaded.  Of a line longer than PAQ_MAX_LINE only the beginning
- * is looked at: its row says in which file the record is, and the file stays.
+ * which it is loaded.
  *
  * A line that is not what the worker writes becomes no row.
  *
@@ -90,7 +90,8 @@ static const Column columns[] = {
 	{"cut", "cut"},
 	{"incomplete", "incomplete"},
 	{NULL, "series"},
-	{NULL, "remote_address"}
+	{NULL, "remote_address"},
+	{NULL, "kept_file"}
 };
 
 #define NCOLUMNS	lengthof(columns)
@@ -98,9 +99,8 @@ static const Column columns[] = {
 /* Columns that are needed by name; find_columns() */
 static int	log_time_column = -1;
 static int	remote_host_column;
-static int	error_message_column;
-static int	sequence_column;
 static int	type_column;
+static int	cut_column;
 static int	flag_columns[3];	/* false if the field is missing */
 
 /* A row being made: the columns' values as texts, NULL for null */
@@ -129,11 +129,10 @@ find_columns(void)
 	if (log_time_column >= 0)
 		return;
 	remote_host_column = find_column("remote_host");
-	error_message_column = find_column("error_message");
-	sequence_column = find_column("sequence");
 	type_column = find_column("type");
+	cut_column = find_column("cut");
 	flag_columns[0] = find_column("interrupted");
-	flag_columns[1] = find_column("cut");
+	flag_columns[1] = cut_column;
 	flag_columns[2] = find_column("incomplete");
 	log_time_column = find_column("log_time");
 }
@@ -218,46 +217,13 @@ parse_line(Row *row, const char *line, Size len)
 	return pg_parse_json(row->lex, &actions) == JSON_SUCCESS;
 }
 
-/*
- * The head of a record that is too long: its time, which comes before all that
- * can be long; and where to find the rest.
- */
-static void
-fill_stub(Row *row, const PaqLoadLine *line)
-{
-	static const char name[] = "\"logTime\":\"";
-	const char *head = pnstrdup(line->data, 256);
-	const char *time = strstr(head, name);
-	const char *end;
-
-	if (time != NULL)
-	{
-		time += sizeof(name) - 1;
-		end = strchr(time, '"');
-		if (end != NULL)
-			row->values[log_time_column] = pnstrdup(time, end - time);
-	}
-	row->values[type_column] = "record";
-	row->values[sequence_column] = psprintf(UINT64_FORMAT, line->sequence);
-	row->values[flag_columns[1]] = "t";
-	row->values[error_message_column] =
-		psprintf("the record is too long for a row, it has %llu bytes: see file \"%s.kept\"",
-				 (unsigned long long) line->len, line->path);
-}
-
 /* Take over what the line says; false if it is damaged. */
 static bool
 fill_row(Row *row, const PaqLoadLine *line)
 {
 	Size		len = line->len;
-	const char *text;
+	const char *text = paq_load_text(line->data, &len);
 
-	if (line->len > PAQ_MAX_LINE)
-	{
-		fill_stub(row, line);
-		return true;
-	}
-	text = paq_load_text(line->data, &len);
 	return text != NULL && parse_line(row, text, len) &&
 		row->values[type_column] != NULL;
 }
@@ -317,6 +283,24 @@ day_of_text(const char *time, int *day)
 	return true;
 }
 
+/*
+ * The day under which the line's record is filed; false if that cannot be told,
+ * for it is that on which the record was loaded.
+ */
+bool
+paq_row_day(const PaqLoadLine *line, int *day)
+{
+	static const char name[] = "\"logTime\":\"";
+
+	char		head[256];
+	const char *time;
+
+	/* Nothing before it in a line is of any length, or a user's. */
+	strlcpy(head, line->data, Min(line->len + 1, sizeof(head)));
+	time = strstr(head, name);
+	return time != NULL && day_of_text(time + sizeof(name) - 1, day);
+}
+
 static void
 add_day(PaqBatch *batch, int day)
 {
@@ -351,8 +335,13 @@ complete_row(Row *row, const PaqLoadLine *line, PaqBatch *batch)
 	for (int i = 0; i < lengthof(flag_columns); i++)
 		if (row->values[flag_columns[i]] == NULL)
 			row->values[flag_columns[i]] = "f";
-	row->values[NCOLUMNS - 2] = psprintf(INT64_FORMAT, (int64) line->series);
-	row->values[NCOLUMNS - 1] = address_of(row->values[remote_host_column]);
+	row->values[NCOLUMNS - 3] = psprintf(INT64_FORMAT, (int64) line->series);
+	row->values[NCOLUMNS - 2] = address_of(row->values[remote_host_column]);
+	if (line->shortened)
+	{
+		row->values[cut_column] = "t";
+		row->values[NCOLUMNS - 1] = psprintf("%s" PAQ_KEPT_SUFFIX, line->path);
+	}
 	return true;
 }
 
