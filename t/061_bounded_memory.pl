@@ -200,6 +200,9 @@ sub size_asleep
 	my $size = size_of($pid);
 	kill('INT', $pid);
 	finish_psql($session);
+
+	# what it still has to publish at its end
+	poll_until(sub { !-e "/proc/$pid/status" }) or die 'the session does not end';
 	return $size;
 }
 
