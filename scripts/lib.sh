@@ -351,6 +351,30 @@ install_extension()
 	cat "$log"
 }
 
+# Build the pgaudit whose sources are in PAQ_PGAUDIT_SOURCE, if that is set, and
+# put it into the copy of the server in place of the packaged one.
+# PAQ_PGAUDIT_VERSION then says which it is, for the tests that compare with it.
+install_pgaudit()
+{
+	local source=${PAQ_PGAUDIT_SOURCE:-} log=$work/pgaudit.log version commit
+
+	[ -n "$source" ] || return 0
+	[ -f "$source/pgaudit.control" ] ||
+		die "PAQ_PGAUDIT_SOURCE: $source has no sources of pgaudit"
+	version=$(sed -n "s/^default_version *= *'\(.*\)'/\1/p" "$source/pgaudit.control")
+	commit=$(git -C "$source" rev-parse --short HEAD 2>/dev/null || true)
+	cp -R "$source" "$work/pgaudit"
+	rm -rf "$work/pgaudit/.git"
+	find "$work/pgaudit" -exec chown "$run_user" '{}' +
+	as_user make -s -C pgaudit USE_PGXS=1 PG_CONFIG="$pg_config" with_llvm=no \
+		clean all install >"$log" 2>&1 || {
+		cat "$log" >&2
+		die "building pgaudit failed"
+	}
+	export PAQ_PGAUDIT_VERSION="$version${commit:+, commit $commit}, built from sources"
+	say "Built pgaudit $PAQ_PGAUDIT_VERSION"
+}
+
 # ---------------------------------------------------------------------------
 # PostgreSQL's sources
 # ---------------------------------------------------------------------------

@@ -10,7 +10,8 @@
 # ways, README.md ("Differences from pgaudit") the reasons.  A rule that nothing
 # needs is a failure as well.
 #
-# Compares with pgaudit 1.7.0, Debian's package for PostgreSQL 15.
+# Compares with the pgaudit that is installed: Debian's package, or what
+# scripts/test has built of PAQ_PGAUDIT_SOURCE.  Says which one that was.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 
@@ -28,21 +29,25 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my @rules = parity_rules();
-
 chomp(my ($libdir, $sharedir, $includedir) =
 	  map { scalar `pg_config --$_` } qw(pkglibdir sharedir includedir-server));
 
 foreach my $file (
 	"$libdir/pgaudit.so",
-	map { "$sharedir/extension/$_" } qw(pgaudit--1.7.sql citext.control cube.control
-	earthdistance.control file_fdw.control hstore.control pg_stat_statements.control
-	pg_trgm.control postgres_fdw.control))
+	map { "$sharedir/extension/$_.control" } qw(pgaudit citext cube earthdistance file_fdw
+	hstore pg_stat_statements pg_trgm postgres_fdw))
 {
 	next if -e $file;
 	diag "NOT COMPARED WITH PGAUDIT: there is no $file";
 	plan skip_all => "there is no $file";
 }
+
+my ($version) = slurp_file("$sharedir/extension/pgaudit.control") =~
+  /^default_version\s*=\s*'([\d.]+)'/m
+  or die 'pgaudit.control names no version';
+my @rules = parity_rules($version);
+
+diag 'compared with pgaudit ', $ENV{PAQ_PGAUDIT_VERSION} // "$version, as it is installed";
 
 # The settings: a name for each set of them; log is "all" unless given
 

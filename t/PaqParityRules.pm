@@ -4,10 +4,11 @@
 #	In which ways our records and pgaudit's differ on purpose: rules for
 #	PaqParity, which says what a rule is.
 #
-# Nearly all of them are about faults of pgaudit 1.7.0 that the README lists
-# under "Differences from pgaudit".  Each names the texts, or the settings, or
-# the files of t/parity/ in which the difference may be, so that it is not
-# accepted elsewhere.
+# Nearly all of them are about faults of pgaudit's that the README lists under
+# "Differences from pgaudit".  Each names the texts, or the settings, or the
+# files of t/parity/ in which the difference may be, so that it is not accepted
+# elsewhere.  A rule about what pgaudit has mended since says in which version,
+# as "until"; it is none for that one and later ones.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 #
@@ -18,6 +19,7 @@ use strict;
 use warnings;
 
 use Exporter 'import';
+use version;
 
 use PaqParity;
 
@@ -71,9 +73,13 @@ sub is_in_function
 my $utility_rows = qr/^(?:COPY|CREATE\ MATERIALIZED\ VIEW|CREATE\ TABLE\ AS
 	|EXECUTE|FETCH|MOVE|SELECT\ INTO)$/x;
 
+# parity_rules($version): the rules for a version of pgaudit, such as "1.7.1".
 sub parity_rules
 {
-	return @rules;
+	my ($version) = @_;
+
+	return grep { !$_->{until} || version->parse("v$version") < version->parse("v$_->{until}") }
+	  @rules;
 }
 
 @rules = (
