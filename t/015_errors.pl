@@ -474,13 +474,17 @@ ok($records[0]{cut}, 'and says so');
 is_deeply(
 	[
 		map {
-			[ $_->{statementLocation}, $_->{statementLength} ]
+			[ @$_{qw(commandText statementLocation statementLength)} ]
 		} @records
 	],
 	[
-		([ undef, undef ]) x 3, [ 0, 9 ],
-		[ 10, 11 ], [ 22, undef ]
+		[ 'SELECT 11;', undef, undef ],
+		[ 'SELECT 22 ;', undef, undef ],
+		[ 'SELECT 33', undef, undef ],
+		[ 'SELECT 11', 0, 9 ],
+		[ 'SELECT 22', 11, 9 ],
+		[ 'SELECT 33', 22, undef ]
 	],
-	'location and length of statements');
+	'text, location and length of statements');
 
 done_testing();

@@ -228,7 +228,9 @@ sub with_row_limits
 	return;
 }
 
-# Where pgaudit makes statements fail
+# Where pgaudit makes statements fail: of these 1.7.1 has mended two
+my %confused = (EXECUTE => 1, map { $_ => !is_newer($version, '1.7.1') } qw(FETCH CALL));
+
 sub with_confusion
 {
 	my ($client) = @_;
@@ -243,7 +245,8 @@ sub with_confusion
 		is($client->parse('', $sql)->bind('p', '')->execute('p', 1)->sync,
 			'1 2 D s', "stops: $sql");
 		is($client->query('SET LOCAL work_mem = 100 /* fails */'),
-			'E:XX000', 'pgaudit is confused');
+			$confused{ (split / /, $sql)[0] } ? 'E:XX000' : 'C:SET',
+			'pgaudit is, or is not, confused');
 		$client->query('ROLLBACK');
 	}
 	$client->query('DROP PROCEDURE p');
@@ -417,12 +420,13 @@ $parity->run_file(
 	log                    => 'all',
 	log_parameter          => 'on',
 	log_parameter_max_size => 10);
-my ($count, $shown) = $parity->compare;
+my ($count, $shown, $parts) = $parity->compare;
 
 is(texts_in_trail($parity->node, 'tOpSeCrEt'), 0, 'no secret is in the trail');
-note "$count records and $shown messages to clients are equal";
+note "$count records and $shown messages to clients are equal, $parts with a part of the text";
 $parity->check_rules unless $selected;
 cmp_ok($count, '>', 10_000, 'enough to mean something') unless $selected;
+cmp_ok($parts, '>', 100, 'parts of a text are among them') unless $selected;
 $parity->node->stop;
 
 # The other order of loading, and pgaudit's format

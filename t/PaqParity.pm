@@ -69,6 +69,7 @@ sub new
 		used  => {},
 		count => 0,
 		shown => 0,
+		parts => 0,
 		format => $options{settings}{format} // 'json'
 	}, $class;
 
@@ -356,7 +357,8 @@ sub _parse_trail
 		command => $json->{command},
 		otype   => $json->{objectType} // '',
 		oname   => $json->{objectName} // '',
-		rows    => $json->{rowCount} // 0);
+		rows    => $json->{rowCount} // 0,
+		location => $json->{statementLocation});
 
 	$record{text} = $json->{commandText}
 	  // (defined $json->{commandTextOmitted} ? "<$json->{commandTextOmitted}>" : '');
@@ -446,7 +448,8 @@ sub _log_lines
 }
 
 # compare(): test that the two have recorded the same in all runs so far.
-# Returns the numbers of records, and of messages to clients, that were equal.
+# Returns the numbers of records, and of messages to clients, that were equal,
+# and of those of ours that had a part of pgaudit's text.
 sub compare
 {
 	my ($self) = @_;
@@ -477,7 +480,7 @@ sub compare
 		ok(!@faults, "$run->{subject}, $run->{label}: records")
 		  or diag join "\n", @faults > 40 ? (@faults[ 0 .. 39 ], '...') : @faults;
 	}
-	return @{$self}{qw(count shown)};
+	return @{$self}{qw(count shown parts)};
 }
 
 # Faults of one run.
@@ -578,10 +581,47 @@ sub _as_text
 	return join('|', map { $_ // '' } @$record{@shown});
 }
 
+# A statement's part of a text of several is its text with us; pgaudit has the
+# whole text before version 17.  Put that into our records, where the part is in
+# it: at the place that the record says, if it does, else between semicolons.
+# Which text it is, is told by pgaudit's record with the same ids or, where these
+# differ, by the order.
+sub _restore_texts
+{
+	my ($self, $theirs, $ours) = @_;
+	my @whole = grep { $_->{text} =~ /;.*[^;\s]/s } @$theirs;
+	my %theirs = map { $_->{text} => 1 } @$theirs;
+
+	foreach my $record (@$ours)
+	{
+		my ($text, $location) = @{$record}{qw(text location)};
+		my $is_part = exists $record->{location} ? defined $location : !exists $theirs{$text};
+		my @found = grep {
+			$_->{class} eq $record->{class} && $_->{command} eq $record->{command}
+			  && $_->{oname} eq $record->{oname}
+			  && ( defined $location
+				? substr($_->{text}, $location, length $text) eq $text
+				: $_->{text} =~ /(?:^|;)\s*\Q$text\E\s*(?:;|$)/)
+		} @whole;
+		my ($same) = grep {
+			$_->{id} == ($record->{id} // 0) && $_->{subid} == ($record->{subid} // 0)
+		} @found;
+
+		next if !@found || !$is_part && ($same // { text => $text })->{text} eq $text;
+		$same //= $found[0];
+		@whole = grep { $_ != $same } @whole if ($record->{outcome} // '00000') eq '00000';
+		$record->{text} = $same->{text};
+		$self->{parts}++;
+	}
+	return;
+}
+
 sub _compare_session
 {
 	my ($self, $run, $theirs, $ours) = @_;
 	my $by_order = 0;
+
+	$self->_restore_texts($theirs, $ours);
 	my @theirs   = $self->_apply_rules($run, 'theirs', $theirs, \$by_order);
 	my @ours     = $self->_apply_rules($run, 'ours', $ours, \$by_order);
 
@@ -742,6 +782,8 @@ sub _compare_shown
 {
 	my ($self, $run, $shown) = @_;
 	my $by_order = 0;
+
+	$self->_restore_texts($shown->{theirs}, $shown->{ours});
 	my @theirs   = $self->_apply_rules($run, 'theirs', $shown->{theirs}, \$by_order);
 	my @ours     = $self->_apply_rules($run, 'ours', $shown->{ours}, \$by_order);
 

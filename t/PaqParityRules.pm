@@ -8,7 +8,7 @@
 # "Differences from pgaudit".  Each names the texts, or the settings, or the
 # files of t/parity/ in which the difference may be, so that it is not accepted
 # elsewhere.  A rule about what pgaudit has mended since says in which version,
-# as "until"; it is none for that one and later ones.
+# as "until", and is none for that one and later ones; "since" is the opposite.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 #
@@ -23,7 +23,7 @@ use version;
 
 use PaqParity;
 
-our @EXPORT = qw(is_on parity_rules);
+our @EXPORT = qw(is_newer is_on parity_rules);
 
 my @rules;
 
@@ -73,13 +73,23 @@ sub is_in_function
 my $utility_rows = qr/^(?:COPY|CREATE\ MATERIALIZED\ VIEW|CREATE\ TABLE\ AS
 	|EXECUTE|FETCH|MOVE|SELECT\ INTO)$/x;
 
+# is_newer($version, $other): is this version the other one, or a later one?
+sub is_newer
+{
+	my ($version, $other) = @_;
+
+	return version->parse("v$version") >= version->parse("v$other");
+}
+
 # parity_rules($version): the rules for a version of pgaudit, such as "1.7.1".
 sub parity_rules
 {
 	my ($version) = @_;
 
-	return grep { !$_->{until} || version->parse("v$version") < version->parse("v$_->{until}") }
-	  @rules;
+	return grep {
+		!($_->{until} && is_newer($version, $_->{until}))
+		  && !($_->{since} && !is_newer($version, $_->{since}))
+	} @rules;
 }
 
 @rules = (
@@ -108,10 +118,10 @@ sub parity_rules
 		}
 	},
 	{
-		name  => 'the query of a cursor, with log_rows',
-		side  => 'ours',
-		order => 1,
-		if    => sub {
+		name => 'the query of a cursor, with log_rows',
+		side => 'ours',
+		rest => 1,
+		if   => sub {
 			my ($r, $run) = @_;
 
 			return is_on($run, 'log_rows')
@@ -143,14 +153,25 @@ sub parity_rules
 		}
 	},
 	{
-		name  => 'the relation of COPY, with log_rows',
-		side  => 'ours',
-		order => 1,
-		if    => sub {
+		name => 'the relation of COPY, with log_rows',
+		side => 'ours',
+		rest => 1,
+		if   => sub {
 			my ($r, $run) = @_;
 
 			return is_on($run, 'log_rows') && $r->{otype} =~ /^(?:TABLE|VIEW)$/
 			  && $r->{command} =~ /^(?:INSERT|SELECT)$/ && $r->{text} =~ /^COPY +[^( ]/;
+		}
+	},
+	{
+		name => 'COPY as a whole, with log_relation',
+		side => 'ours',
+		rest => 1,
+		if   => sub {
+			my ($r, $run) = @_;
+
+			return is_on($run, 'log_relation') && !is_on($run, 'log_rows')
+			  && $r->{command} eq 'COPY' && ($r->{text} =~ /^COPY +[^( ]/ || $r->{text} =~ /^</);
 		}
 	},
 	{
@@ -187,6 +208,13 @@ sub parity_rules
 		}
 	},
 	{
+		name  => 'what functions in parallel workers do',
+		since => '1.7.1',
+		side  => 'ours',
+		rest  => 1,
+		if    => sub { $_[1]{subject} eq 'parallel' && is_in_function($_[0]) }
+	},
+	{
 		name  => 'changes of catalogs and looks at secrets, with log_catalog = off',
 		side  => 'ours',
 		order => 1,
@@ -213,6 +241,7 @@ sub parity_rules
 
 	{
 		name => 'relations that need no permission',
+		until => '1.7.1',
 		side => 'theirs',
 		rest => 1,
 		if   => sub {
@@ -224,6 +253,7 @@ sub parity_rules
 	},
 	{
 		name  => 'the query of a parallel worker',
+		until => '1.7.1',
 		side  => 'theirs',
 		order => 1,
 		if    => sub {
@@ -243,26 +273,15 @@ sub parity_rules
 		}
 	},
 	{
-		name => 'parallel workers, shown to the client',
-		side => 'theirs',
+		name  => 'parallel workers, shown to the client',
+		until => '1.7.1',
+		side  => 'theirs',
 		rest => 1,
 		if   => sub {
 			my ($r, $run) = @_;
 
 			return $run->{subject} eq 'parallel' && is_on($run, 'log_client')
 			  && $r->{class} =~ /^(?:READ|FUNCTION)$/;
-		}
-	},
-	{
-		name  => 'COPY as a whole, with log_rows, in place of its relation',
-		side  => 'theirs',
-		order => 1,
-		if    => sub {
-			my ($r, $run) = @_;
-
-			return is_on($run, 'log_rows') && is_on($run, 'log_relation')
-			  && $r->{command} eq 'COPY' && $r->{text} =~ /^COPY +[^( ]/
-			  && !($r->{text} =~ /^COPY pg_/ && !is_on($run, 'log_catalog'));
 		}
 	},
 	{
@@ -299,18 +318,6 @@ sub parity_rules
 			return is_on($run, 'log_rows') && $r->{command} =~ $utility_rows && $r->{rows} > 0;
 		},
 		do => sub { $_[0]{rows} = 0 }
-	},
-	{
-		name => 'the number of a new foreign key, with log_rows',
-		side => 'both',
-		if   => sub {
-			my ($r, $run) = @_;
-
-			return is_on($run, 'log_rows') && is_on($run, 'log_relation')
-			  && $run->{subject} =~ /^(?:ddl_tables|triggers)$/
-			  && $r->{text} =~ /^ALTER TABLE .* FOREIGN KEY|^SELECT fk\./;
-		},
-		do => sub { $_[0]{subid} = 0 }
 	},
 	{
 		name => 'MERGE, the statement',
@@ -371,7 +378,7 @@ sub parity_rules
 	},
 	{
 		name => 'other secrets',
-		side => 'theirs',
+		side => 'both',
 		if   => sub { $_[1]{subject} eq 'secrets' && $_[0]{text} =~ /tOpSeCrEt/ },
 		do   => sub { $_[0]{text} =~ s/'tOpSeCrEt'|tOpSeCrEt/<REDACTED>/g }
 	},
@@ -390,7 +397,7 @@ sub parity_rules
 		name  => 'statements while a portal is suspended',
 		side  => 'theirs',
 		order => 1,
-		if    => sub { $_[1]{subject} eq 'portals' },
+		if    => sub { $_[1]{subject} =~ /^(?:portals|confusion)$/ },
 		do    => sub { }
 	});
 

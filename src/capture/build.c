@@ -10,7 +10,8 @@
  * which gets its ids later or gives way to records with names; and with
  * log_rows pgaudit logs executor statements when they end, so that is when
  * their records, made at the beginning, get ids, as do those of the relations
- * that are truncated, which are made before permissions are checked.
+ * of a utility statement, which pgaudit has not then, and of those that are
+ * truncated, whose records are made before permissions are checked.
  *
  * Must not raise, except for what output functions of parameters' types do,
  * and for an interrupt after showing a record to the client.
@@ -52,8 +53,8 @@ next_ids(PaqStatement *statement, int64 *statement_id, int64 *substatement_id)
 	*substatement_id = ++group->substatements;
 }
 
-void
-paq_assign_ids(PaqStatement *statement)
+static void
+assign_ids(PaqStatement *statement)
 {
 	if (statement->statement_id == 0)
 		next_ids(statement, &statement->statement_id,
@@ -73,6 +74,32 @@ paq_known_ids(PaqStatement *statement, PaqPending *pending)
 	header->statement_id = statement->statement_id != 0 ?
 		statement->statement_id : group->statement_id;
 	header->substatement_id = statement->substatement_id;
+}
+
+/*
+ * Does the statement end in another group than it began in?  It is the query of
+ * a cursor then, whose statement pgaudit has lost by now: so it gets no id, lest
+ * all ids that follow are others than pgaudit's.
+ */
+static bool
+has_outlived_group(const PaqStatement *statement)
+{
+	return statement->query_desc != NULL &&
+		(paq_frame == NULL || paq_frame->group->number != statement->opened_in);
+}
+
+/*
+ * The statement ends, and the record is one that gets its ids only now; as in
+ * pgaudit, no new ones if the statement has failed.
+ */
+void
+paq_late_ids(PaqStatement *statement, PaqPending *pending, bool failed)
+{
+	if (has_outlived_group(statement))
+		return;
+	if (!failed)
+		assign_ids(statement);
+	paq_known_ids(statement, pending);
 }
 
 /*
@@ -129,19 +156,17 @@ fill_header(PaqRecordHeader *header, const PaqStatement *statement,
 }
 
 /*
- * The statement's text without secrets; NULL if that cannot be had.  What was
- * masked is not where the statement's location says any more.
+ * The statement's part of the text without secrets; NULL if that cannot be had.
+ * While an error is being handled, may_parse must be false.
  */
-static const char *
-shown_text(PaqStatement *statement, bool may_parse)
+const char *
+paq_shown_text(PaqStatement *statement, bool may_parse)
 {
-	if (statement->shown_text == NULL)
-	{
-		statement->shown_text = paq_mask_text(statement->text, may_parse,
+	const char *part = paq_statement_part(statement);
+
+	if (statement->shown_text == NULL && part != NULL)
+		statement->shown_text = paq_mask_text(part, may_parse,
 											  &statement->masked);
-		if (statement->shown_text != statement->text)
-			statement->location = -1;
-	}
 	return statement->shown_text;
 }
 
@@ -157,6 +182,7 @@ create_record(PaqStatement *statement, PaqClass class, CommandTag tag,
 	PaqText		texts[PAQ_NSTATEMENT_FIELDS] = {{NULL, 0}};
 	PaqText		encoded = {NULL, 0};
 	const PaqSessionBlock *session;
+	const char *part = paq_statement_part(statement);
 	const bool	first = replaced != NULL ?
 		statement->provisional_first : paq_is_first(statement);
 	PaqPending *pending;
@@ -166,14 +192,15 @@ create_record(PaqStatement *statement, PaqClass class, CommandTag tag,
 		flags |= PAQ_RECORD_OBJECT;
 	if (has_text(flags))
 	{
-		const char *text = shown_text(statement, may_lookup);
+		const char *text = paq_shown_text(statement, may_lookup);
 
 		if (text == NULL)
 			flags |= PAQ_RECORD_CUT;
 		paq_set_text(texts, PAQ_FIELD_STATEMENT, text);
 		if ((flags & PAQ_RECORD_PARAM_NOT_LOGGED) == 0)
 		{
-			encoded = paq_encode_params(params, statement->text, &flags);
+			encoded = paq_encode_params(params, part ? part : statement->text,
+										&flags);
 			texts[PAQ_FIELD_PARAMETER - PAQ_NSESSION_FIELDS] = encoded;
 		}
 	}
@@ -268,42 +295,73 @@ replace_provisional(PaqStatement *statement, PaqClass class, CommandTag tag,
 }
 
 /*
- * Record the statement, as command and, unless object is NULL, with object,
- * if settings or grants say so and it is not recorded yet.
+ * Make a record of the statement, as command and with object, if settings or
+ * grants say so and it is not recorded yet.  late says whether it gets its ids
+ * when the statement ends, beside that it is not the record of the statement
+ * itself, which has another one.
  */
-void
-paq_record_statement(PaqStatement *statement, const PaqCommand *command,
-					 const PaqObject *object)
+static void
+record_statement(PaqStatement *statement, const PaqCommand *command,
+				 const PaqObject *object, bool late, bool beside)
 {
 	PaqClass	class = paq_classify(command);
-	bool		late = paq_log_rows && statement->query_desc != NULL;
 	uint32		flags;
 	PaqPending *pending;
 
-	if (object == NULL)
-		object = &no_object;
-	if (statement->recorded || creating_extension ||
+	if ((statement->recorded && !beside) || creating_extension ||
 		(!object->granted && !paq_class_is_audited(class)))
 		return;
 
 	if (!late)
-		paq_assign_ids(statement);
+		assign_ids(statement);
 	flags = paq_setting_flags(statement->text_recorded);
 	pending = statement->provisional;
-	if (!provisional_fits(statement, class, command->tag, object, flags))
+	if (beside)
+		pending = create_record(statement, class, command->tag, object,
+								statement->params, flags, true, NULL);
+	else if (!provisional_fits(statement, class, command->tag, object, flags))
 		pending = replace_provisional(statement, class, command->tag, object,
 									  flags);
 	if (pending == NULL)
 		return;
-	statement->provisional = NULL;
+	if (!beside)
+	{
+		statement->provisional = NULL;
+		statement->recorded = true;
+	}
 
 	set_ids(pending, statement->statement_id, statement->substatement_id);
 	paq_pending_header(pending)->rows = statement->rows;
-	statement->recorded = true;
 	statement->text_recorded |= has_text(flags);
 	paq_entry_add(statement, pending, late, true);
 	if (paq_log_client && !late)
 		paq_show_client(statement, pending);
+}
+
+/* Record the statement, or what it does to an object, at this moment. */
+void
+paq_record_statement(PaqStatement *statement, const PaqCommand *command,
+					 const PaqObject *object)
+{
+	record_statement(statement, command, object ? object : &no_object,
+					 paq_log_rows && statement->query_desc != NULL, false);
+}
+
+/*
+ * Record one of the statement's relations or, with object NULL, the statement
+ * in front of them.  The record of a relation is that of a statement of the
+ * executor; a utility statement has its own one beside it.
+ */
+void
+paq_record_relation(PaqStatement *statement, const PaqCommand *command,
+					const PaqObject *object)
+{
+	const bool	beside = object != NULL && statement->query_desc == NULL;
+
+	if (object != NULL && !beside)
+		statement->recorded = false;
+	record_statement(statement, command, object ? object : &no_object,
+					 paq_log_rows, beside);
 }
 
 /*

@@ -17,6 +17,7 @@
  *	error.c			the error being handled, and errors without a statement
  *	xact.c			ends of transactions, and of the process
  *	statement.c		statements being executed
+ *	part.c			which part of the text that was sent each of them is
  *	build.c			making records of them
  *	relation.c		... for the relations of a statement
  *	denied.c		... for statements that are denied
@@ -81,6 +82,17 @@ new_frame(void)
 	return frame;
 }
 
+/* Begin a group that has given no ids yet. */
+void
+paq_group_init(PaqGroup *group)
+{
+	static uint64 groups = 0;
+
+	group->number = ++groups;
+	group->statement_id = 0;
+	group->substatements = 0;
+}
+
 /*
  * Enter a hook that executes something for statement, which may be NULL if
  * nothing is known of it, and for queryDesc, NULL for a utility statement.
@@ -106,8 +118,7 @@ paq_frame_push(PaqStatement *statement, QueryDesc *queryDesc)
 		frame->group = paq_frame->group;
 	else
 	{
-		frame->own_group.statement_id = 0;
-		frame->own_group.substatements = 0;
+		paq_group_init(&frame->own_group);
 		frame->group = statement ? &statement->group : &frame->own_group;
 	}
 	frame->exception_stack = PG_exception_stack;
@@ -186,6 +197,7 @@ paq_capture_init(void)
 	paq_connect_init();
 	paq_xact_init();
 	paq_error_init();
+	paq_part_init();
 	paq_executor_init();
 	paq_utility_init();
 	paq_object_access_init();

@@ -51,6 +51,7 @@ typedef struct PaqCommand
 
 typedef struct PaqGroup
 {
+	uint64		number;			/* counts groups of this process */
 	int64		statement_id;	/* 0: no record made yet */
 	int64		substatements;	/* ids given within the statement */
 } PaqGroup;
@@ -86,12 +87,17 @@ typedef struct PaqStatement
 	dlist_node	bucket;			/* of open ones with a similar query_desc */
 	QueryDesc  *query_desc;		/* NULL for a utility statement */
 	const char *text;			/* source text */
-	const char *shown_text;		/* text without secrets; NULL: not looked for
+	const char *part;			/* what of it is the statement; NULL: not
+								 * looked for yet, or in vain, see part.c */
+	char	   *part_copy;		/* its memory, if it is not in text */
+	const char *shown_text;		/* part without secrets; NULL: not looked for
 								 * them yet, or in vain */
-	char	   *masked;			/* its memory, if it is not text itself */
+	char	   *masked;			/* its memory, if it is not part itself */
 	ParamListInfo params;
 	PaqCommand	command;
 	PaqGroup	group;			/* used if the statement is a top-level one */
+	uint64		opened_in;		/* number of the group in which it began;
+								 * executor only */
 	int64		statement_id;	/* 0: none yet */
 	int64		substatement_id;
 	TimestampTz start_time;
@@ -101,7 +107,7 @@ typedef struct PaqStatement
 	uint32		flags;			/* PAQ_RECORD_xxx for all of its records */
 	uint32		calls;			/* bytes of records of functions that it calls,
 								 * and that wait for its outcome */
-	int			location;		/* in text, bytes; -1: unknown */
+	int			location;		/* in text, bytes; -1: unknown, or all of it */
 	int			len;			/* there, bytes; 0: to the end */
 	SubTransactionId subxact;	/* in which it began */
 	bool		recorded;		/* nothing more to say about it by itself */
@@ -163,6 +169,7 @@ extern PaqCallFrame *paq_frame; /* innermost; NULL: idle */
 extern PaqCallFrame *paq_frame_push(PaqStatement *statement,
 									QueryDesc *queryDesc);
 extern void paq_frame_pop(PaqCallFrame *frame);
+extern void paq_group_init(PaqGroup *group);
 extern PaqStatement *paq_current_statement(void);
 extern Oid	paq_audit_role(void);
 
@@ -187,16 +194,26 @@ extern void paq_record_provisional(PaqStatement *statement);
 extern void paq_record_statement(PaqStatement *statement,
 								 const PaqCommand *command,
 								 const PaqObject *object);
+extern void paq_record_relation(PaqStatement *statement,
+								const PaqCommand *command,
+								const PaqObject *object);
 extern void paq_record_object(PaqStatement *statement,
 							  const PaqObject *object);
 extern void paq_record_function(PaqStatement *statement, const char *name);
 extern uint32 paq_setting_flags(bool text_recorded);
+extern const char *paq_shown_text(PaqStatement *statement, bool may_parse);
 extern PaqPending *paq_create_record(PaqStatement *statement, PaqClass class,
 									 CommandTag tag, const PaqObject *object,
 									 ParamListInfo params, uint32 flags,
 									 bool may_lookup);
-extern void paq_assign_ids(PaqStatement *statement);
+extern void paq_late_ids(PaqStatement *statement, PaqPending *pending,
+						 bool failed);
 extern void paq_known_ids(PaqStatement *statement, PaqPending *pending);
+
+/* part.c */
+extern void paq_part_begin(PaqStatement *statement);
+extern const char *paq_statement_part(PaqStatement *statement);
+extern void paq_part_init(void);
 
 /* denied.c */
 extern void paq_find_granted(PaqStatement *statement, PlannedStmt *plan);

@@ -181,7 +181,6 @@ create_record(PaqStatement *statement, const char *command, const char *name,
 {
 	PaqEvent	event = {0};
 	PaqPending *pending;
-	char	   *copy = NULL;
 	char	   *copies[2];
 
 	event.class = PAQ_CLASS_CONFIG;
@@ -193,21 +192,20 @@ create_record(PaqStatement *statement, const char *command, const char *name,
 		event.flags = PAQ_RECORD_STMT_NOT_LOGGED;
 	else
 	{
-		event.text = paq_mask_text(statement->text, true, &copy);
+		event.text = paq_shown_text(statement, true);
 		if (event.text == NULL)
 			event.flags = PAQ_RECORD_CUT;
 	}
 	set_values(&event, old_value, new_value, copies);
 	event.value_source = GucSource_Names[source];
 	pending = paq_event_create(&event);
-	if (pending != NULL && copy == NULL)
+	if (pending != NULL)
 	{
+		(void) paq_statement_part(statement);
 		paq_pending_header(pending)->stmt_location = statement->location;
 		paq_pending_header(pending)->stmt_len = statement->len;
 	}
 	free_values(copies);
-	if (copy != NULL)
-		pfree(copy);
 	return pending;
 }
 

@@ -104,14 +104,17 @@ any_column_grants(Oid relid, Oid role, AclMode mask)
 	ReleaseSysCache(tuple);
 
 	for (AttrNumber attnum = 1; attnum <= natts; attnum++)
-		if (column_grants(relid, attnum, role, mask))
+		if (attnum == InvalidAttrNumber ?
+			any_column_grants(relid, role, mask) :
+			column_grants(relid, attnum, role, mask))
 			return true;
 	return false;
 }
 
 /*
- * The same for the columns in a set such as selectedCols, where an empty set
- * stands for all columns and a whole-row reference for none.
+ * The same for the columns in a set such as selectedCols.  An empty set stands
+ * for all columns, because nothing tells which of them is meant, and so does a
+ * reference to the row as a whole, because it has them all.
  */
 static bool
 columns_grant(Oid relid, Bitmapset *columns, Oid role, AclMode mask)
@@ -124,8 +127,7 @@ columns_grant(Oid relid, Bitmapset *columns, Oid role, AclMode mask)
 	{
 		AttrNumber	attnum = member + FirstLowInvalidHeapAttributeNumber;
 
-		if (attnum != InvalidAttrNumber &&
-			column_grants(relid, attnum, role, mask))
+		if (column_grants(relid, attnum, role, mask))
 			return true;
 	}
 	return false;

@@ -276,9 +276,7 @@ static void
 finish_late_entry(PaqStatement *statement, PaqEntry *entry, bool failed)
 {
 	entry->late = false;
-	if (!failed)
-		paq_assign_ids(statement);
-	paq_known_ids(statement, entry->pending);
+	paq_late_ids(statement, entry->pending, failed);
 	if (!failed && paq_log_client)
 		paq_show_client(statement, entry->pending);
 }

@@ -53,14 +53,12 @@ record_relation(PaqStatement *statement, RangeTblEntry *rte,
 	if (granted)
 	{
 		object.granted = true;
-		statement->recorded = false;
-		paq_record_statement(statement, &command, &object);
+		paq_record_relation(statement, &command, &object);
 	}
 	if (session)
 	{
 		object.granted = false;
-		statement->recorded = false;
-		paq_record_statement(statement, &command, &object);
+		paq_record_relation(statement, &command, &object);
 	}
 }
 
@@ -118,7 +116,7 @@ paq_record_relations(PaqStatement *statement, List *rangeTable,
 		granted = role != InvalidOid && paq_is_granted(statement, rte, perminfos);
 		if (session && first && !paq_log_relation && (!at_end || granted))
 		{
-			paq_record_statement(statement, &statement->command, NULL);
+			paq_record_relation(statement, &statement->command, NULL);
 			first = false;
 		}
 		if (granted || (session && paq_log_relation))
@@ -131,7 +129,7 @@ paq_record_relations(PaqStatement *statement, List *rangeTable,
 	if (!found)
 	{
 		statement->recorded = false;
-		paq_record_statement(statement, &statement->command, NULL);
+		paq_record_relation(statement, &statement->command, NULL);
 	}
 }
 

@@ -101,12 +101,14 @@ paq_statement_new(const char *text, const PaqCommand *command,
 		return NULL;
 	statement->query_desc = NULL;
 	statement->text = text;
+	statement->part = NULL;
+	statement->part_copy = NULL;
 	statement->shown_text = NULL;
 	statement->masked = NULL;
 	statement->params = NULL;
 	statement->command = *command;
-	statement->group.statement_id = 0;
-	statement->group.substatements = 0;
+	paq_group_init(&statement->group);
+	statement->opened_in = 0;
 	statement->statement_id = 0;
 	statement->substatement_id = 0;
 	statement->start_time = top_level ?
@@ -135,6 +137,8 @@ paq_statement_new(const char *text, const PaqCommand *command,
 	statement->provisional = NULL;
 	slist_init(&statement->entries);
 	statement->last_entry = NULL;
+	if (statement->location <= 0 && statement->len <= 0)
+		paq_part_begin(statement);
 	paq_register_exit();
 	return statement;
 }
@@ -155,6 +159,7 @@ paq_statement_open(QueryDesc *queryDesc)
 	if (unlikely(statement == NULL))
 		return NULL;
 	statement->query_desc = queryDesc;
+	statement->opened_in = paq_frame->group->number;
 	statement->params = queryDesc->params;
 	dlist_push_head(&paq_statements, &statement->node);
 	if (unlikely(buckets != NULL))
@@ -248,6 +253,11 @@ paq_statement_close(PaqStatement *statement)
 	{
 		pfree(statement->masked);
 		statement->masked = NULL;
+	}
+	if (statement->part_copy != NULL)
+	{
+		pfree(statement->part_copy);
+		statement->part_copy = NULL;
 	}
 	if (statement->query_desc != NULL)
 	{

@@ -26,7 +26,7 @@
  *	command					string		command tag
  *	commandText				string		statement
  *	commandTextOmitted		string		"not logged", "previously logged"
- *	statementLocation		number		where it begins in a text of several, bytes
+ *	statementLocation		number		where it began in a text of several, bytes
  *	statementLength			number		its length there, bytes
  *	paramList				array		strings, null for SQL's null
  *	paramListOmitted		string		"not logged", "previously logged"
@@ -192,46 +192,6 @@ put_class(char *p, const PaqRecordHeader *header)
 	return paq_json_word(p, paq_class_label(header->audit_class));
 }
 
-/* What may follow a statement without being part of it */
-static inline bool
-ends_statement(char c)
-{
-	switch (c)
-	{
-		case ';':
-		case ' ':
-		case '\t':
-		case '\r':
-		case '\n':
-		case '\f':
-		case '\0':
-			return true;
-		default:
-			return false;
-	}
-}
-
-/*
- * Is it known which part of the text the statement is, and not all of it but
- * for what ends it?
- */
-static bool
-is_part_of_text(const PaqRecord *record)
-{
-	PaqText		text = record->field[PAQ_FIELD_STATEMENT];
-	int			location = record->header.stmt_location;
-	int			len = record->header.stmt_len;
-
-	if (location > 0)
-		return true;
-	if (location < 0 || len <= 0)
-		return false;
-	for (uint32 i = len; i < text.len; i++)
-		if (!ends_statement(text.data[i]))
-			return true;
-	return false;
-}
-
 /* Values of a setting, which few records have */
 static char *
 put_values(PaqJsonText *text, char *p, const PaqRecord *record)
@@ -256,7 +216,7 @@ put_statement(PaqJsonText *text, char *p, const PaqRecord *record)
 	const PaqRecordHeader *header = &record->header;
 	const char *no_statement = omitted_statement(header->flags);
 	const char *no_params = omitted_params(header->flags);
-	bool		is_part = is_part_of_text(record);
+	const bool	is_part = header->stmt_location >= 0;
 
 	p = put_class(p, header);
 	p = PAQ_JSON_NAME(p, "command");

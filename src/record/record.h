@@ -153,8 +153,9 @@ typedef struct PaqRecordHeader
 	uint32		vxid_lxid;		/* and second half */
 	int32		pid;
 	int32		encoding;		/* pg_enc of the fields' bytes */
-	int32		stmt_location;	/* where the statement begins in its text,
-								 * bytes; -1: unknown */
+	int32		stmt_location;	/* where the statement began in the text that
+								 * was sent, bytes; -1: unknown, or it was the
+								 * whole text */
 	int32		stmt_len;		/* its length there, bytes; 0: to the end */
 	uint32		nfields;		/* entries of field_len that are in use */
 	uint32		field_len[PAQ_NFIELDS]; /* bytes, PAQ_NULL_LEN for null */
