@@ -31,8 +31,8 @@ use IO::Socket::UNIX;
 use PostgreSQL::Test::Utils;
 
 # connect($node, %options): options are user and database; by default they are
-# the superuser that initdb has made, and postgres; and replication, the value of
-# the parameter with that name.
+# the superuser that initdb has made, and postgres; and options, as in PGOPTIONS,
+# and replication, the values of the parameters with these names.
 sub connect
 {
 	my ($class, $node, %options) = @_;
@@ -44,8 +44,10 @@ sub connect
 	my @parameters =
 	  ('user', $user, 'database', $options{database} // 'postgres');
 
-	push @parameters, 'replication', $options{replication}
-	  if defined $options{replication};
+	foreach my $name (qw(options replication))
+	{
+		push @parameters, $name, $options{$name} if defined $options{$name};
+	}
 	my $startup = pack('N (Z*)* x', 196608, @parameters);
 
 	$self->{out} = pack('N', 4 + length $startup) . $startup;

@@ -104,9 +104,7 @@ any_column_grants(Oid relid, Oid role, AclMode mask)
 	ReleaseSysCache(tuple);
 
 	for (AttrNumber attnum = 1; attnum <= natts; attnum++)
-		if (attnum == InvalidAttrNumber ?
-			any_column_grants(relid, role, mask) :
-			column_grants(relid, attnum, role, mask))
+		if (column_grants(relid, attnum, role, mask))
 			return true;
 	return false;
 }
@@ -127,7 +125,9 @@ columns_grant(Oid relid, Bitmapset *columns, Oid role, AclMode mask)
 	{
 		AttrNumber	attnum = member + FirstLowInvalidHeapAttributeNumber;
 
-		if (column_grants(relid, attnum, role, mask))
+		if (attnum == InvalidAttrNumber ?
+			any_column_grants(relid, role, mask) :
+			column_grants(relid, attnum, role, mask))
 			return true;
 	}
 	return false;
