@@ -94,6 +94,7 @@ CREATE TABLE audit_queue.records (
     interrupted boolean NOT NULL,
     cut boolean NOT NULL,
     incomplete boolean NOT NULL,
+    masked boolean NOT NULL,
     type text NOT NULL,
     audit_type text,
     class text,

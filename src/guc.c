@@ -36,6 +36,7 @@ bool		paq_log_rows = false;
 bool		paq_log_statement = true;
 bool		paq_log_statement_once = false;
 char	   *paq_role = NULL;
+uint32		paq_mask_classes = PAQ_CLASSES_NONE;
 
 int			paq_mode = PAQ_MODE_QUEUED;
 uint32		paq_immediate_classes = PAQ_CLASSES_NONE;
@@ -66,6 +67,7 @@ int			paq_table_synchronous_commit = SYNCHRONOUS_COMMIT_OFF;
 /* The texts behind the class bitmaps */
 static char *log_string = NULL;
 static char *immediate_log_string = NULL;
+static char *mask_literals_string = NULL;
 
 /* The text behind the list of patterns */
 static char *mask_patterns_string = NULL;
@@ -235,6 +237,13 @@ assign_immediate_log(const char *newval, void *extra)
 	paq_immediate_classes = *(uint32 *) paq_extra_data(extra);
 }
 
+static void
+assign_mask_literals(const char *newval, void *extra)
+{
+	paq_assign_string("pg_audit_queue.mask_literals", newval, extra);
+	paq_mask_classes = *(uint32 *) paq_extra_data(extra);
+}
+
 /* Leave room behind a directory for the names of the files in it. */
 static bool
 check_directory(char **newval, void **extra, GucSource source)
@@ -354,6 +363,12 @@ define_capture_settings(void)
 							 NULL, &paq_log_statement_once, false, PGC_SUSET,
 							 GUC_NOT_IN_SAMPLE,
 							 check_bool, assign_log_statement_once, NULL);
+	DefineCustomStringVariable("pg_audit_queue.mask_literals",
+							   "Classes of statements whose constants and parameters are not recorded.",
+							   "Values as for pg_audit_queue.log; each constant is replaced by $1, $2 and so on.",
+							   &mask_literals_string, "none", PGC_SUSET,
+							   GUC_LIST_INPUT | GUC_NOT_IN_SAMPLE,
+							   check_classes, assign_mask_literals, NULL);
 	DefineCustomStringVariable("pg_audit_queue.mask_patterns",
 							   "Regular expressions for what records must not show.",
 							   "A list; of a pattern with a group in parentheses, only what that matches is masked.",

@@ -69,6 +69,7 @@ extern char *paq_role;			/* "" if none */
  */
 extern const char *paq_mask_patterns;
 extern uint32 paq_mask_patterns_version;
+extern uint32 paq_mask_classes; /* "mask_literals" as a class bitmap */
 
 /* durability */
 extern int	paq_mode;			/* PaqMode */

@@ -136,30 +136,29 @@ sub check_cases
 	return;
 }
 
-# Statements with a parse tree
+# Statements that are executed, or fail then
 
 my @statements = (
-	q{CREATE ROLE r PASSWORD [['#']]},
-	q{alter user bob with encrypted password [['#']] valid until '2030-01-01'},
-	q{CREATE USER password PASSWORD [['#']] LOGIN},
+	q{CREATE ROLE r PASSWORD '[[#]]'},
+	q{alter user bob with encrypted password '[[#]]' valid until '2030-01-01'},
+	q{CREATE USER password PASSWORD '[[#]]' LOGIN},
 	q{ALTER ROLE bob PASSWORD NULL},
-	q{ALTER ROLE bob PASSWORD [[E'it\\'s #']] LOGIN},
-	q{ALTER ROLE bob PASSWORD [[U&'\\005A#']] LOGIN},
-	q{ALTER ROLE bob PASSWORD [['it''s #']] LOGIN},
-	q{ALTER ROLE bob PASSWORD [[$a$it's #$a$]] LOGIN},
-	qq{ALTER ROLE bob PASSWORD [['x'\n -- 'it''s'\n'#']] LOGIN},
-	q{ALTER ROLE bob PASSWORD/* 'x' /* it's */ */[['#']]-- 'x'},
-	q{ALTER ROLE bob PASSWORD [['md5#']]},
-	q{ALTER ROLE bob PASSWORD [['SCRAM-SHA-256$4096:#=$a=:b=']]},
-	q{CREATE GROUP g ENCRYPTED PASSWORD [['#']] ROLE bob},
-	q{ALTER ROLE bob SET my.secret_value = [['#']]},
-	q{ALTER ROLE bob IN DATABASE postgres SET my.api_key TO [['#']], [['b']]},
-	q{ALTER DATABASE postgres SET my.secret = [['#']]},
-	q{SET my.password TO [[#]]},
-	q{SET LOCAL "my"."db_token" = [[$$#$$]]},
-	q{SET SESSION my.token = [[12]]},
-	q{ALTER SYSTEM SET my.password = [['#']]},
-	q{ALTER SYSTEM SET ssl_passphrase_command = [['echo #']]},
+	q{ALTER ROLE bob PASSWORD E'[[it\\'s #]]' LOGIN},
+	q{ALTER ROLE bob PASSWORD U&'[[\\005A#]]' LOGIN},
+	q{ALTER ROLE bob PASSWORD '[[it''s #]]' LOGIN},
+	q{ALTER ROLE bob PASSWORD $a$[[it's #]]$a$ LOGIN},
+	qq{ALTER ROLE bob PASSWORD '[[x]]'\n -- 'it''s'\n'[[#]]' LOGIN},
+	q{ALTER ROLE bob PASSWORD/* 'x' /* it's */ */'[[#]]'-- 'x'},
+	q{ALTER ROLE bob PASSWORD '[[md5#]]'},
+	q{ALTER ROLE bob PASSWORD '[[SCRAM-SHA-256$4096:#=$a=:b=]]'},
+	q{CREATE GROUP g ENCRYPTED PASSWORD '[[#]]' ROLE bob},
+	q{ALTER ROLE bob SET my.secret_value = '[[#]]'},
+	q{ALTER ROLE bob IN DATABASE postgres SET my.api_key TO '[[#]]', '[[b]]'},
+	q{ALTER DATABASE postgres SET my.secret = '[[#]]'},
+	q{SET my.password TO x},
+	q{SET LOCAL "my"."db_token" = $$[[#]]$$},
+	q{ALTER SYSTEM SET my.password = '[[#]]'},
+	q{ALTER SYSTEM SET ssl_passphrase_command = '[[echo #]]'},
 	q{ALTER SYSTEM SET primary_conninfo = 'host=h password=[[#]] port=1'},
 	q{ALTER SYSTEM SET archive_command = 'PGPASSWORD=[[#]] true'},
 	q{CREATE SUBSCRIPTION s CONNECTION 'host=/h dbname=d password=[[#]]' PUBLICATION p WITH (connect = false, slot_name = NONE)},
@@ -168,47 +167,44 @@ my @statements = (
 	q{ALTER SUBSCRIPTION s CONNECTION 'host = h password = [[#]]  user = u'},
 	q{ALTER SUBSCRIPTION s CONNECTION 'password=[[it is #]]'},
 	q{DROP SUBSCRIPTION s},
-	q{CREATE USER MAPPING FOR bob SERVER srv OPTIONS (user 'u', password [['#']])},
-	q{ALTER USER MAPPING FOR bob SERVER srv OPTIONS (SET password [['#']], ADD "api_token" [['#']], DROP user)},
+	q{CREATE USER MAPPING FOR bob SERVER srv OPTIONS (user 'u', password '[[#]]')},
+	q{ALTER USER MAPPING FOR bob SERVER srv OPTIONS (SET password '[[#]]', ADD "api_token" '[[#]]', DROP user)},
 	q{ALTER USER MAPPING FOR bob SERVER srv OPTIONS (password_required 'false')},
-	q{CREATE SERVER s2 FOREIGN DATA WRAPPER w OPTIONS (host 'h', aws_secret_access_key [['#']])},
-	q{ALTER SERVER srv OPTIONS (ADD passphrase [['#']], ADD url 'http://u:[[#]]@h/')},
-	q{ALTER FOREIGN DATA WRAPPER w OPTIONS (ADD credentials [['#']])},
-	q{CREATE FOREIGN TABLE ft (a int OPTIONS (token [['#']])) SERVER srv OPTIONS (secret [['#']])},
-	q{ALTER FOREIGN TABLE ft ALTER a OPTIONS (SET token [['#']]), OPTIONS (SET secret [['#']])},
-	q{IMPORT FOREIGN SCHEMA x FROM SERVER srv INTO public OPTIONS (token [['#']])},
-	q{SELECT set_config('my.secret', [['#']], false)},
-	q{SELECT set_config(is_local => false, new_value => [['#']], setting_name => 'my.secret')},
-	q{SELECT pg_catalog.set_config('my.' || 'secret', lower([['#']]), false) FROM users},
+	q{CREATE SERVER s2 FOREIGN DATA WRAPPER w OPTIONS (host 'h', aws_secret_access_key '[[#]]')},
+	q{ALTER SERVER srv OPTIONS (ADD passphrase '[[#]]', ADD url 'http://u:[[#]]@h/')},
+	q{ALTER FOREIGN DATA WRAPPER w OPTIONS (ADD credentials '[[#]]')},
+	q{CREATE FOREIGN TABLE ft (a int OPTIONS (token '[[#]]')) SERVER srv OPTIONS (secret '[[#]]')},
+	q{ALTER FOREIGN TABLE ft ALTER a OPTIONS (SET token '[[#]]'), OPTIONS (SET secret '[[#]]')},
+	q{IMPORT FOREIGN SCHEMA x FROM SERVER srv INTO public OPTIONS (token '[[#]]')},
+	q{SELECT set_config('my.secret', '[[#]]', false)},
+	q{SELECT pg_catalog.set_config('my.' || 'secret', lower('[[#]]'), false) FROM users},
 	q{SELECT dblink_connect('host=h password=[[#]] dbname=d')},
-	q{SELECT dblink_connect('c', 'host=h user=' || 'u' || ' password=' || [['#']])},
+	q{SELECT dblink_connect('c', 'host=h user=' || 'u' || ' password=' || '[[#]]')},
 	q{SELECT dblink_connect('password=[[it is #]]'), 'password=it is data'},
-	q{SELECT dblink_connect('postgres://u:' || [['#']] || [['@h']])},
+	q{SELECT dblink_connect('postgres://u:' || '[[#]]' || '@h')},
 	q{SELECT * FROM dblink('postgres://u:[[#]]@h', 'SELECT ''it''''s''') t(a int)},
-	q{SELECT dblink_exec('c', 'ALTER ROLE x PASSWORD [[''#'']]')},
+	q{SELECT dblink_exec('c', 'ALTER ROLE x PASSWORD ''[[#]]''')},
 	q{UPDATE users SET name = 'host=h password=[[#]]' WHERE name = 'x'},
 	q{UPDATE users SET name = 'see https://u:[[#]]@h/x?a=b, and the rest' WHERE name = 'x'},
 	q{UPDATE users SET name = 'SCRAM' || '[[SCRAM-SHA-256$4096:#=$a=:b=]]' WHERE name = 'x'},
-	q{DO $$ BEGIN ALTER ROLE bob PASSWORD [['#']]; END $$},
-	q{DO $$ BEGIN EXECUTE 'ALTER ROLE bob PASSWORD [[''#'']]'; END $$},
-	q{DO $$ BEGIN EXECUTE 'ALTER ROLE bob PASSWORD ' || quote_literal([['#']]) || [['']]; PERFORM 'x'; END $$},
-	q{DO $$ BEGIN EXECUTE format('ALTER ROLE %I PASSWORD %L', 'bob', [['#']]); END $$},
-	q{DO $$ BEGIN EXECUTE format('ALTER ROLE %2$I PASSWORD %1$L', [['#']], 'bob'); END $$},
-	q{DO 'DECLARE password text := [[''#'']]; x text := ''y''; BEGIN NULL; END'},
-	q{DO 'BEGIN EXECUTE E''DO \\''BEGIN ALTER ROLE bob PASSWORD [[\\''\\''#\\''\\'']]; END\\''''; END'},
-	qq{CREATE FUNCTION fo() RETURNS void LANGUAGE plpython3u AS \$\$\n# don't\nplpy.execute("ALTER ROLE x PASSWORD [['#']]")\nc = connect('host=h password=[[#]]', password=[["#"]])\n\$\$},
-	q{DO LANGUAGE plperl $$ my $sql = 'SELECT set_config(\'my.secret\', [[\'#\']], true)';
-		DBI->connect('host=h password=[[\\'it is #\\']] user=u', "x");
-		DBI->connect('dbi:Pg:x', 'u', {password => [['#']]}); $$},
-	q{CREATE FUNCTION f1() RETURNS void LANGUAGE sql SET my.secret TO [['#']] AS 'ALTER ROLE bob PASSWORD [[''#'']]; SELECT ''x'''},
-	q{CREATE FUNCTION f2() RETURNS void LANGUAGE plpgsql AS $f$ BEGIN SET my.secret = [['#']]; END $f$},
-	q{CREATE PROCEDURE p1() LANGUAGE plpgsql AS $f$ BEGIN PERFORM set_config('my.secret', [['#']], true); END $f$},
-	q{ALTER FUNCTION f2() SET my.secret = [['#']]},
+	q{DO $$ BEGIN ALTER ROLE bob PASSWORD '[[#]]'; END $$},
+	q{DO $$ BEGIN EXECUTE 'ALTER ROLE bob PASSWORD ''[[#]]'''; END $$},
+	q{DO $$ BEGIN EXECUTE 'ALTER ROLE bob PASSWORD ' || quote_literal('[[#]]') || ''; PERFORM 'x'; END $$},
+	q{DO $$ BEGIN EXECUTE format('ALTER ROLE %I PASSWORD %L', 'bob', '[[#]]'); END $$},
+	q{DO $$ BEGIN EXECUTE format('ALTER ROLE %2$I PASSWORD %1$L', '[[#]]', 'bob'); END $$},
+	q{DO 'DECLARE password text := ''[[#]]''; x text := ''y''; BEGIN NULL; END'},
+	q{DO 'BEGIN EXECUTE E''DO \\''BEGIN ALTER ROLE bob PASSWORD \\''\\''[[#]]\\''\\''; END\\''''; END'},
+	q{DO LANGUAGE plperl $$ my $sql = "SELECT set_config('my.secret', '[[#]]', true)";
+		DBI->connect("host=h password=[[#]] user=u", 'x');
+		DBI->connect('dbi:Pg:x', 'u', {password => '[[#]]'}); $$},
+	q{CREATE FUNCTION f1() RETURNS void LANGUAGE sql SET my.secret TO '[[#]]' AS 'ALTER ROLE bob PASSWORD ''[[#]]''; SELECT ''x'''},
+	q{CREATE FUNCTION f2() RETURNS void LANGUAGE plpgsql AS $f$ BEGIN SET my.secret = '[[#]]'; END $f$},
+	q{CREATE PROCEDURE p1() LANGUAGE plpgsql AS $f$ BEGIN PERFORM set_config('my.secret', '[[#]]', true); END $f$},
+	q{ALTER FUNCTION f2() SET my.secret = '[[#]]'},
 	q{PREPARE pr AS SELECT dblink_connect('password=[[#]]')},
 	q{EXPLAIN SELECT dblink_connect('password=[[#]]')},
 	q{COPY (SELECT 'password=[[#]]') TO PROGRAM 'PGPASSWORD=[["#"]] cat >/dev/null'},
 	q{CREATE TABLE t1 AS SELECT 'postgres://u:[[#]]@h/d' AS a},
-	q{SELECT 1 -- postgres://u:[[#]]@h/d},
 );
 
 # and those with names of secrets or of other dangerous forms, but without
@@ -235,6 +231,11 @@ my @harmless = (
 	q{CREATE ROLE token_user; ALTER ROLE token_user RENAME TO password_user},
 	q{DO $$ BEGIN UPDATE users SET password = 'x' WHERE token = 'y'; END $$},
 	q{CREATE FUNCTION f3() RETURNS text LANGUAGE sql AS 'SELECT password FROM users WHERE token = ''x'''},
+	q{SELECT 1 -- postgres://u:p@h/d},
+	qq{--x://u:\nSELECT name FROM users\n--\@h},
+	q{SELECT name /*x://u:*/ FROM users WHERE name LIKE 'b%' /*@h*/},
+	q{SELECT name FROM users WHERE 'PASSWORD ' <> '' AND name LIKE '123%'},
+	q{SELECT name AS "password" FROM users WHERE name = '123' -- token},
 	q{SELECT $$a$$, $b$ it's $$ a $b$, E'\\'', U&'\\0061' -- "it's"},
 );
 
@@ -292,33 +293,34 @@ check_cases(
 		];
 	});
 
-# Texts without a parse tree.  Here the failure is the point: the password's
-# quotes, or the word in front of it, are wrong.
+# Texts that failed before anything was executed: all literals are masked.  What
+# is outside of them stays, and a password may be there by mistake; here these
+# are "zqx".
 
 my @failing = (
-	q{ALTER ROLE bob PASWORD [['#']]},
-	q{ALTER ROLE bob [['#']]},
-	q{ALTER ROLE bob PASSWORD [['it's #']]},
-	q{ALTER ROLE bob PASSWORD [['#]]},
-	q{ALTER ROLE bob PASSWORD [["#"]]},
-	q{ALTER ROLE bob PASSWORD [[#]]},
-	q{ALTER ROLE bob PASSWORD = [['#']] VALID UNTIL '2030-01-01'},
-	q{ALTER ROLE bob PASSWORD [['#' nonsense '#']]},
-	q{ALTER ROLE bob PASSWORD [[$$#]]},
-	q{ALTER ROLE bob's PASSWORD '#'} =~ s/('s.*)/[[$1]]/r,
-	q{CREATE USER MAPPING FOR bob SERVER srv OPTIONS (user = 'u', password = [['#']])},
-	q{CREATE USER MAPPING FOR bob SERVER srv OPTIONS (user 'u', password [['it's #')]]},
-	q{CREATE USER MAPPING FOR bob SERVER srv OPTIONS (user u, password [[#]])},
-	q{CREATE SUBSCRIPTION s CONNECTION 'host=h password=[[# PUBLICATION p]]},
-	q{SET SET my.secret = [['#']]},
-	q{ALTER SYSTEM SET my.secret [['#']]},
-	q{SELECT FROM FROM set_config('my.secret', [['#']], false)},
-	q{SELECT dblink_connect('password=[[#]]'},
-	q{SELEC 'postgres://u:[[#]]@h/d'},
-	q{DO $$ BEGIN ALTER ROLE bob PASSWORD [['#']]; END},
-	q{SELECT 'x' FROM nowhere; ALTER ROLE bob PASSWORD [['#']]},
-	q{UPDATE users SET password = 'x' WHER token = 'y'},
-	q{SELECT name, password FRM users WHERE name = 'x'},
+	q{ALTER ROLE bob PASWORD '[[#]]'},
+	q{ALTER ROLE bob '[[#]]'},
+	q{ALTER ROLE bob PASSWORD '[[it]]'s zqx'},
+	q{ALTER ROLE bob PASSWORD '[[#]]},
+	q{ALTER ROLE bob PASSWORD "zqx"},
+	q{ALTER ROLE bob PASSWORD zqx},
+	q{ALTER ROLE bob PASSWORD = '[[#]]' VALID UNTIL '[[2030-01-01]]'},
+	q{ALTER ROLE bob PASSWORD '[[#]]' nonsense '[[#]]'},
+	q{ALTER ROLE bob PASSWORD $$[[#]]},
+	q{ALTER ROLE bob's PASSWORD '#'} =~ s/'s(.*)'#'/'[[s$1]]'zqx'/r,
+	q{CREATE USER MAPPING FOR bob SERVER srv OPTIONS (user = '[[u]]', password = '[[#]]')},
+	q{CREATE SUBSCRIPTION s CONNECTION '[[host=h password=# PUBLICATION p]]},
+	q{SET SET my.secret = '[[#]]'},
+	q{ALTER SYSTEM SET my.secret '[[#]]'},
+	q{SELECT FROM FROM set_config('[[my.secret]]', '[[#]]', false)},
+	q{SELECT set_config(is_local => false, new_value => '[[#]]', setting_name => '[[my.secret]]')},
+	q{SELECT dblink_connect('[[password=#]]'},
+	q{SELEC '[[postgres://u:#@h/d]]'},
+	q{DO $$[[ BEGIN ALTER ROLE bob PASSWORD '#'; END]]},
+	q{SELECT '[[x]]' FROM nowhere; ALTER ROLE bob PASSWORD '[[#]]'},
+	q{UPDATE users SET password = '[[x]]' WHER token = '[[y]]'},
+	q{SELECT name, password FRM users WHERE name = '[[x]]'},
+	q{SELECT name, nam FRM users WHERE name = 'x'},
 );
 
 check_cases(
@@ -355,9 +357,9 @@ foreach my $tail (q{'}, q{"}, q{$$}, q{/*}, q{)}, q{nonsense 'x'}, q{'x' "y})
 # the text is parsed
 
 foreach my $case (
-	[ q{ALTER ROLE bob PASSWORD [['\\'#']] LOGIN},          'off' ],
-	[ q{ALTER ROLE bob PASSWORD [['#\\']] LOGIN},           'on' ],
-	[ q{ALTER ROLE bob PASSWORD [[E'\\'#']] VALID UNTIL '2030-01-01'}, 'on' ])
+	[ q{ALTER ROLE bob PASSWORD '[[\\'#]]' LOGIN},          'off' ],
+	[ q{ALTER ROLE bob PASSWORD '[[#\\]]' LOGIN},           'on' ],
+	[ q{ALTER ROLE bob PASSWORD E'[[\\'#]]' VALID UNTIL '2030-01-01'}, 'on' ])
 {
 	foreach my $at_record ('on', 'off')
 	{
@@ -448,7 +450,7 @@ is_deeply(
 is_deeply(
 	shown_parameters('SELECT dblink_exec($1, $2)',
 		'c', "ALTER ROLE x PASSWORD '$secret' LOGIN"),
-	[ 'c', "ALTER ROLE x PASSWORD $mask LOGIN" ],
+	[ 'c', "ALTER ROLE x PASSWORD '$mask' LOGIN" ],
 	'SQL');
 is_deeply(
 	shown_parameters(
@@ -461,21 +463,16 @@ is_deeply(
 
 foreach my $case (
 	[ q{ALTER ROLE bob '#'},             q{syntax error at or near "'}, q{'"} ],
-	[ q{ALTER ROLE bob PASSWORD #},      q{syntax error at or near "}, q{"} ],
-	[ q{ALTER ROLE bob PASSWORD 'x'#},   q{unrecognized role option "}, q{"} ],
 	[ q{ALTER ROLE bob PASSWORD '#},     q{unterminated quoted string at or near "'}, q{"} ],
-	[ q{ALTER ROLE bob #},               undef ],
 	[ q{ALTER ROLE bob PASSWORD '#' LOGIN x}, undef ],
 	[ q{CREATE SUBSCRIPTION s CONNECTION 'host=h password=x #' PUBLICATION p WITH (connect = false)},
 		q{invalid connection string syntax: missing "=" after "}, qq{" in connection info string\n} ],
 	[ q{DO $$ BEGIN RAISE 'password=#'; END $$}, 'password=', '' ],
 	[ q{DO $$ BEGIN RAISE 'cannot reach postgres://u:#@h/d'; END $$},
 		'cannot reach postgres://u:', '@h/d' ],
-	[ q{DO $$ BEGIN EXECUTE 'ALTER ROLE bob PASSWORD #'; END $$},
-		q{syntax error at or near "}, q{"} ],
+	[ q{DO $$ BEGIN EXECUTE 'ALTER ROLE bob PASSWORD x ''#'''; END $$}, undef ],
 	# that are not in the text
-	[ q{DO $$ BEGIN RAISE 'password "%"', reverse('#'); END $$}, 'password ', '' ],
-	[ q{DO $$ BEGIN RAISE 'my_secret = ''%''', reverse('#'); END $$}, 'my_secret = ', '' ],
+	[ q{DO $$ BEGIN RAISE 'my_secret=''%'' x', reverse('#'); END $$}, 'my_secret=', ' x' ],
 	[ q{DO $$ BEGIN RAISE 'bad: host=h password=% dbname=d', reverse('#'); END $$},
 		'bad: host=h password=', ' dbname=d' ],
 	[ q{DO $$ BEGIN RAISE 'bad: postgres://u:%@h', reverse('#'); END $$},
@@ -485,8 +482,6 @@ foreach my $case (
 	my ($sql, $before, $after) = @$case;
 	my @records;
 
-	# an unknown word is the one thing that may be shown
-	$value = 'zq' . substr($value, 3) if !defined $before;
 	$value = reverse $value if $sql =~ /reverse/;
 	$sql =~ s/#/$value/;
 	@records = records_for(
@@ -519,7 +514,7 @@ foreach my $case (
 		SET pg_audit_queue.log_level = notice;
 		ALTER ROLE bob PASSWORD '$value'},
 		stderr => \$stderr);
-	like($stderr, qr/ALTER ROLE bob PASSWORD \Q$mask\E,/, 'log_client');
+	like($stderr, qr/ALTER ROLE bob PASSWORD '\Q$mask\E',/, 'log_client');
 	unlike($stderr, qr/zqs/, 'without the secret');
 }
 
@@ -548,13 +543,13 @@ sub texts_with_patterns
 
 foreach my $case (
 	[ q{'[0-9]{4}'}, q{SELECT '1234567', 12}, qq{SELECT '${mask}567', 12} ],
-	[ q{'[0-9]+'}, q{SELECT 1, 23}, qq{SELECT $mask, $mask} ],
+	[ q{'[0-9]+'}, q{SELECT 1, 23, 'x9'}, qq{SELECT 0, 00, 'x$mask'} ],
 	[ q{'"[0-9]{4,8}"'}, q{SELECT '123456789'}, qq{SELECT '${mask}9'} ],
 	[ q{'(?i)card=([a-z]+)'}, q{SELECT 'CARD=abc'}, qq{SELECT 'CARD=$mask'} ],
 	[ q{'"(?i)no: ([0-9]+)", b+'}, q{SELECT 'No: 12 bb'}, qq{SELECT 'No: $mask $mask'} ],
 	[ q{'a1', 'b1'}, q{SELECT 'a1 c1 b1'}, qq{SELECT '$mask c1 $mask'} ],
 	[ q{'x*'}, q{SELECT 'axxb'}, qq{SELECT 'a${mask}b'} ],
-	[ q{'^SELECT'}, q{SELECT 'SELECT'}, qq{$mask 'SELECT'} ],
+	[ q{'SELECT'}, q{SELECT 'SELECT' "SELECT" /*SELECT*/}, qq{SELECT '$mask' "SELECT" /*SELECT*/} ],
 	[ qq{'\xc3\xa4.'}, qq{SELECT '\xc3\xb6\xc3\xa4\xc3\xbcx'}, undef ],
 	[ q{''}, q{SELECT 1}, q{SELECT 1} ],)
 {
@@ -613,7 +608,7 @@ foreach my $case (
 			$client->quit;
 		});
 
-	is($texts[-1], "ALTER ROLE bob PASSWORD $mask",
+	is($texts[-1], "ALTER ROLE bob PASSWORD '$mask'",
 		'after many texts of the same length');
 }
 
@@ -667,7 +662,7 @@ $node->restart;
 
 	ok((grep { $_ eq "SELECT 'k\x{f6}ey-$mask $mask'" } @texts),
 		'patterns of the configuration file');
-	ok((grep { $_ eq "SELECT $mask" } @texts), 'in a statement that failed');
+	ok((grep { $_ eq 'SELECT card88' } @texts), 'but not what is no literal');
 	is_deeply([ grep { defined } map { $_->{errorMessage} } @records ],
 		[ qq{column "$mask" does not exist}, "about $mask" ],
 		'in messages');
@@ -676,7 +671,7 @@ $node->restart;
 	is_deeply($with_params->{paramList}, [ $mask, '12' ], 'in parameters');
 	unlike(
 		join('', map { slurp_file($_) } trail_files($node)),
-		qr/k\xc3\xb6ey-77|card(?:9|88|77|99)/,
+		qr/k\xc3\xb6ey-77|card(?:9|77|99)/,
 		'and nowhere in the trail');
 }
 $node->append_conf('postgresql.conf', "pg_audit_queue.mask_patterns = ''\n");
@@ -827,7 +822,7 @@ sub random_statement
 			{
 				my $sql = "/* random$n */ " . random_statement(secret(), 0);
 
-				$sql .= one_of(" '", ' "', "'x'", ' $$', " foo 'bar", ' /*',
+				$sql .= one_of(" '", ' "', " 'x'", ' $$', " foo 'bar", ' /*',
 					' )', ' EXTRA')
 				  if $n % 2;
 				$sent{"random$n"} = $sql;
@@ -879,6 +874,8 @@ sub random_statement
 	my $client = PgProto->connect($node);
 	my $padding = 'x' x 2_000_000;
 
+	# those of the long texts above go first
+	flush_trail($node);
 	unaudited_sql($node, 'CREATE TABLE lock (a int)');
 	my $holder = PgProto->connect($node);
 
@@ -896,7 +893,7 @@ sub random_statement
 			$text = @files ? slurp_file(queue_dir($node) . "/$files[0]") : '';
 			return length $text > 2_000_000;
 		});
-	cmp_ok(index($text, "PASSWORD $mask; LOCK TABLE"),
+	cmp_ok(index($text, "PASSWORD '$mask'; LOCK TABLE"),
 		'>', 0, 'the file has the text with the secret masked');
 	is_deeply(secrets_in($text), [], 'and not the secret');
 	$holder->query('ROLLBACK');

@@ -155,19 +155,36 @@ fill_header(PaqRecordHeader *header, const PaqStatement *statement,
 	header->encoding = GetDatabaseEncoding();
 }
 
+/* Does a record of the class show the statement without constants? */
+static inline bool
+has_places(const PaqStatement *statement, PaqClass class)
+{
+	return unlikely(paq_mask_classes != PAQ_CLASSES_NONE) &&
+		(paq_masks_constants(class) ||
+		 paq_masks_constants(paq_classify(&statement->command)));
+}
+
 /*
- * The statement's part of the text without secrets; NULL if that cannot be had.
- * While an error is being handled, may_parse must be false.
+ * The statement's part of the text without secrets, or without constants.  While
+ * an error is being handled, may_scan must be false.  The result is the
+ * statement's.
  */
-const char *
-paq_shown_text(PaqStatement *statement, bool may_parse)
+const PaqMasked *
+paq_shown_text(PaqStatement *statement, bool may_scan, bool places)
 {
 	const char *part = paq_statement_part(statement);
+	PaqMasked  *shown = &statement->shown;
 
-	if (statement->shown_text == NULL && part != NULL)
-		statement->shown_text = paq_mask_text(part, may_parse,
-											  &statement->masked);
-	return statement->shown_text;
+	if (shown->text == NULL || shown->cut || statement->shown_places != places)
+	{
+		if (shown->copy != NULL)
+			pfree(shown->copy);
+		paq_mask_text(part ? part : statement->text,
+					  (may_scan ? PAQ_MASK_SCAN : 0) |
+					  (places ? PAQ_MASK_CONSTANTS : 0), shown);
+		statement->shown_places = places;
+	}
+	return shown;
 }
 
 /*
@@ -185,19 +202,21 @@ create_record(PaqStatement *statement, PaqClass class, CommandTag tag,
 	const char *part = paq_statement_part(statement);
 	const bool	first = replaced != NULL ?
 		statement->provisional_first : paq_is_first(statement);
+	const bool	places = has_places(statement, class);
 	PaqPending *pending;
 	bool		complete;
 
 	if (object->granted)
 		flags |= PAQ_RECORD_OBJECT;
+	if (places)
+		flags |= PAQ_RECORD_CONSTANTS;
 	if (has_text(flags))
 	{
-		const char *text = paq_shown_text(statement, may_lookup);
+		const PaqMasked *shown = paq_shown_text(statement, may_lookup, places);
 
-		if (text == NULL)
-			flags |= PAQ_RECORD_CUT;
-		paq_set_text(texts, PAQ_FIELD_STATEMENT, text);
-		if ((flags & PAQ_RECORD_PARAM_NOT_LOGGED) == 0)
+		flags |= paq_masked_flags(shown);
+		paq_set_text(texts, PAQ_FIELD_STATEMENT, shown->text);
+		if ((flags & (PAQ_RECORD_PARAM_NOT_LOGGED | PAQ_RECORD_CONSTANTS)) == 0)
 		{
 			encoded = paq_encode_params(params, part ? part : statement->text,
 										&flags);

@@ -35,6 +35,7 @@
 #include "executor/execdesc.h"
 #include "guc.h"
 #include "lib/ilist.h"
+#include "mask/mask.h"
 #include "nodes/params.h"
 #include "queue/queue.h"
 #include "record/record.h"
@@ -90,9 +91,8 @@ typedef struct PaqStatement
 	const char *part;			/* what of it is the statement; NULL: not
 								 * looked for yet, or in vain, see part.c */
 	char	   *part_copy;		/* its memory, if it is not in text */
-	const char *shown_text;		/* part without secrets; NULL: not looked for
-								 * them yet, or in vain */
-	char	   *masked;			/* its memory, if it is not part itself */
+	PaqMasked	shown;			/* part without secrets; text NULL: not yet */
+	bool		shown_places;	/* ... and without constants */
 	ParamListInfo params;
 	PaqCommand	command;
 	PaqGroup	group;			/* used if the statement is a top-level one */
@@ -201,7 +201,8 @@ extern void paq_record_object(PaqStatement *statement,
 							  const PaqObject *object);
 extern void paq_record_function(PaqStatement *statement, const char *name);
 extern uint32 paq_setting_flags(bool text_recorded);
-extern const char *paq_shown_text(PaqStatement *statement, bool may_parse);
+extern const PaqMasked *paq_shown_text(PaqStatement *statement, bool may_scan,
+									   bool places);
 extern PaqPending *paq_create_record(PaqStatement *statement, PaqClass class,
 									 CommandTag tag, const PaqObject *object,
 									 ParamListInfo params, uint32 flags,
@@ -292,11 +293,6 @@ extern PaqText paq_encode_params(ParamListInfo params, const char *statement,
 
 /* param_text.c */
 extern char *paq_param_text(Oid type, Oid output, Datum value, Size size);
-
-/* mask.c */
-extern const char *paq_mask_text(const char *text, bool may_parse, char **copy);
-extern const char *paq_mask_message(const char *message, const char *statement,
-									char **copy);
 
 /* client.c */
 extern void paq_show_client(const PaqStatement *statement,
@@ -395,6 +391,24 @@ paq_unrefused(void)
 {
 	return paq_overflow == PAQ_OVERFLOW_ERROR ? PAQ_SPACE_NOWAIT : PAQ_SPACE_WAIT;
 }
+
+/* Are constants of statements of the class to be masked? */
+static inline bool
+paq_masks_constants(PaqClass class)
+{
+	return (paq_mask_classes & PAQ_CLASS_BIT(class)) != 0;
+}
+
+/* The flags of a record that has that text */
+static inline uint32
+paq_masked_flags(const PaqMasked *shown)
+{
+	return (shown->all ? PAQ_RECORD_MASKED : 0) |
+		(shown->cut ? PAQ_RECORD_CUT : 0);
+}
+
+/* What a record without constants has in place of an error's message */
+#define PAQ_MASKED_MESSAGE	"<masked>"
 
 /* Does session auditing record the class? */
 static inline bool

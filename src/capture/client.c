@@ -47,10 +47,10 @@ restore_texts(PaqRecord *record, const PaqStatement *statement)
 	uint32		flags = 0;
 
 	if ((record->header.flags & PAQ_RECORD_SPILLED) == 0 ||
-		statement->shown_text == NULL)
+		statement->shown.text == NULL || statement->shown.cut)
 		return;
-	text->data = statement->shown_text;
-	text->len = strlen(text->data);
+	text->data = statement->shown.text;
+	text->len = statement->shown.len;
 	if (record->header.field_len[PAQ_FIELD_PARAMETER] == 0)
 		params->data = "";		/* an empty list, which is not null */
 	else if (record->header.field_len[PAQ_FIELD_PARAMETER] != PAQ_NULL_LEN)

@@ -36,7 +36,6 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "capture/capture_internal.h"
-#include "capture/mask_internal.h"
 #include "catalog/pg_db_role_setting.h"
 #include "commands/dbcommands.h"
 #include "miscadmin.h"
@@ -71,29 +70,35 @@ has_prefix(const char *name)
 
 /*
  * Set the event's values, as far as mask_patterns, which are no secret
- * themselves, let them be seen.  *copies are to be freed by free_values().
+ * themselves, let them be seen.  They are to be freed by free_values().
  */
 static void
 set_values(PaqEvent *event, const char *old_value, const char *new_value,
-		   char *copies[2])
+		   PaqMasked shown[2])
 {
-	copies[0] = copies[1] = NULL;
+	shown[0].copy = shown[1].copy = NULL;
 	event->old_value = old_value;
 	event->new_value = new_value;
 	if (pg_strcasecmp(event->object_name, PREFIX "mask_patterns") == 0)
 		return;
 	if (old_value != NULL)
-		event->old_value = paq_mask_value(old_value, false, &copies[0]);
+	{
+		paq_mask_value(old_value, false, &shown[0]);
+		event->old_value = shown[0].text;
+	}
 	if (new_value != NULL)
-		event->new_value = paq_mask_value(new_value, false, &copies[1]);
+	{
+		paq_mask_value(new_value, false, &shown[1]);
+		event->new_value = shown[1].text;
+	}
 }
 
 static void
-free_values(char *copies[2])
+free_values(PaqMasked shown[2])
 {
 	for (int i = 0; i < 2; i++)
-		if (copies[i] != NULL)
-			pfree(copies[i]);
+		if (shown[i].copy != NULL)
+			pfree(shown[i].copy);
 }
 
 /*
@@ -105,7 +110,7 @@ static void
 record_change(const PaqSettingChange *change)
 {
 	PaqEvent	event = {0};
-	char	   *copies[2];
+	PaqMasked	values[2];
 
 	if (MyProc == NULL || proc_exit_inprogress ||
 		(!change->restored && change->source < PGC_S_CLIENT))
@@ -117,10 +122,10 @@ record_change(const PaqSettingChange *change)
 	event.command = change->restored ? "RESET" : "SET";
 	event.object_type = OBJECT_TYPE;
 	event.object_name = change->name;
-	set_values(&event, change->old_value, change->new_value, copies);
+	set_values(&event, change->old_value, change->new_value, values);
 	event.value_source = GucSource_Names[change->source];
 	paq_record_event(&event, 0);
-	free_values(copies);
+	free_values(values);
 }
 
 /* One value of SET as text, NULL if it is something else */
@@ -181,7 +186,7 @@ create_record(PaqStatement *statement, const char *command, const char *name,
 {
 	PaqEvent	event = {0};
 	PaqPending *pending;
-	char	   *copies[2];
+	PaqMasked	values[2];
 
 	event.class = PAQ_CLASS_CONFIG;
 	event.start_time = statement->start_time;
@@ -192,11 +197,13 @@ create_record(PaqStatement *statement, const char *command, const char *name,
 		event.flags = PAQ_RECORD_STMT_NOT_LOGGED;
 	else
 	{
-		event.text = paq_shown_text(statement, true);
-		if (event.text == NULL)
-			event.flags = PAQ_RECORD_CUT;
+		const bool	places = paq_masks_constants(paq_classify(&statement->command));
+		const PaqMasked *shown = paq_shown_text(statement, true, places);
+
+		event.text = shown->text;
+		event.flags = paq_masked_flags(shown);
 	}
-	set_values(&event, old_value, new_value, copies);
+	set_values(&event, old_value, new_value, values);
 	event.value_source = GucSource_Names[source];
 	pending = paq_event_create(&event);
 	if (pending != NULL)
@@ -205,7 +212,7 @@ create_record(PaqStatement *statement, const char *command, const char *name,
 		paq_pending_header(pending)->stmt_location = statement->location;
 		paq_pending_header(pending)->stmt_len = statement->len;
 	}
-	free_values(copies);
+	free_values(values);
 	return pending;
 }
 

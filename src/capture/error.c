@@ -92,21 +92,19 @@ set_message(char *message)
 static void
 note_message(const char *message, const char *statement)
 {
-	char	   *copy = NULL;
-	const char *masked = paq_mask_message(message, statement, &copy);
+	PaqMasked	shown;
 
-	if (copy == NULL && masked != NULL && masked == own_message)
+	paq_mask_message(message, statement, &shown);
+	if (shown.text == own_message)
 		return;
-	if (copy == NULL && masked != NULL)
+	if (shown.copy == NULL)
 	{
-		Size		size = strlen(masked) + 1;
-
-		copy = MemoryContextAllocExtended(TopMemoryContext, size,
-										  MCXT_ALLOC_NO_OOM);
-		if (copy != NULL)
-			memcpy(copy, masked, size);
+		shown.copy = MemoryContextAllocExtended(TopMemoryContext, shown.len + 1,
+												MCXT_ALLOC_NO_OOM);
+		if (shown.copy != NULL)
+			memcpy(shown.copy, shown.text, shown.len + 1);
 	}
-	set_message(copy);
+	set_message(shown.copy);
 }
 
 /*
@@ -216,8 +214,9 @@ paq_error_unrecorded(void)
 static void
 record_error(void)
 {
+	const bool	places = paq_masks_constants(PAQ_CLASS_ERROR);
 	PaqEvent	event = {.class = PAQ_CLASS_ERROR};
-	char	   *copy = NULL;
+	PaqMasked	shown = {0};
 
 	if (!paq_capture_possible() || owned || paq_frame != NULL ||
 		paq_is_committing() || (MyProcPort == NULL && IsUnderPostmaster) ||
@@ -228,7 +227,7 @@ record_error(void)
 	/* What is still held succeeded before, in the same pipeline. */
 	paq_publish_held(NULL, PAQ_SPACE_NOWAIT);
 	event.start_time = GetCurrentStatementStartTimestamp();
-	event.message = error.message;
+	event.message = places ? PAQ_MASKED_MESSAGE : error.message;
 	if (!paq_log_statement)
 	{
 		event.flags = PAQ_RECORD_STMT_NOT_LOGGED;
@@ -236,13 +235,13 @@ record_error(void)
 	}
 	else if (debug_query_string != NULL)
 	{
-		event.text = paq_mask_text(debug_query_string, false, &copy);
-		if (event.text == NULL)
-			event.flags = PAQ_RECORD_CUT;
+		paq_mask_text(debug_query_string, places ? PAQ_MASK_CONSTANTS : 0, &shown);
+		event.text = shown.text;
+		event.flags = paq_masked_flags(&shown);
 	}
 	paq_record_event(&event, error.sqlstate);
-	if (copy != NULL)
-		pfree(copy);
+	if (shown.copy != NULL)
+		pfree(shown.copy);
 	paq_request_waits();
 }
 

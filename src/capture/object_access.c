@@ -99,8 +99,9 @@ record_early_call(Oid function)
 	static Oid	last_function = InvalidOid;
 	static TimestampTz last_message = 0;
 	const TimestampTz message = GetCurrentStatementStartTimestamp();
+	const bool	places = paq_masks_constants(PAQ_CLASS_FUNCTION);
 	PaqEvent	event = {.class = PAQ_CLASS_FUNCTION};
-	char	   *copy = NULL;
+	PaqMasked	shown = {0};
 	bool		in_catalog;
 
 	if (function == last_function && message == last_message)
@@ -119,10 +120,15 @@ record_early_call(Oid function)
 	if (!paq_log_statement)
 		event.flags |= PAQ_RECORD_STMT_NOT_LOGGED;
 	else if (debug_query_string != NULL)
-		event.text = paq_mask_text(debug_query_string, true, &copy);
+	{
+		paq_mask_text(debug_query_string,
+					  PAQ_MASK_SCAN | (places ? PAQ_MASK_CONSTANTS : 0), &shown);
+		event.text = shown.text;
+		event.flags |= paq_masked_flags(&shown);
+	}
 	paq_record_event(&event, 0);
-	if (copy != NULL)
-		pfree(copy);
+	if (shown.copy != NULL)
+		pfree(shown.copy);
 }
 
 /* Called, or about to be called, by a statement or by the client itself */

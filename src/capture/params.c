@@ -16,7 +16,6 @@
 
 #include "access/detoast.h"
 #include "capture/capture_internal.h"
-#include "capture/mask_internal.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "lib/stringinfo.h"
@@ -28,12 +27,6 @@
  * twice as long as the value.
  */
 #define MAX_VALUE_SIZE	((Size) (MaxAllocSize / 2 - 64))
-
-/*
- * Most calls of set_config() in a statement that are told apart; if there are
- * more, all parameters are taken for secrets.
- */
-#define MAX_RULES		16
 
 /* Append a parameter: len bytes, or one of PAQ_PARAM_xxx. */
 static void
@@ -59,19 +52,19 @@ value_size(Datum value)
 static void
 append_text(StringInfo buf, const char *str, bool is_text, uint32 *flags)
 {
-	char	   *copy;
-	const char *shown = paq_mask_value(str, is_text, &copy);
-	Size		len = shown ? strlen(shown) : 0;
+	PaqMasked	shown;
 
-	if (shown != NULL && buf->len + sizeof(int32) + len < MaxAllocSize - 1024)
-		append_param(buf, len, shown);
+	paq_mask_value(str, is_text, &shown);
+	*flags |= paq_masked_flags(&shown);
+	if (buf->len + sizeof(int32) + shown.len < MaxAllocSize - 1024)
+		append_param(buf, shown.len, shown.text);
 	else
 	{
 		append_param(buf, PAQ_PARAM_SUPPRESSED, NULL);
 		*flags |= PAQ_RECORD_INCOMPLETE;
 	}
-	if (copy != NULL)
-		pfree(copy);
+	if (shown.copy != NULL)
+		pfree(shown.copy);
 }
 
 static void
@@ -143,8 +136,6 @@ names_secret(ParamListInfo params, int number)
 	char	   *name;
 	bool		secret;
 
-	if (number > params->numParams)
-		return false;
 	param = fetch_param(params, number - 1, &workspace);
 	if (param->isnull || !OidIsValid(param->ptype))
 		return false;
@@ -153,34 +144,46 @@ names_secret(ParamListInfo params, int number)
 						  is_varlena ? value_size(param->value) : 0);
 	if (name == NULL)
 		return true;
-	secret = paq_mask_setting_kind(name, strlen(name)) == PAQ_SETTING_SECRET;
+	secret = paq_mask_setting_is_secret(name);
 	pfree(name);
 	return secret;
 }
 
-/* Leave the rules that are about secrets, and return how many that are. */
-static int
-select_rules(ParamListInfo params, PaqParamRule *rules, int count)
+/*
+ * Which parameters are secret, an array of booleans, palloc'ed; NULL if none
+ * is.  That is so for the values of secret settings.
+ */
+static bool *
+find_secrets(ParamListInfo params, const char *statement)
 {
-	int			selected = 0;
+	PaqParamRule *rules;
+	const int	nrules = paq_mask_param_rules(statement, &rules);
+	bool	   *secrets;
+	bool	   *harmless;
 
-	for (int i = 0; i < count; i++)
-	{
-		if (rules[i].name == 0 || names_secret(params, rules[i].name))
-			rules[selected++] = rules[i];
-	}
-	return selected;
-}
+	if (likely(nrules == 0))
+		return NULL;
+	secrets = palloc0(params->numParams * sizeof(bool));
+	if (nrules < 0)
+		memset(secrets, true, params->numParams);
 
-static bool
-is_secret(int number, const PaqParamRule *rules, int count)
-{
-	for (int i = 0; i < count; i++)
+	/* names of settings that have been looked at, and are not secret */
+	harmless = palloc0(params->numParams * sizeof(bool));
+	for (int i = 0; i < nrules; i++)
 	{
-		if (rules[i].value == number)
-			return true;
+		const int	name = rules[i].name;
+		const int	value = rules[i].value;
+
+		if (value > params->numParams || name > params->numParams ||
+			secrets[value - 1] || (name > 0 && harmless[name - 1]))
+			continue;
+		if (name == 0 || names_secret(params, name))
+			secrets[value - 1] = true;
+		else
+			harmless[name - 1] = true;
 	}
-	return false;
+	pfree(harmless);
+	return secrets;
 }
 
 /*
@@ -193,25 +196,22 @@ paq_encode_params(ParamListInfo params, const char *statement, uint32 *flags)
 {
 	PaqText		result = {"", 0};
 	StringInfoData buf;
-	PaqParamRule rules[MAX_RULES];
-	int			count;
-	bool		all_secret;
+	bool	   *secrets;
 
 	if (params == NULL || params->numParams == 0)
 		return result;
 
-	count = paq_mask_set_config_params(statement, rules, MAX_RULES);
-	all_secret = count > MAX_RULES;
-	if (!all_secret)
-		count = select_rules(params, rules, count);
+	secrets = find_secrets(params, statement);
 	initStringInfo(&buf);
 	for (int i = 0; i < params->numParams; i++)
 	{
 		ParamExternData workspace;
 
 		encode_param(&buf, fetch_param(params, i, &workspace),
-					 all_secret || is_secret(i + 1, rules, count), flags);
+					 secrets != NULL && secrets[i], flags);
 	}
+	if (secrets != NULL)
+		pfree(secrets);
 	result.data = buf.data;
 	result.len = buf.len;
 	return result;

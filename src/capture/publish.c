@@ -309,7 +309,9 @@ publish_first(slist_head *list, const PaqError *error, TimestampTz end_time,
 	{
 		header->sqlstate = error->sqlstate;
 		if (error->message != NULL)
-			paq_pending_add_message(entry->pending, error->message);
+			paq_pending_add_message(entry->pending,
+									(header->flags & PAQ_RECORD_CONSTANTS) ?
+									PAQ_MASKED_MESSAGE : error->message);
 		header = paq_pending_header(entry->pending);
 	}
 	header->end_time = end_time;

@@ -71,10 +71,11 @@ current_keyword(void)
 
 /* Make the record, unless there is one or none is wanted. */
 static void
-begin_record(const char *keyword, bool may_parse)
+begin_record(const char *keyword, bool may_scan)
 {
+	const bool	places = paq_masks_constants(PAQ_CLASS_MISC);
 	PaqEvent	event = {0};
-	char	   *copy = NULL;
+	PaqMasked	shown = {0};
 
 	if (pending != NULL || !paq_class_is_audited(PAQ_CLASS_MISC) ||
 		last_command == GetCurrentStatementStartTimestamp())
@@ -87,13 +88,14 @@ begin_record(const char *keyword, bool may_parse)
 		event.flags = PAQ_RECORD_STMT_NOT_LOGGED;
 	else
 	{
-		event.text = paq_mask_text(debug_query_string, may_parse, &copy);
-		if (event.text == NULL)
-			event.flags = PAQ_RECORD_CUT;
+		paq_mask_text(debug_query_string, (may_scan ? PAQ_MASK_SCAN : 0) |
+					  (places ? PAQ_MASK_CONSTANTS : 0), &shown);
+		event.text = shown.text;
+		event.flags = paq_masked_flags(&shown);
 	}
 	pending = paq_event_create(&event);
-	if (copy != NULL)
-		pfree(copy);
+	if (shown.copy != NULL)
+		pfree(shown.copy);
 }
 
 /* Publish the record with its outcome, NULL being success. */

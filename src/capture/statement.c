@@ -103,8 +103,8 @@ paq_statement_new(const char *text, const PaqCommand *command,
 	statement->text = text;
 	statement->part = NULL;
 	statement->part_copy = NULL;
-	statement->shown_text = NULL;
-	statement->masked = NULL;
+	statement->shown.text = NULL;
+	statement->shown.copy = NULL;
 	statement->params = NULL;
 	statement->command = *command;
 	paq_group_init(&statement->group);
@@ -249,10 +249,10 @@ void
 paq_statement_close(PaqStatement *statement)
 {
 	Assert(slist_is_empty(&statement->entries));
-	if (statement->masked != NULL)
+	if (statement->shown.copy != NULL)
 	{
-		pfree(statement->masked);
-		statement->masked = NULL;
+		pfree(statement->shown.copy);
+		statement->shown.copy = NULL;
 	}
 	if (statement->part_copy != NULL)
 	{

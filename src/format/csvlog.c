@@ -28,7 +28,8 @@
  *	message					AUDIT: ..., as in format pgaudit
  *	detail					error message of what failed
  *	hint					marks with commas between them: interrupted, cut,
- *							incomplete as in format json; escaped, see below
+ *							incomplete, masked as in format json; escaped, see
+ *							below
  *	internal_query			null; like pgaudit, to have no text twice
  *	internal_query_pos		null
  *	context					null
@@ -349,6 +350,7 @@ put_marks(const CsvRow *row)
 	put_mark(row, (flags & PAQ_RECORD_INTERRUPTED) != 0, "interrupted", &first);
 	put_mark(row, (flags & PAQ_RECORD_CUT) != 0, "cut", &first);
 	put_mark(row, (flags & PAQ_RECORD_INCOMPLETE) != 0, "incomplete", &first);
+	put_mark(row, (flags & PAQ_RECORD_MASKED) != 0, "masked", &first);
 	put_mark(row, row->escape, "escaped", &first);
 	if (!first)
 		paq_buffer_putc(row->out, '"');

@@ -29,7 +29,7 @@
  *	statementLocation		number		where it began in a text of several, bytes
  *	statementLength			number		its length there, bytes
  *	paramList				array		strings, null for SQL's null
- *	paramListOmitted		string		"not logged", "previously logged"
+ *	paramListOmitted		string		"not logged", "previously logged", "masked"
  *	objectType				string		"TABLE", ...
  *	objectName				string		qualified name
  *	oldValue				string		of a setting, class CONFIG
@@ -66,6 +66,7 @@
  *	interrupted				boolean		the server died first; only if true
  *	cut						boolean		text is incomplete; only if true
  *	incomplete				boolean		fields are missing; only if true
+ *	masked					boolean		not only secrets are; only if true
  *
  * doc/audit-record.schema.json says the same as a JSON Schema.  A change of a
  * field's meaning, type or name, or of the order, must raise FORMAT_VERSION; a
@@ -176,6 +177,8 @@ omitted_params(uint32 flags)
 
 	if (reason == NULL && (flags & PAQ_RECORD_PARAM_NOT_LOGGED))
 		reason = "not logged";
+	if (reason == NULL && (flags & PAQ_RECORD_CONSTANTS))
+		reason = "masked";
 	return reason;
 }
 
@@ -313,6 +316,8 @@ put_tail(const PaqJsonText *text, char *p, const PaqRecordHeader *header)
 		p = paq_json_put(p, ",\"cut\":true");
 	if (header->flags & PAQ_RECORD_INCOMPLETE)
 		p = paq_json_put(p, ",\"incomplete\":true");
+	if (header->flags & PAQ_RECORD_MASKED)
+		p = paq_json_put(p, ",\"masked\":true");
 	return paq_json_put(p, "}\n");
 }
 

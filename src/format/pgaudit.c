@@ -31,6 +31,7 @@
 /* pgaudit's words for what was left out */
 #define NOT_LOGGED			"<not logged>"
 #define PREVIOUSLY_LOGGED	"<previously logged>"
+#define MASKED				"<masked>"
 #define NO_PARAMETERS		"<none>"
 #define LONG_PARAMETER		"<long param suppressed>"
 
@@ -211,6 +212,8 @@ put_statement(PaqBuffer *buf, const PaqRecord *record, bool tabs)
 		paq_buffer_putc(buf, ',');
 		if (flags & PAQ_RECORD_PARAM_NOT_LOGGED)
 			PAQ_PUT_LITERAL(buf, NOT_LOGGED);
+		else if (flags & PAQ_RECORD_CONSTANTS)
+			PAQ_PUT_LITERAL(buf, MASKED);
 		else
 			put_params(buf, record, tabs);
 	}

@@ -89,6 +89,7 @@ static const Column columns[] = {
 	{"interrupted", "interrupted"},
 	{"cut", "cut"},
 	{"incomplete", "incomplete"},
+	{"masked", "masked"},
 	{NULL, "series"},
 	{NULL, "remote_address"},
 	{NULL, "kept_file"}
@@ -101,7 +102,7 @@ static int	log_time_column = -1;
 static int	remote_host_column;
 static int	type_column;
 static int	cut_column;
-static int	flag_columns[3];	/* false if the field is missing */
+static int	flag_columns[4];	/* false if the field is missing */
 
 /* A row being made: the columns' values as texts, NULL for null */
 typedef struct Row
@@ -134,6 +135,7 @@ find_columns(void)
 	flag_columns[0] = find_column("interrupted");
 	flag_columns[1] = cut_column;
 	flag_columns[2] = find_column("incomplete");
+	flag_columns[3] = find_column("masked");
 	log_time_column = find_column("log_time");
 }
 

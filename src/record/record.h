@@ -83,6 +83,10 @@ typedef enum PaqClass
 												 * some fields are unknown */
 
 #define PAQ_RECORD_NO_OUTCOME			0x0200	/* nobody told us the outcome */
+#define PAQ_RECORD_MASKED				0x0400	/* not only secrets are: it could
+												 * not be told which they are */
+#define PAQ_RECORD_CONSTANTS			0x0800	/* mask_literals: so are constants
+												 * and parameters */
 
 /*
  * Fields.  The session's come first: they are encoded once a session and

@@ -1,12 +1,12 @@
 /*-------------------------------------------------------------------------
  *
- * mask_pattern.c
+ * pattern.c
  *		Secrets that the setting mask_patterns describes.
  *
  * The regular expressions are compiled when they are needed for the first
  * time, and again when the setting or the database's encoding has become
- * another.  If that fails, for want of memory most likely, no text can be
- * shown; the same goes for a text that the search fails on.
+ * another.  If that fails, for want of memory most likely, or if the search in a
+ * text fails, nobody knows what would have matched.
  *
  * Must not raise: calls the regular expressions' engine itself, because the
  * functions around it raise errors, and holds off interrupts meanwhile.  A bad
@@ -20,9 +20,9 @@
  */
 #include "postgres.h"
 
-#include "capture/mask_internal.h"
 #include "compat.h"
 #include "guc.h"
+#include "mask/mask_internal.h"
 #include "mb/pg_wchar.h"
 #include "utils/memutils.h"
 
@@ -117,10 +117,13 @@ skip_chars(const char *text, uint32 len, uint32 pos, size_t chars)
 	return Min(pos, len);
 }
 
-/* Mask what matches the pattern or, if it has a group, what that matches. */
-static void
-apply_pattern(PaqMaskWork *work, regex_t *regex, const PaqView *view,
-			  const pg_wchar *wide, size_t wide_len)
+/*
+ * Mark what matches the pattern or, if it has a group, what that matches.
+ * Returns false if the search fails.
+ */
+static bool
+apply_pattern(PaqMaskText *text, regex_t *regex, const pg_wchar *wide,
+			  size_t wide_len)
 {
 	size_t		start = 0;
 	size_t		chars = 0;		/* up to pos */
@@ -134,46 +137,43 @@ apply_pattern(PaqMaskWork *work, regex_t *regex, const PaqView *view,
 		int			code;
 
 		code = paq_regexec(regex, wide, wide_len, start, lengthof(match), match);
-		if (code == REG_NOMATCH)
-			break;
 		if (code != REG_OKAY)
-		{
-			work->failed = true;
-			break;
-		}
+			return code == REG_NOMATCH;
 		if (regex->re_nsub > 0 && match[1].rm_so >= 0)
 			secret = &match[1];
-		secret_start = skip_chars(view->data, view->len, pos,
+		secret_start = skip_chars(text->data, text->len, pos,
 								  secret->rm_so - chars);
-		pos = skip_chars(view->data, view->len, secret_start,
+		pos = skip_chars(text->data, text->len, secret_start,
 						 secret->rm_eo - secret->rm_so);
 		chars = secret->rm_eo;
-		paq_mask_range(work, view, secret_start, pos);
+		paq_mask_mark(text, secret_start, pos, PAQ_MARK_PATTERN);
 		start = Max((size_t) match[0].rm_eo, start);
 		if (match[0].rm_eo == match[0].rm_so)
 			start++;
 	}
+	return true;
 }
 
-/* Mask what the patterns match in the text. */
-void
-paq_mask_patterns_apply(PaqMaskWork *work, const char *text, uint32 len)
+/* Mark what the patterns match in the text.  Returns false if that fails. */
+bool
+paq_mask_patterns_apply(PaqMaskText *text)
 {
-	const PaqView view = {text, len, NULL, 0};
 	pg_wchar   *wide;
 	size_t		wide_len;
+	bool		done = true;
 
 	if (!paq_mask_has_patterns())
-		return;
+		return true;
 	if (!prepare_patterns())
-	{
-		work->failed = true;
-		return;
-	}
-	wide = paq_mask_alloc(work, (len + (Size) 1) * sizeof(pg_wchar));
+		return false;
+	wide = MemoryContextAllocExtended(TopMemoryContext,
+									  (text->len + (Size) 1) * sizeof(pg_wchar),
+									  MCXT_ALLOC_NO_OOM | MCXT_ALLOC_HUGE);
 	if (wide == NULL)
-		return;
-	wide_len = pg_mb2wchar_with_len(text, wide, len);
-	for (int i = 0; i < npatterns && !work->failed; i++)
-		apply_pattern(work, &patterns[i], &view, wide, wide_len);
+		return false;
+	wide_len = pg_mb2wchar_with_len(text->data, wide, text->len);
+	for (int i = 0; i < npatterns && done; i++)
+		done = apply_pattern(text, &patterns[i], wide, wide_len);
+	pfree(wide);
+	return done;
 }

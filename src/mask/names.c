@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * mask_names.c
+ * names.c
  *		Which names are those of secrets: options of foreign servers and user
  *		mappings, settings, keywords of connection strings.
  *
@@ -16,7 +16,7 @@
  */
 #include "postgres.h"
 
-#include "capture/mask_internal.h"
+#include "mask/mask_internal.h"
 
 /* Names with one of these in them... */
 static const char *const secret_words[] = {
@@ -55,13 +55,21 @@ static const char *const conninfo_settings[] = {
 	"connection", NULL
 };
 
-/* The commonest keywords of libpq, for telling its strings from others */
+/* libpq's keywords */
 static const char *const conninfo_names[] = {
-	"application_name", "channel_binding", "connect_timeout", "dbname",
-	"fallback_application_name", "gssencmode", "host", "hostaddr", "keepalives",
-	"krbsrvname", "load_balance_hosts", "options", "passfile", "port",
-	"replication", "requirepeer", "service", "sslcert", "sslcrl", "sslkey",
-	"sslmode", "sslrootcert", "target_session_attrs", "user", NULL
+	"application_name", "authtype", "channel_binding", "client_encoding",
+	"connect_timeout", "dbname", "fallback_application_name", "gssdelegation",
+	"gssencmode", "gsslib", "host", "hostaddr", "keepalives",
+	"keepalives_count", "keepalives_idle", "keepalives_interval", "krbsrvname",
+	"load_balance_hosts", "max_protocol_version", "min_protocol_version",
+	"oauth_client_id", "oauth_client_secret", "oauth_issuer", "oauth_scope",
+	"options", "passfile", "password", "port", "replication", "require_auth",
+	"requirepeer", "requiressl", "scram_client_key", "scram_server_key",
+	"service", "servicefile", "sslcert", "sslcertmode", "sslcompression",
+	"sslcrl", "sslcrldir", "sslkey", "sslkeylogfile", "sslmode",
+	"sslnegotiation", "sslpassword", "sslrootcert", "sslsni",
+	"ssl_max_protocol_version", "ssl_min_protocol_version",
+	"target_session_attrs", "tcp_user_timeout", "tty", "user", NULL
 };
 
 /* Is the word, in any case, in the list, whose words are in lower case? */
@@ -126,22 +134,25 @@ paq_mask_name_is_secret(const char *name, uint32 len)
 	return ends_in(name, len, secret_names);
 }
 
-/* What is the value of a setting of this name? */
-PaqSettingKind
-paq_mask_setting_kind(const char *name, uint32 len)
+/* Is the value of the setting a secret? */
+bool
+paq_mask_setting_is_secret(const char *name)
 {
-	const char *dot = memchr(name, '.', len);
+	const char *dot = strchr(name, '.');
 
-	if (ends_in(name, len, conninfo_settings))
-		return PAQ_SETTING_CONNINFO;
 	if (dot == NULL)
-		return paq_mask_word_in(name, len, secret_settings) ?
-			PAQ_SETTING_SECRET : PAQ_SETTING_PLAIN;
-	return paq_mask_name_is_secret(dot + 1, name + len - dot - 1) ?
-		PAQ_SETTING_SECRET : PAQ_SETTING_PLAIN;
+		return paq_mask_word_in(name, strlen(name), secret_settings);
+	return paq_mask_name_is_secret(dot + 1, strlen(dot + 1));
 }
 
-/* Is this a keyword of a connection string, and not a secret one? */
+/* Is the value of the setting a connection string? */
+bool
+paq_mask_setting_is_conninfo(const char *name, uint32 len)
+{
+	return ends_in(name, len, conninfo_settings);
+}
+
+/* Is this one of libpq's keywords? */
 bool
 paq_mask_name_is_conninfo(const char *name, uint32 len)
 {

@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * mask_filter.c
+ * filter.c
  *		Texts that have no secret, told quickly: nearly all.
  *
  * Each text that is recorded is looked at, so this is what masking costs.  A
@@ -18,7 +18,7 @@
  */
 #include "postgres.h"
 
-#include "capture/mask_internal.h"
+#include "mask/mask_internal.h"
 
 /*
  * The words, in lower case, and in them the letters' two cases count as the
@@ -192,7 +192,7 @@ scan(const char *text, uint32 len, uint64 wanted)
 
 /* May the text have a secret? */
 bool
-paq_mask_is_candidate(const char *text, uint32 len)
+paq_mask_is_candidate(const char *text, Size len)
 {
 	if (unlikely(first_bits == 0))
 		build_tables();
@@ -201,7 +201,7 @@ paq_mask_is_candidate(const char *text, uint32 len)
 
 /* May the text call set_config()? */
 bool
-paq_mask_sets_config(const char *text, uint32 len)
+paq_mask_sets_config(const char *text, Size len)
 {
 	if (unlikely(first_bits == 0))
 		build_tables();
@@ -232,7 +232,7 @@ memo_slot(const char *text, uint32 len)
 
 /* Is it known that the text has nothing to hide? */
 bool
-paq_mask_memo_find(const char *text, uint32 len)
+paq_mask_memo_find(const char *text, Size len)
 {
 	const Memo *memo;
 
@@ -244,7 +244,7 @@ paq_mask_memo_find(const char *text, uint32 len)
 
 /* The text has nothing to hide. */
 void
-paq_mask_memo_add(const char *text, uint32 len)
+paq_mask_memo_add(const char *text, Size len)
 {
 	Memo	   *memo;
 

@@ -1,0 +1,60 @@
+/*-------------------------------------------------------------------------
+ *
+ * mask.h
+ *		Texts without the secrets in them, before they become part of a record.
+ *
+ * Guarantees:
+ *
+ * - Outside of literals not one byte of an SQL text is changed: what a
+ *	 statement does can always be read.  Of a literal only the secret part is
+ *	 replaced.
+ * - A text is never left out.  If its secrets cannot be told from the rest, the
+ *	 contents of all its literals are replaced, and the result says so.
+ * - Nothing here raises, whatever the text.  Time and memory are linear in its
+ *	 length.
+ *
+ * Locking: none, everything is local to the process.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PAQ_MASK_H
+#define PAQ_MASK_H
+
+#include "postgres.h"
+
+/* What is shown in place of a secret */
+#define PAQ_REDACTED	"<REDACTED>"
+
+/* How a text is to be masked */
+#define PAQ_MASK_SCAN		0x01	/* PostgreSQL's scanner may be called: no
+									 * error is being handled */
+#define PAQ_MASK_CONSTANTS	0x02	/* replace all constants by $1, $2, ... */
+
+/* A text as it may be recorded */
+typedef struct PaqMasked
+{
+	const char *text;			/* terminated, if it is not the original */
+	Size		len;
+	char	   *copy;			/* to be pfree'd; NULL: nothing */
+	bool		all;			/* not only secrets: literals are masked */
+	bool		cut;			/* no memory: only the beginning is there */
+} PaqMasked;
+
+/* A parameter that a statement makes the value of a setting */
+typedef struct PaqParamRule
+{
+	int			name;			/* parameter with the setting's name; 0: it is
+								 * known to be a secret one */
+	int			value;			/* parameter with its value */
+} PaqParamRule;
+
+extern void paq_mask_text(const char *text, int options, PaqMasked *shown);
+extern void paq_mask_value(const char *value, bool is_text, PaqMasked *shown);
+extern void paq_mask_message(const char *message, const char *statement,
+							 PaqMasked *shown);
+extern int	paq_mask_param_rules(const char *text, PaqParamRule **rules);
+extern bool paq_mask_setting_is_secret(const char *name);
+
+#endif							/* PAQ_MASK_H */

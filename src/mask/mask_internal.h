@@ -1,0 +1,211 @@
+/*-------------------------------------------------------------------------
+ *
+ * mask_internal.h
+ *		What the files of mask/ share.
+ *
+ * A PaqMaskText is a text and, for each of its bytes, what is known of it: a
+ * mark of PAQ_MARK_xxx.  The contents of a literal that may hold SQL, or a
+ * connection string, are a PaqMaskText again; what is found there is carried
+ * over to the bytes of the text around it (literal.c), so that however deep a
+ * secret is, in the end it is some bytes of the whole text that are replaced.
+ *
+ * Marks only ever get more, and each pass over a text marks a byte once at
+ * most; there is a fixed number of passes, and a fixed number of texts in each
+ * other.  That is why all of it is linear.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PAQ_MASK_INTERNAL_H
+#define PAQ_MASK_INTERNAL_H
+
+#include "postgres.h"
+
+#include "mask/mask.h"
+
+/* Literals inside of literals are looked into up to this depth. */
+#define PAQ_MASK_DEPTH	6
+
+/* What is known of a byte */
+#define PAQ_MARK_LITERAL	0x01	/* in a literal's contents, or a number */
+#define PAQ_MARK_SECRET		0x02
+#define PAQ_MARK_PATTERN	0x04	/* a pattern of mask_patterns matches it */
+#define PAQ_MARK_TOKEN		0x08	/* in a literal, its quotes included */
+#define PAQ_MARK_FIRST		0x10	/* ... whose first byte it is */
+#define PAQ_MARK_NUMBER		0x20	/* ... which is a number */
+
+typedef struct PaqMaskText
+{
+	const char *data;			/* terminated if it is to be scanned */
+	uint32		len;
+	uint8	   *marks;			/* one for each byte */
+} PaqMaskText;
+
+/* What a literal's contents say of the expression that it is part of */
+typedef struct PaqMaskOutcome
+{
+	bool		open;			/* it ends where a secret must follow */
+	uint64		arguments;		/* format(): bit n: argument n is a secret */
+	uint32		counted;		/* its specifications are, up to here: */
+	int			argument;		/* this is the last one's argument */
+} PaqMaskOutcome;
+
+/* What a text is looked at for */
+typedef struct PaqMaskWork
+{
+	bool		conforming;		/* standard_conforming_strings */
+	bool		limited;		/* a literal was too deep to be looked into */
+	bool		suspect;		/* this cannot be how the text was read */
+	int			max_param;		/* $n: the highest n */
+	bool		want_rules;		/* collect these, and nothing else: */
+	MemoryContext context;		/* their memory */
+	PaqParamRule *rules;
+	int			nrules;
+	int			max_rules;
+} PaqMaskWork;
+
+/* The codes of PostgreSQL's scanner that are not characters; see scanner.h */
+typedef enum PaqTokenCode
+{
+	PAQ_TOKEN_END = 0,
+	PAQ_TOKEN_IDENT = 258,
+	PAQ_TOKEN_UIDENT,
+	PAQ_TOKEN_FCONST,
+	PAQ_TOKEN_SCONST,
+	PAQ_TOKEN_USCONST,
+	PAQ_TOKEN_BCONST,
+	PAQ_TOKEN_XCONST,
+	PAQ_TOKEN_OP,
+	PAQ_TOKEN_ICONST,
+	PAQ_TOKEN_PARAM
+} PaqTokenCode;
+
+typedef struct PaqToken
+{
+	int			code;			/* PaqTokenCode, character, or another one */
+	uint32		start;			/* in the text */
+	uint32		end;
+	int			number;			/* of a parameter */
+} PaqToken;
+
+/* How the bytes of a literal are read */
+typedef enum PaqQuoting
+{
+	PAQ_QUOTING_PLAIN,			/* quotes are doubled */
+	PAQ_QUOTING_ESCAPE,			/* backslashes, too */
+	PAQ_QUOTING_UNICODE,		/* as U& has it */
+	PAQ_QUOTING_DOLLAR
+} PaqQuoting;
+
+/* Reads the contents of a literal byte by byte */
+typedef struct PaqLiteral
+{
+	const PaqMaskText *text;
+	uint32		pos;			/* of the next byte */
+	uint32		end;			/* of the literal */
+	uint32		stop;			/* of its contents, if dollar-quoted */
+	PaqQuoting	quoting;
+	char		quote;
+	bool		closed;			/* its end was seen */
+} PaqLiteral;
+
+/* Bytes that an administrator, a shell or libpq takes for white space */
+static inline bool
+paq_mask_is_space(char c)
+{
+	return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+static inline bool
+paq_mask_is_digit(char c)
+{
+	return c >= '0' && c <= '9';
+}
+
+/* Can it be part of a name, in any encoding? */
+static inline bool
+paq_mask_is_name_char(char c)
+{
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+		paq_mask_is_digit(c) || c == '_' || IS_HIGHBIT_SET(c);
+}
+
+static inline void
+paq_mask_mark(PaqMaskText *text, uint32 start, uint32 end, uint8 mark)
+{
+	for (uint32 i = start; i < end; i++)
+		text->marks[i] |= mark;
+}
+
+/* filter.c */
+extern bool paq_mask_is_candidate(const char *text, Size len);
+extern bool paq_mask_sets_config(const char *text, Size len);
+extern bool paq_mask_memo_find(const char *text, Size len);
+extern void paq_mask_memo_add(const char *text, Size len);
+extern void paq_mask_memo_clear(void);
+
+/* names.c */
+extern bool paq_mask_name_is_secret(const char *name, uint32 len);
+extern bool paq_mask_name_is_conninfo(const char *name, uint32 len);
+extern bool paq_mask_setting_is_conninfo(const char *name, uint32 len);
+extern bool paq_mask_word_in(const char *word, uint32 len,
+							 const char *const *list);
+
+/* literal.c */
+extern void paq_literal_open(PaqLiteral *literal, const PaqMaskText *text,
+							 uint32 start, uint32 end, bool conforming);
+extern bool paq_literal_next(PaqLiteral *literal, char *c, uint32 *from,
+							 uint32 *to);
+extern bool paq_literal_mark(PaqMaskText *text, uint32 start, uint32 end,
+							 bool conforming, uint8 mark);
+extern uint32 paq_literal_read(const PaqMaskText *text, uint32 start,
+							   uint32 end, bool conforming, char *contents);
+extern void paq_literal_carry(PaqMaskText *text, uint32 start, uint32 end,
+							  bool conforming, const PaqMaskText *contents);
+
+/* plain.c */
+extern bool paq_plain_next(const PaqMaskText *text, uint32 *pos,
+						   bool conforming, PaqToken *token);
+extern void paq_plain_mark(PaqMaskWork *work, PaqMaskText *text, uint32 pos,
+						   uint8 mark);
+
+/* content.c */
+extern void paq_content_find(PaqMaskText *text, bool conninfo,
+							 PaqMaskOutcome *outcome);
+extern void paq_content_assignments(PaqMaskText *text, bool capitals);
+extern void paq_content_uris(PaqMaskText *text, uint32 pos,
+							 PaqMaskOutcome *outcome);
+extern bool paq_content_placeholder(const PaqMaskText *text, uint32 pos,
+									PaqMaskOutcome *outcome);
+
+/* rules.c */
+typedef struct PaqRules PaqRules;
+extern PaqRules *paq_rules_begin(PaqMaskWork *work, PaqMaskText *text,
+								 int depth, PaqMaskOutcome *outcome);
+extern void paq_rules_token(PaqRules *rules, const PaqToken *token);
+extern void paq_rules_end(PaqRules *rules, uint32 pos);
+
+/* scan.c */
+extern uint32 paq_scan_text(PaqMaskWork *work, PaqMaskText *text);
+extern bool paq_scan_value(PaqMaskWork *work, PaqMaskText *text);
+extern void paq_scan_literal(PaqMaskWork *work, PaqMaskText *text,
+							 uint32 start, uint32 end, bool is_body,
+							 bool conninfo, int depth, PaqMaskOutcome *outcome);
+extern void paq_scan_contents(PaqMaskWork *work, PaqMaskText *contents,
+							  bool is_body, bool conninfo, int depth,
+							  PaqMaskOutcome *outcome);
+
+/* render.c */
+extern void paq_mask_unmark(PaqMaskText *text, uint8 mark);
+extern void paq_render_secrets(const PaqMaskText *text, PaqMasked *shown);
+extern void paq_render_constants(const PaqMaskText *text, int max_param,
+								 PaqMasked *shown);
+extern void paq_render_beginning(const char *data, Size len, bool conforming,
+								 PaqMasked *shown);
+
+/* pattern.c */
+extern bool paq_mask_has_patterns(void);
+extern bool paq_mask_patterns_apply(PaqMaskText *text);
+
+#endif							/* PAQ_MASK_INTERNAL_H */
