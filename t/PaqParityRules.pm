@@ -102,7 +102,7 @@ sub parity_rules
 		if   => sub {
 			my ($r, $run) = @_;
 
-			return $run->{subject} =~ /^(?:extension|plpgsql)$/
+			return $run->{subject} =~ /^(?:ddl_objects|extension|plpgsql)$/
 			  && $r->{class} eq 'FUNCTION' && !$r->{id};
 		}
 	},

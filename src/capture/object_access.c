@@ -113,7 +113,7 @@ record_early_call(Oid function)
 	paq_session_warm();
 	last_function = function;
 	last_message = message;
-	event.flags = PAQ_RECORD_NO_OUTCOME;
+	event.flags = PAQ_RECORD_NO_OUTCOME | PAQ_RECORD_PARAM_NOT_LOGGED;
 	event.start_time = GetCurrentTimestamp();
 	event.command = GetCommandTagName(CMDTAG_EXECUTE);
 	event.object_type = "FUNCTION";
