@@ -9,7 +9,8 @@
 #
 # A queue file knows its inode and when that was made.  So there is a hard link
 # to each queue file somewhere else, and a file that is brought back is the
-# same file with its contents overwritten.
+# same file with its contents overwritten.  The same goes for trail files, whose
+# inodes the queue file knows.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 #
@@ -57,10 +58,14 @@ sub save
 	foreach my $path (trail_files($node))
 	{
 		my @stat = stat $path;
+		my $link = "$links/trail." . @{ $self->{trail_files} // [] };
+
+		link($path, $link) or die "link $path: $!";
 
 		push @{ $self->{trail_files} },
 		  {
 			path  => $path,
+			link  => $link,
 			mode  => $stat[2] & 07777,
 			mtime => (Time::HiRes::stat($path))[9],
 			bytes => read_file($path)
@@ -127,7 +132,9 @@ sub restore
 	foreach my $file ($self->files_of_trail)
 	{
 		next if exists $bytes{ $file->{path} } && !defined $bytes{ $file->{path} };
-		_write($file->{path}, $bytes{ $file->{path} } // $file->{bytes});
+		chmod 0600, $file->{link};
+		_write($file->{link}, $bytes{ $file->{path} } // $file->{bytes});
+		link($file->{link}, $file->{path}) or die "link $file->{path}: $!";
 		chmod $file->{mode}, $file->{path};
 		Time::HiRes::utime($file->{mtime}, $file->{mtime}, $file->{path});
 	}
