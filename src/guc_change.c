@@ -24,8 +24,10 @@
 #include "postgres.h"
 
 #include "access/parallel.h"
+#include "catalog/pg_authid.h"
 #include "compat.h"
 #include "guc.h"
+#include "miscadmin.h"
 #include "utils/guc_tables.h"
 
 void		(*paq_setting_change_hook) (const PaqSettingChange *change) = NULL;
@@ -138,6 +140,28 @@ value_text(char *buf, const struct config_generic *setting, const char *value)
 }
 
 /*
+ * The value that a setting has without what the session has set; NULL if it
+ * cannot be had.  GetConfigOptionResetString() refuses some to users who may not
+ * see them, but the record is not for who makes it.
+ */
+static const char *
+reset_value(const char *name)
+{
+	Oid			user;
+	int			context;
+	const char *value;
+
+	if (!superuser_arg(BOOTSTRAP_SUPERUSERID))
+		return NULL;
+	GetUserIdAndSecContext(&user, &context);
+	SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID,
+						   context | SECURITY_LOCAL_USERID_CHANGE);
+	value = GetConfigOptionResetString(name);
+	SetUserIdAndSecContext(user, context);
+	return value;
+}
+
+/*
  * Value of a setting of ours, as SHOW shows it, for whoever asks; palloc'ed.
  * With reset, the one that it has without what the session has set.
  * *name becomes the spelling of its definition.  NULL if there is no such
@@ -147,14 +171,14 @@ char *
 paq_setting_value(const char **name, bool reset)
 {
 	struct config_generic *setting = paq_guc_find(*name);
+	const char *value;
 	char		buf[VALUE_LEN];
 
 	if (setting == NULL)
 		return NULL;
 	*name = setting->name;
-	return pstrdup(value_text(buf, setting,
-							  reset ? GetConfigOptionResetString(*name) :
-							  GetConfigOption(*name, false, false)));
+	value = reset ? reset_value(*name) : GetConfigOption(*name, false, false);
+	return value ? pstrdup(value_text(buf, setting, value)) : NULL;
 }
 
 /*
