@@ -472,7 +472,7 @@ foreach my $case (
 		'cannot reach postgres://u:', '@h/d' ],
 	[ q{DO $$ BEGIN EXECUTE 'ALTER ROLE bob PASSWORD x ''#'''; END $$}, undef ],
 	# that are not in the text
-	[ q{DO $$ BEGIN RAISE 'my_secret=''%'' x', reverse('#'); END $$}, 'my_secret=', ' x' ],
+	[ q{DO $$ BEGIN RAISE 'my_secret=''%''', reverse('#'); END $$}, 'my_secret=', '' ],
 	[ q{DO $$ BEGIN RAISE 'bad: host=h password=% dbname=d', reverse('#'); END $$},
 		'bad: host=h password=', ' dbname=d' ],
 	[ q{DO $$ BEGIN RAISE 'bad: postgres://u:%@h', reverse('#'); END $$},

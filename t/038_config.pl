@@ -109,6 +109,7 @@ my %other = (
 	log_rows               => 'on',
 	log_statement          => 'off',
 	log_statement_once     => 'on',
+	mask_literals          => 'read, write',
 	mask_patterns          => '"a{1,2}", b',
 	mode                   => 'commit',
 	overflow               => 'drop',

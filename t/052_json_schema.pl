@@ -83,6 +83,7 @@ sub run_load
 	# other clients
 	$client = PgProto->connect($node, database => 'latin1');
 	$client->query("SELECT '\xe9'");
+	$client->query("SELECT 'password' FRM nowhere");
 	$client->quit;
 	PgProto->connect($node, user => "nobody\xff\"")->hang_up;
 	PgProto->connect($node, database => 'nowhere')->hang_up;

@@ -30,7 +30,6 @@
  *	event.c			making records of what is not a statement's execution
  *	params.c		parameters of a statement
  *	param_text.c	the text of one
- *	mask*.c			removal of secrets from texts, see mask_internal.h
  *	publish.c		sending records off when the outcome is known; waiting
  *	client.c		showing records to the client
  *

@@ -433,14 +433,18 @@ has_bytes(const PaqMaskText *message, uint32 pos, const char *bytes,
 	return same == len;
 }
 
-/* Mark all places where the message quotes something secret. */
+/*
+ * Mark all places where the message quotes something secret.  A literal that is
+ * all of the message is not quoted, but raised.
+ */
 static void
 mark_quotations(PaqMaskText *message, const char *bytes, uint32 len,
 				uint64 *compared)
 {
 	uint32		pos = 0;
 
-	while (len > 0 && pos + len <= message->len && *compared <= MAX_COMPARED)
+	while (len > 0 && len < message->len && pos + len <= message->len &&
+		   *compared <= MAX_COMPARED)
 	{
 		const uint32 end = pos + len;
 		const bool	is_word =
@@ -495,41 +499,42 @@ mark_quoted_words(PaqMaskText *message, const char *bytes, uint32 len,
 }
 
 /*
- * Mark what the message quotes of the literals of a statement, as they mean or
- * as they are written.  Returns false if that cannot be found out.
+ * Mark what the message quotes of the literals of a text, as they mean or as
+ * they are written, and of those in them, depth literals deep.  If there is no
+ * memory for that, it is as if too much had been compared.
  */
-static bool
-mark_quoted_literals(PaqMaskText *message, const char *statement)
+static void
+mark_quoted_literals(PaqMaskText *message, const PaqMaskText *text, int depth,
+					 uint64 *compared)
 {
-	const PaqMaskText text = {statement, strlen(statement), NULL};
-	char	   *contents = allocate(text.len + 1, 0);
-	uint64		compared = 0;
+	const bool	conforming = standard_conforming_strings;
+	char	   *data = allocate(text->len + 1, 0);
 	uint32		pos = 0;
 	PaqToken	token;
 
-	if (contents == NULL)
-		return false;
-	while (compared <= MAX_COMPARED &&
-		   paq_plain_next(&text, &pos, standard_conforming_strings, &token))
+	if (data == NULL)
+		*compared = MAX_COMPARED + 1;
+	while (*compared <= MAX_COMPARED &&
+		   paq_plain_next(text, &pos, conforming, &token))
 	{
-		uint32		len;
-		uint32		end;
+		PaqMaskText contents = {data};
+		uint32		end = token.end;
 
 		if (token.code != PAQ_TOKEN_SCONST)
 			continue;
-		len = paq_literal_read(&text, token.start, token.end,
-							   standard_conforming_strings, contents);
-		mark_quotations(message, contents, len, &compared);
-		mark_quoted_words(message, contents, len, &compared);
+		contents.len = paq_literal_read(text, token.start, end, conforming, data);
+		mark_quotations(message, data, contents.len, compared);
+		mark_quoted_words(message, data, contents.len, compared);
+		if (depth < PAQ_MASK_DEPTH && paq_mask_is_candidate(data, contents.len))
+			mark_quoted_literals(message, &contents, depth + 1, compared);
 		/* quotes that are doubled, or have a backslash, stay so */
-		end = token.end;
-		if (end > token.start + 1 && text.data[end - 1] == '\'')
+		if (end > token.start + 1 && text->data[end - 1] == '\'')
 			end--;
-		mark_quotations(message, text.data + token.start + 1,
-						end - token.start - 1, &compared);
+		mark_quotations(message, text->data + token.start + 1,
+						end - token.start - 1, compared);
 	}
-	pfree(contents);
-	return compared <= MAX_COMPARED;
+	if (data != NULL)
+		pfree(data);
 }
 
 /*
@@ -546,6 +551,7 @@ paq_mask_message(const char *message, const char *statement, PaqMasked *shown)
 		failed_is_candidate(statement, strlen(statement));
 	PaqMaskOutcome ignored = {0};
 	PaqMaskText text;
+	uint64		compared = 0;
 
 	show_unchanged(shown, message, len);
 	if (!quotes && !paq_mask_is_candidate(message, len) && !paq_mask_has_patterns())
@@ -559,8 +565,13 @@ paq_mask_message(const char *message, const char *statement, PaqMasked *shown)
 	paq_mask_mark(&text, 0, len, PAQ_MARK_LITERAL);
 	paq_content_find(&text, false, &ignored);
 	paq_content_assignments(&text, false);
-	if (!paq_mask_patterns_apply(&text) ||
-		(quotes && !mark_quoted_literals(&text, statement)))
+	if (quotes)
+	{
+		const PaqMaskText quoted = {statement, strlen(statement), NULL};
+
+		mark_quoted_literals(&text, &quoted, 0, &compared);
+	}
+	if (!paq_mask_patterns_apply(&text) || compared > MAX_COMPARED)
 	{
 		paq_mask_mark(&text, 0, len, PAQ_MARK_SECRET);
 		shown->all = true;

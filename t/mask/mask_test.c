@@ -275,7 +275,7 @@ skeleton(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_TEXT_P(cstring_to_text(make_skeleton(text_to_cstring(PG_GETARG_TEXT_PP(0)),
 												   PG_GETARG_BOOL(1),
-													   standard_conforming_strings, false)));
+												   standard_conforming_strings, false)));
 }
 
 static bool
