@@ -374,7 +374,12 @@ sub parity_rules
 			return $run->{subject} eq 'secrets' && $r->{class} eq 'ROLE'
 			  && $r->{command} =~ /^(?:CREATE|ALTER) ROLE$/ && $r->{text} =~ /password/i;
 		},
-		do => sub { $_[0]{text} =~ s/(password).*/$1/is }
+		do => sub {
+
+			# pgaudit's text has the statements in front of it, too
+			$_[0]{text} =~ s/(password).*/$1/is;
+			$_[0]{text} =~ s/^.*;\s*//s;
+		}
 	},
 	{
 		name => 'other secrets',
