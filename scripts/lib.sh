@@ -39,8 +39,8 @@ pgxs_dir=
 pg_source=
 
 # Packages that the tests need
-readonly test_packages=(binutils clang-format libipc-run-perl perl pgbadger python3
-	python3-asyncpg python3-jsonschema python3-psycopg strace valgrind)
+readonly test_packages=(binutils clang-format dpkg-dev libipc-run-perl perl pgbadger
+	python3 python3-asyncpg python3-jsonschema python3-psycopg strace valgrind)
 
 say()
 {

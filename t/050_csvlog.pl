@@ -361,6 +361,8 @@ isnt((trail_files($node))[-1], $cut, 'a file that was cut off is not written to'
 my @after = map { $_ eq $cut ? () : rows_of($_) } trail_files($node);
 is(scalar(grep { $_->{message} =~ /'after the cut'/ } @after), 1, 'but the next one');
 is(-s $cut, length $end, 'it is what it was');
+is( scalar(grep { $_->{message} =~ /^AUDIT: GAP,.*trail file/s } @after),
+	1, 'and the trail tells of it');
 unlink($cut) or die "unlink: $!";
 
 # ---------------------------------------------------------------------------
@@ -414,7 +416,7 @@ SKIP:
 	is( unaudited_sql($node,
 			q{SELECT count(*) FROM trail WHERE message ~ '^AUDIT: GAP'
 				 AND sql_state_code IS NULL AND process_id IS NULL}),
-		1, 'null is null');
+		2, 'null is null');
 	unaudited_sql($node,
 		"CREATE TABLE postgres_log ($definition, PRIMARY KEY (session_id, session_line_num))");
 	unaudited_sql($node, "COPY postgres_log FROM '$_' WITH csv") foreach @files;
@@ -448,7 +450,7 @@ SKIP:
 	}
 	note explain $badger->{logs_type};
 	is($count{LOG}, scalar(grep { $_->{error_severity} eq 'LOG' } @rows), 'it counts our records');
-	is($count{WARNING}, 1, 'and warns of what is missing');
+	is($count{WARNING}, 2, 'and warns of what is missing');
 	like(JSON::PP->new->encode($badger->{error_info}), qr/AUDIT: GAP/, 'in its list of events');
 }
 
