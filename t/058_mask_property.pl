@@ -220,6 +220,9 @@ my %long = (
 	'backslashes in front of quotes' => q{'select ''password\'' , ' || repeat('''\'' ', n / 5)},
 	'a literal without end' => q{'select password ''' || repeat('''''', n / 2)},
 	'settings' => q{'password ' || repeat('set a.token = 1;', n / 16)},
+	'a name of many literals' => q{'select set_config(new_value => ''' || repeat('x', n / 2) ||
+		''', setting_name => (array[''a.password''' || repeat(',''x''', n / 8) || '])[1])'},
+	'names of settings' => q{repeat('set a.' || repeat('token', 30) || '.b = 1;', n / 160)},
 	'identifiers' => q{'select password, ' || repeat('a b ', n / 4)});
 
 # Least CPU time of some runs, each with a text of its own
@@ -270,6 +273,24 @@ is_deeply(\@slow, [], 'ten times the text takes ten times as long');
 # ---------------------------------------------------------------------------
 # What is a secret, and what only looks like it
 # ---------------------------------------------------------------------------
+
+# Names of settings that are longer than any buffer: what follows is as it would be
+foreach my $length (1, 62, 124 .. 130, 255 .. 257, 5000)
+{
+	my $part = 'a' x $length;
+
+	foreach my $name ("$part.token", "$part.$part.token", "b.$part", "\"$part\".token", "$part..x")
+	{
+		my $text = "SET $name = 'x'; SELECT set_config('my.secret', 'y', 'z'), format('%s', 'a')";
+		my ($shown, $nested, $value) = map { unaudited("SELECT $_") } (
+			"mask(\$q\$$text\$q\$)", "mask(\$q\$DO \$x\$ BEGIN $text; END \$x\$\$q\$)",
+			"masked_value(\$q\$$text\$q\$)");
+		my @wrong = grep { !/'my.secret', '<REDACTED>', 'z'\), format\('%s', 'a'\)/ }
+		  $shown, $nested, $value;
+
+		is_deeply(\@wrong, [], "name of $length bytes: " . substr($name, -20));
+	}
+}
 
 # Pairs: what is in double brackets is masked, nothing else is.
 foreach my $case (

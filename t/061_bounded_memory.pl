@@ -100,16 +100,6 @@ sub size_of
 	return $size;
 }
 
-# Is the session idle, or waiting for the worker?
-sub is_at_rest
-{
-	my ($name) = @_;
-
-	return unaudited_sql(
-		$node, "SELECT state = 'idle' OR wait_event_type = 'Extension'
-				FROM pg_stat_activity WHERE application_name = '$name'") eq 't';
-}
-
 # Run the SQL with the worker stopped, and see how far the session grows.  Ends
 # with the worker on its way, and the session at its end.
 sub test_growth
@@ -240,6 +230,19 @@ foreach my $way (sort keys %going_on)
 flush_trail($node);
 is( scalar(grep { /"objectName":"public.f"/ } trail_lines($node)),
 	1_500, 'each call of a procedure has its record');
+
+# What is published beforehand are the calls: a DO block's own record waits for its end.
+my ($do) = grep { $_->{command} eq 'DO' } records_for(
+	$node, "DO \$do\$
+	DECLARE x int; $comment
+	BEGIN
+		FOR i IN 1 .. 120 LOOP
+			x := f(i);
+			COMMIT;
+		END LOOP;
+		RAISE EXCEPTION 'the end';
+	END \$do\$");
+is("$do->{exitCode}, $do->{errorMessage}", 'P0001, the end', 'its outcome is known');
 unlike(slurp_file($node->logfile), qr/could not write audit spill file/, 'spilled');
 is_deeply([ grep { /^spill/ } slurp_dir(queue_dir($node)) ], [], 'no spill file is left');
 

@@ -13,8 +13,9 @@
  * of a utility statement, which pgaudit has not then, and of those that are
  * truncated, whose records are made before permissions are checked.
  *
- * Must not raise, except for what output functions of parameters' types do,
- * and for an interrupt after showing a record to the client.
+ * Must not raise, except for what output functions of parameters' types do, for
+ * an interrupt after showing a record to the client, and, when a statement calls
+ * very many functions, as it has to wait for room in the queue.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -407,12 +408,13 @@ paq_record_object(PaqStatement *statement, const PaqObject *object)
 
 /*
  * Record that the statement calls a function, or is about to; name may be
- * NULL.  The record has ids of its own, and the statement's outcome.  But there is
+ * NULL; itself says that the call is all of the statement.  The record has ids
+ * of its own, and the statement's outcome.  But there is
  * no end to what one statement may call, a procedure that commits, say, and so
  * there is a limit to what waits for that.
  */
 void
-paq_record_function(PaqStatement *statement, const char *name)
+paq_record_function(PaqStatement *statement, const char *name, bool itself)
 {
 	PaqObject	object = {false, "FUNCTION", name};
 	int64		statement_id;
@@ -427,8 +429,10 @@ paq_record_function(PaqStatement *statement, const char *name)
 	if (pending == NULL)
 		return;
 	set_ids(pending, statement_id, substatement_id);
-	statement->calls += paq_pending_header(pending)->length;
-	paq_entry_add(statement, pending, false, false);
+	if (itself)
+		paq_entry_add(statement, pending, false, false);
+	else
+		paq_entry_add_call(statement, pending);
 	if (paq_log_client)
 		paq_show_client(statement, pending);
 }

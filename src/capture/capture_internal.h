@@ -80,6 +80,7 @@ typedef struct PaqEntry
 	PaqPending *pending;
 	bool		late;			/* ids and client's copy are still to come */
 	bool		has_rows;		/* shows the rows of its statement */
+	bool		call;			/* of a function that its statement calls */
 } PaqEntry;
 
 typedef struct PaqStatement
@@ -199,7 +200,8 @@ extern void paq_record_relation(PaqStatement *statement,
 								const PaqObject *object);
 extern void paq_record_object(PaqStatement *statement,
 							  const PaqObject *object);
-extern void paq_record_function(PaqStatement *statement, const char *name);
+extern void paq_record_function(PaqStatement *statement, const char *name,
+								bool itself);
 extern uint32 paq_setting_flags(bool text_recorded);
 extern const PaqMasked *paq_shown_text(PaqStatement *statement, bool may_scan,
 									   bool places);
@@ -245,6 +247,7 @@ extern void paq_record_event(const PaqEvent *event, int sqlstate);
 extern void paq_publish_now(PaqPending *pending, int sqlstate);
 extern void paq_entry_add(PaqStatement *statement, PaqPending *pending,
 						  bool late, bool has_rows);
+extern void paq_entry_add_call(PaqStatement *statement, PaqPending *pending);
 extern void paq_statement_publish(PaqStatement *statement,
 								  const PaqError *error, PaqSpaceWait wait);
 extern void paq_statement_succeed(PaqStatement *statement);

@@ -54,7 +54,9 @@ restore_texts(PaqRecord *record, const PaqStatement *statement)
 	if (record->header.field_len[PAQ_FIELD_PARAMETER] == 0)
 		params->data = "";		/* an empty list, which is not null */
 	else if (record->header.field_len[PAQ_FIELD_PARAMETER] != PAQ_NULL_LEN)
-		*params = paq_encode_params(statement->params, statement->part, &flags);
+		*params = paq_encode_params(statement->params,
+									statement->part ? statement->part : statement->text,
+									&flags);
 }
 
 /* Show the record of the statement as it is now. */

@@ -116,6 +116,8 @@ note_message(const char *message, const char *statement)
 static const char *
 copy_message(void)
 {
+	const uint32 interrupts = InterruptHoldoffCount;
+	const uint32 cancels = QueryCancelHoldoffCount;
 	MemoryContext old_context = CurrentMemoryContext;
 	const char *volatile message = NULL;
 
@@ -130,6 +132,9 @@ copy_message(void)
 	}
 	PG_CATCH();
 	{
+		/* which errfinish() has reset */
+		InterruptHoldoffCount = interrupts;
+		QueryCancelHoldoffCount = cancels;
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(old_context);
@@ -214,9 +219,9 @@ paq_error_unrecorded(void)
 static void
 record_error(void)
 {
-	const bool	places = paq_masks_constants(PAQ_CLASS_ERROR);
 	PaqEvent	event = {.class = PAQ_CLASS_ERROR};
 	PaqMasked	shown = {0};
+	bool		places;
 
 	if (!paq_capture_possible() || owned || paq_frame != NULL ||
 		paq_is_committing() || (MyProcPort == NULL && IsUnderPostmaster) ||
@@ -227,6 +232,7 @@ record_error(void)
 	/* What is still held succeeded before, in the same pipeline. */
 	paq_publish_held(NULL, PAQ_SPACE_NOWAIT);
 	event.start_time = GetCurrentStatementStartTimestamp();
+	places = paq_masks_constants(event.class);
 	event.message = places ? PAQ_MASKED_MESSAGE : error.message;
 	if (!paq_log_statement)
 	{

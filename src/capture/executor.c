@@ -37,9 +37,8 @@ static ExecutorCheckPerms_hook_type prev_ExecutorCheckPerms = NULL;
  * PostgreSQL will not call the executor for this query any more, so this is the
  * end of its statement, if it is still known.
  */
-static void
-pg_attribute_noreturn()
-	fail_query(PaqCallFrame *frame)
+pg_noreturn static void
+fail_query(PaqCallFrame *frame)
 {
 	const PaqError *error;
 	PaqStatement *statement;
@@ -126,9 +125,8 @@ end_start(QueryDesc *queryDesc)
 		paq_queue_admit();
 }
 
-static void
-pg_attribute_noreturn()
-	fail_start(PaqCallFrame *frame)
+pg_noreturn static void
+fail_start(PaqCallFrame *frame)
 {
 	PlannedStmt *plan = frame->query_desc->plannedstmt;
 	PaqStatement *statement;
@@ -252,9 +250,8 @@ run_query(PAQ_EXECUTOR_RUN_ARGS)
 	leave_frame(frame);
 }
 
-static void
-pg_attribute_noreturn()
-	fail_part(PaqCallFrame *frame)
+pg_noreturn static void
+fail_part(PaqCallFrame *frame)
 {
 	paq_frame_pop(frame);
 	PG_RE_THROW();

@@ -104,16 +104,16 @@ begin_call(Oid function)
 void
 paq_fastpath_call(Oid function, const char *name)
 {
-	last_call = GetCurrentStatementStartTimestamp();
 	paq_session_warm();
 	paq_settle(PAQ_SPACE_WAIT);
+	last_call = GetCurrentStatementStartTimestamp();
 	call = begin_call(function);
 	if (unlikely(call == NULL))
 		return;
 	paq_messages_watch();
 	if (!paq_class_is_audited(PAQ_CLASS_FUNCTION))
 		return;
-	paq_record_function(call->statement, name);
+	paq_record_function(call->statement, name, true);
 	paq_queue_admit();
 }
 

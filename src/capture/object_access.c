@@ -84,7 +84,7 @@ record_call(Oid function)
 		return;
 	name = function_name(function, &in_catalog);
 	if (!in_catalog)
-		paq_record_function(statement, name);
+		paq_record_function(statement, name, false);
 }
 
 /*

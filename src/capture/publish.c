@@ -8,8 +8,8 @@
  * gone into the queue, so if paq_pending_publish() raises an error, whoever
  * catches it publishes the rest.  A record that found no room although it
  * could not wait goes to the list of deferred records, which the next
- * publication of this session deals with first; so a session's records never
- * overtake each other.  There are never more of them than the statements that
+ * publication of this session deals with first; so records never overtake each
+ * other once they are finished.  There are never more of them than the statements that
  * were being executed had, and MAX_DEFERRED_BYTES: no statement begins before
  * they are gone.
  *
@@ -211,9 +211,9 @@ paq_publish_now(PaqPending *pending, int sqlstate)
  * Make the record wait for the outcome of the statement.  If that is not
  * possible, for want of memory, publish it as it is.
  */
-void
-paq_entry_add(PaqStatement *statement, PaqPending *pending, bool late,
-			  bool has_rows)
+static void
+add_entry(PaqStatement *statement, PaqPending *pending, bool late,
+		  bool has_rows, bool call)
 {
 	PaqEntry   *entry = new_entry();
 
@@ -226,7 +226,39 @@ paq_entry_add(PaqStatement *statement, PaqPending *pending, bool late,
 	entry->pending = pending;
 	entry->late = late;
 	entry->has_rows = has_rows;
+	entry->call = call;
 	append_node(&statement->entries, &statement->last_entry, &entry->node);
+}
+
+void
+paq_entry_add(PaqStatement *statement, PaqPending *pending, bool late,
+			  bool has_rows)
+{
+	add_entry(statement, pending, late, has_rows, false);
+}
+
+/* The same for the record of a function that the statement calls. */
+void
+paq_entry_add_call(PaqStatement *statement, PaqPending *pending)
+{
+	statement->calls += paq_pending_header(pending)->length;
+	add_entry(statement, pending, false, false, true);
+}
+
+/* In single-user mode; an error must not keep the records from being counted. */
+static void
+drain_at_exit(void)
+{
+	PG_TRY();
+	{
+		(void) paq_queue_drain_alone();
+	}
+	PG_CATCH();
+	{
+		EmitErrorReport();
+		FlushErrorState();
+	}
+	PG_END_TRY();
 }
 
 /*
@@ -241,7 +273,7 @@ paq_publish_last(void)
 	slist_iter	iter;
 
 	if (paq_queue_drain_alone != NULL && !slist_is_empty(&deferred))
-		(void) paq_queue_drain_alone();
+		drain_at_exit();
 	for (int try = 0; try < tries && !slist_is_empty(&deferred); try++)
 	{
 		if (try > 0)
@@ -348,7 +380,7 @@ paq_publish_calls(PaqStatement *statement)
 											 &statement->entries);
 		PaqRecordHeader *header = paq_pending_header(entry->pending);
 
-		if (header->audit_class == PAQ_CLASS_FUNCTION)
+		if (entry->call)
 		{
 			header->flags |= PAQ_RECORD_NO_OUTCOME;
 			publish_first(&statement->entries, NULL, now, PAQ_SPACE_NOWAIT);

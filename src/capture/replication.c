@@ -108,7 +108,8 @@ publish_record(const PaqError *error)
 		return;
 	pending = NULL;
 	if (error != NULL && error->message != NULL)
-		paq_pending_add_message(record, error->message);
+		paq_pending_add_message(record, paq_masks_constants(PAQ_CLASS_MISC) ?
+								PAQ_MASKED_MESSAGE : error->message);
 	paq_publish_now(record, error ? error->sqlstate : 0);
 }
 

@@ -300,14 +300,24 @@ paq_statement_fail(PaqStatement *statement, const PaqError *error)
 static void
 detach_frames(PaqStatement *statement)
 {
+	PaqCallFrame *outermost = NULL;
+
 	for (PaqCallFrame *frame = paq_frame; frame != NULL; frame = frame->parent)
 	{
 		if (frame->statement != statement)
 			continue;
-		frame->own_group = statement->group;
-		if (frame->group == &statement->group)
-			frame->group = &frame->own_group;
 		frame->statement = NULL;
+		outermost = frame;
+	}
+	if (outermost == NULL)
+		return;
+
+	/* nor to its group, which those within it share */
+	outermost->own_group = statement->group;
+	for (PaqCallFrame *frame = paq_frame; frame != NULL; frame = frame->parent)
+	{
+		if (frame->group == &statement->group)
+			frame->group = &outermost->own_group;
 	}
 }
 

@@ -168,9 +168,8 @@ end_statement(PaqCallFrame *frame)
 }
 
 /* An error leaves the statement. */
-static void
-pg_attribute_noreturn()
-	fail_statement(PaqCallFrame *frame)
+pg_noreturn static void
+fail_statement(PaqCallFrame *frame)
 {
 	PaqStatement *statement = frame->statement;
 
@@ -229,9 +228,8 @@ end_part(PaqCallFrame *frame)
 		paq_wait_statement(PAQ_SPACE_WAIT);
 }
 
-static void
-pg_attribute_noreturn()
-	fail_part(PaqCallFrame *frame, const char *text)
+pg_noreturn static void
+fail_part(PaqCallFrame *frame, const char *text)
 {
 	paq_frame_catch(frame);
 	paq_error_catch(text);

@@ -37,6 +37,7 @@
 #include "commands/copy.h"
 #include "commands/defrem.h"
 #include "commands/extension.h"
+#include "compat.h"
 #include "executor/spi.h"
 #include "guc.h"
 #include "load/load_internal.h"
@@ -221,9 +222,8 @@ checksum_of(uint64 series, uint64 sequence, TimestampTz loaded)
  * knows which records the table has.  All that the files have is there for sure
  * if it is loaded once more.
  */
-static void
-pg_attribute_noreturn()
-	report_wrong_state(uint64 series)
+pg_noreturn static void
+report_wrong_state(uint64 series)
 {
 	uint64		start = 0;
 

@@ -97,6 +97,17 @@ show_unchanged(PaqMasked *shown, const char *text, Size len)
 	shown->cut = false;
 }
 
+/* What is no SQL text, and has no beginning that could be shown without memory */
+static void
+show_value(const PaqMaskText *text, PaqMasked *shown)
+{
+	paq_render_secrets(text, true, shown);
+	if (likely(!shown->cut))
+		return;
+	show_unchanged(shown, PAQ_REDACTED, strlen(PAQ_REDACTED));
+	shown->all = true;
+}
+
 /* ---------------------------------------------------------------------------
  * Texts of statements
  * ---------------------------------------------------------------------------
@@ -167,7 +178,9 @@ compare_readings(PaqMaskWork *work, PaqMaskText *text, uint32 reached)
 		;
 	else if (!possible)
 	{
-		memcpy(text->marks, other.marks, text->len);
+		for (uint32 i = 0; i < text->len; i++)
+			text->marks[i] = other.marks[i] |
+				(text->marks[i] & PAQ_MARK_PATTERN);
 		*work = other_work;
 		reached = other_reached;
 	}
@@ -234,9 +247,9 @@ analyse(const char *data, Size len, int options, bool candidate,
 			paq_mask_unmark(&text, PAQ_MARK_SECRET);
 	}
 	if (options & PAQ_MASK_CONSTANTS)
-		paq_render_constants(&text, work.max_param, shown);
+		paq_render_constants(&text, work.max_param, work.conforming, shown);
 	else
-		paq_render_secrets(&text, shown);
+		paq_render_secrets(&text, work.conforming, shown);
 	if (shown->text != data)
 		shown->all |= all;
 	pfree(text.marks);
@@ -384,7 +397,7 @@ paq_mask_value(const char *value, bool is_text, PaqMasked *shown)
 		(!is_text || paq_scan_value(&work, &text));
 	if (!done)
 		paq_mask_mark(&text, 0, len, PAQ_MARK_SECRET);
-	paq_render_secrets(&text, shown);
+	show_value(&text, shown);
 	shown->all |= !done || work.limited;
 	pfree(text.marks);
 }
@@ -576,6 +589,6 @@ paq_mask_message(const char *message, const char *statement, PaqMasked *shown)
 		paq_mask_mark(&text, 0, len, PAQ_MARK_SECRET);
 		shown->all = true;
 	}
-	paq_render_secrets(&text, shown);
+	show_value(&text, shown);
 	pfree(text.marks);
 }

@@ -198,9 +198,10 @@ extern void paq_scan_contents(PaqMaskWork *work, PaqMaskText *contents,
 
 /* render.c */
 extern void paq_mask_unmark(PaqMaskText *text, uint8 mark);
-extern void paq_render_secrets(const PaqMaskText *text, PaqMasked *shown);
+extern void paq_render_secrets(const PaqMaskText *text, bool conforming,
+							   PaqMasked *shown);
 extern void paq_render_constants(const PaqMaskText *text, int max_param,
-								 PaqMasked *shown);
+								 bool conforming, PaqMasked *shown);
 extern void paq_render_beginning(const char *data, Size len, bool conforming,
 								 PaqMasked *shown);
 

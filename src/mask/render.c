@@ -149,7 +149,7 @@ show(PaqMasked *shown, Output *output)
 
 /* The text without its secrets; unless it has some, shown is left alone. */
 void
-paq_render_secrets(const PaqMaskText *text, PaqMasked *shown)
+paq_render_secrets(const PaqMaskText *text, bool conforming, PaqMasked *shown)
 {
 	Output		output = {0};
 
@@ -158,7 +158,7 @@ paq_render_secrets(const PaqMaskText *text, PaqMasked *shown)
 	output.data = allocate_text(output.len);
 	if (output.data == NULL)
 	{
-		paq_render_beginning(text->data, text->len, true, shown);
+		paq_render_beginning(text->data, text->len, conforming, shown);
 		return;
 	}
 	output.len = 0;
@@ -210,7 +210,8 @@ write_constants(Output *output, const PaqMaskText *text, int number)
 
 /* The text with places in it instead of constants, from $max_param on */
 void
-paq_render_constants(const PaqMaskText *text, int max_param, PaqMasked *shown)
+paq_render_constants(const PaqMaskText *text, int max_param, bool conforming,
+					 PaqMasked *shown)
 {
 	Output		output = {0};
 
@@ -218,7 +219,7 @@ paq_render_constants(const PaqMaskText *text, int max_param, PaqMasked *shown)
 	output.data = allocate_text(output.len);
 	if (output.data == NULL)
 	{
-		paq_render_beginning(text->data, text->len, true, shown);
+		paq_render_beginning(text->data, text->len, conforming, shown);
 		return;
 	}
 	output.len = 0;

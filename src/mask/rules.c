@@ -24,7 +24,7 @@
 
 #include "mask/mask_internal.h"
 
-/* The longest name of a setting that is put together; longer ones are cut. */
+/* Size of the name of a setting that is put together; longer ones are cut. */
 #define MAX_SETTING_NAME	128
 
 /* The longest literal that can be the name of a setting */
@@ -173,7 +173,9 @@ struct PaqRules
 	SetState	set;
 	bool		set_secret;		/* SET_VALUE: of a secret setting */
 	bool		set_conninfo;	/* ... of one that is a connection string */
-	char		setting[MAX_SETTING_NAME];
+	char		setting[MAX_SETTING_NAME];	/* its name so far, terminated */
+	uint32		setting_len;
+	bool		setting_cut;	/* the rest might be that of a secret */
 	PaqToken	last;			/* token before */
 	Word		last_word;
 	uint32		parens;
@@ -468,15 +470,18 @@ setting_literal(PaqRules *rules, Frame *frame, const PaqToken *token)
 	char		name[MAX_NAME_LITERAL];
 	uint32		len;
 
-	if (token->end - token->start >= MAX_NAME_LITERAL)
+	if (frame->secret || token->end - token->start >= MAX_NAME_LITERAL)
 		return;
 	len = paq_literal_read(rules->text, token->start, token->end,
 						   rules->work->conforming, name);
-	if (paq_mask_name_is_secret(name, len) || paq_mask_setting_is_secret(name))
-		frame->secret = true;
-	else if (paq_mask_setting_is_conninfo(name, len))
+	if (paq_mask_setting_is_conninfo(name, len))
 		frame->conninfo = true;
-	if (frame->secret && frame->value_end > 0)
+	if (!paq_mask_name_is_secret(name, len) && !paq_mask_setting_is_secret(name))
+		return;
+
+	/* once, however many literals the name has */
+	frame->secret = true;
+	if (frame->value_end > 0)
 		mark_literal(rules, frame->value_start, frame->value_end);
 }
 
@@ -585,24 +590,45 @@ end_statement(PaqRules *rules)
 	rules->set = SET_NONE;
 }
 
+static void
+begin_setting(PaqRules *rules)
+{
+	rules->set = SET_NAME;
+	rules->setting[0] = '\0';
+	rules->setting_len = 0;
+	rules->setting_cut = false;
+}
+
+static void
+add_to_setting(PaqRules *rules, const char *part, uint32 len)
+{
+	const uint32 room = MAX_SETTING_NAME - 1 - rules->setting_len;
+
+	if (len > room)
+	{
+		rules->setting_cut = true;
+		len = room;
+	}
+	memcpy(rules->setting + rules->setting_len, part, len);
+	rules->setting_len += len;
+	rules->setting[rules->setting_len] = '\0';
+}
+
 /* A part of a setting's name */
 static void
 setting_name(PaqRules *rules, const PaqToken *token)
 {
-	const uint32 used = strlen(rules->setting);
 	const char *name;
 	uint32		len;
 
-	if (used == 0 && (rules->last_word == WORD_SET) &&
+	if (rules->setting_len == 0 && (rules->last_word == WORD_SET) &&
 		(find_word(rules->text->data + token->start,
 				   token->end - token->start) == WORD_LOCAL ||
 		 find_word(rules->text->data + token->start,
 				   token->end - token->start) == WORD_SESSION))
 		return;
 	token_name(rules, token, &name, &len);
-	len = Min(len, MAX_SETTING_NAME - used - 2);
-	memcpy(rules->setting + used, name, len);
-	rules->setting[used + len] = '\0';
+	add_to_setting(rules, name, len);
 	rules->set = SET_OPERATOR;
 }
 
@@ -613,8 +639,6 @@ setting_name(PaqRules *rules, const PaqToken *token)
 static bool
 set_token(PaqRules *rules, const PaqToken *token, Word word)
 {
-	const uint32 used = strlen(rules->setting);
-
 	switch (rules->set)
 	{
 		case SET_NONE:
@@ -629,16 +653,17 @@ set_token(PaqRules *rules, const PaqToken *token, Word word)
 		case SET_OPERATOR:
 			if (token->code == '.')
 			{
-				rules->setting[used] = '.';
-				rules->setting[used + 1] = '\0';
+				add_to_setting(rules, ".", 1);
 				rules->set = SET_NAME;
 				return true;
 			}
 			if (token->code == '=' || word == WORD_TO)
 			{
-				rules->set_secret = paq_mask_setting_is_secret(rules->setting);
+				rules->set_secret = rules->setting_cut ||
+					paq_mask_setting_is_secret(rules->setting);
 				rules->set_conninfo =
-					paq_mask_setting_is_conninfo(rules->setting, used);
+					paq_mask_setting_is_conninfo(rules->setting,
+												 rules->setting_len);
 				rules->set = SET_VALUE;
 				return true;
 			}
@@ -728,8 +753,7 @@ first_word(PaqRules *rules, const PaqToken *token, Word word)
 			return;
 		case WORD_SET:
 			rules->statement = STATEMENT_OTHER;
-			rules->set = SET_NAME;
-			rules->setting[0] = '\0';
+			begin_setting(rules);
 			return;
 		default:
 			rules->statement = STATEMENT_OTHER;
@@ -775,8 +799,7 @@ name(PaqRules *rules, const PaqToken *token, Word word)
 			  rules->statement == STATEMENT_SETTINGS ||
 			  rules->statement == STATEMENT_FUNCTION))
 	{
-		rules->set = SET_NAME;
-		rules->setting[0] = '\0';
+		begin_setting(rules);
 	}
 	else if (word == WORD_PASSWORD && rules->statement == STATEMENT_ROLE)
 		rules->expected = EXPECT_SECRET;

@@ -177,7 +177,7 @@ wait_released(uint64 pos, bool patient)
 {
 	ConditionVariable *cv = &paq_shared->space_cv;
 	const long	timeout = patient ? RECHECK_MS : STUCK_CHECK_MS;
-	const uint32 event = paq_wait_event("AuditQueueSpace");
+	static uint32 event = 0;
 	uint64		seen = pg_atomic_read_u64(&paq_shared->progress);
 	ErrorContextCallback callback;
 	instr_time	start;
@@ -185,6 +185,8 @@ wait_released(uint64 pos, bool patient)
 	int			slept = 0;
 	bool		stuck = false;
 
+	if (event == 0)
+		event = paq_wait_event("AuditQueueSpace");
 	begin_wait(&callback);
 	paq_stats_add(&paq_my_stats->space_waits, 1);
 	INSTR_TIME_SET_CURRENT(start);
@@ -213,12 +215,14 @@ wait_released(uint64 pos, bool patient)
 static void
 wait_flushed(uint64 pos)
 {
-	const uint32 event = paq_wait_event("AuditQueueFlush");
+	static uint32 event = 0;
 	ErrorContextCallback callback;
 	int			rc = WL_TIMEOUT;
 	int			slept = 0;
 	instr_time	start;
 
+	if (event == 0)
+		event = paq_wait_event("AuditQueueFlush");
 	begin_wait(&callback);
 	paq_stats_add(&paq_my_stats->flush_waits, 1);
 	INSTR_TIME_SET_CURRENT(start);

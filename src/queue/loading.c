@@ -83,9 +83,11 @@ stop_waiting(void)
 void
 paq_wait_loaded(uint64 pos)
 {
-	const uint32 event = paq_wait_event("AuditQueueTable");
+	static uint32 event = 0;
 	instr_time	start;
 
+	if (event == 0)
+		event = paq_wait_event("AuditQueueTable");
 	INSTR_TIME_SET_CURRENT(start);
 	ConditionVariablePrepareToSleep(&paq_shared->load_cv);
 	while (!paq_is_loaded(pos))

@@ -91,6 +91,7 @@ compare_with_state(const PaqSinkState *state, uint64 size, uint64 *offset)
 	*offset = state->offset;
 	if (size > state->offset && state->closed)
 	{
+		paq_trail.retreat = state->offset > state->flushed;
 		file_has_changed(state, "was written to by somebody else");
 		return false;
 	}
