@@ -302,7 +302,11 @@ foreach my $case (
 	q{DO $$ BEGIN SET my.token = '[[x]]'; UPDATE t SET token = 'y' WHERE password = 'z'; END $$},
 	q{CREATE FUNCTION f(a int DEFAULT CASE WHEN true THEN 1 ELSE 2 END) AS $$ BEGIN ALTER ROLE r PASSWORD '[[x]]'; END $$},
 	q{DO $$ import os; f("postgres://u:[[x]]@h", "host=h password=[[y]]") $$},
+	q{SELECT 'postgresql://u:[[a?b c]]@h/db?x=y'},
 	# data
+	q{SELECT begin, alter, role, '1' FROM (SELECT 1 AS begin, 2 AS alter, 3 AS role) s /* password */},
+	q{SELECT CASE WHEN true THEN alter || role END FROM p WHERE ssn LIKE '123%' /* password */},
+	q{DO $$ BEGIN PERFORM x FROM t WHERE then = alter || role AND ssn = '123'; END /* password */ $$},
 	q{SELECT * FROM p WHERE 'PASSWORD ' <> '' AND ssn LIKE '123%'},
 	q{SELECT * FROM p WHERE ssn = '123' AND password '456' <> x},
 	q{SELECT alter role, 'password', ssn FROM p WHERE ssn = '123'},

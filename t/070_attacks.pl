@@ -16,6 +16,7 @@ use warnings;
 use FindBin;
 use lib $FindBin::RealBin;
 use PaqTest;
+use PgProto;
 
 use Test::More;
 
@@ -296,6 +297,42 @@ is( unaudited_sql($node, q{
 	WHERE command_text LIKE 'TRUNCATE audit_queue.records%' AND sqlstate = '42501'}),
 	scalar @attackers,
 	'each attempt is recorded');
+# What a session goes on with when it has been taken away
+
+unaudited_sql($node,
+	'CREATE ROLE lent; GRANT ALL ON people TO lent; GRANT lent TO ordinary');
+my $client = PgProto->connect($node, user => 'ordinary');
+$client->query('SET ROLE lent');
+unaudited_sql($node, 'REVOKE lent FROM ordinary');
+$client->query(q{SELECT ssn, 'kept role' FROM people});
+$client->quit;
+
+# A text that is another one if quotes are read in another way
+
+$node->psql(
+	'postgres', q{
+	CREATE FUNCTION pg_temp.run(t text) RETURNS text LANGUAGE plpgsql
+		SET standard_conforming_strings = off SET escape_string_warning = off AS $$
+	DECLARE r record;
+	BEGIN
+		IF current_setting('my.in', true) = '1' THEN RETURN ''; END IF;
+		PERFORM set_config('my.in', '1', false);
+		EXECUTE t INTO r;
+		RETURN r;
+	END $$;
+	SELECT pg_temp.run(current_query()), '\\'\\; SELECT 2 --', (SELECT string_agg(ssn, 'other reading') FROM people)
+	;},
+	on_error_stop => 0,
+	extra_params  => [ '-U', 'ordinary' ]);
+
+ok(table_loaded($node), 'loaded again');
+foreach my $evidence ('kept role', 'other reading')
+{
+	cmp_ok(
+		unaudited_sql($node,
+			"SELECT count(*) FROM audit_records WHERE class = 'READ' AND user_name = 'ordinary' AND command_text ~ '$evidence'"),
+		'>=', 1, "in the trail: $evidence");
+}
 $node->stop;
 
 done_testing();

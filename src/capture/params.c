@@ -154,7 +154,7 @@ names_secret(ParamListInfo params, int number)
  * is.  That is so for the values of secret settings.
  */
 static bool *
-find_secrets(ParamListInfo params, const char *statement)
+find_secrets(ParamListInfo params, const char *statement, uint32 *flags)
 {
 	PaqParamRule *rules;
 	const int	nrules = paq_mask_param_rules(statement, &rules);
@@ -165,7 +165,10 @@ find_secrets(ParamListInfo params, const char *statement)
 		return NULL;
 	secrets = palloc0(params->numParams * sizeof(bool));
 	if (nrules < 0)
+	{
 		memset(secrets, true, params->numParams);
+		*flags |= PAQ_RECORD_MASKED;
+	}
 
 	/* names of settings that have been looked at, and are not secret */
 	harmless = palloc0(params->numParams * sizeof(bool));
@@ -201,7 +204,7 @@ paq_encode_params(ParamListInfo params, const char *statement, uint32 *flags)
 	if (params == NULL || params->numParams == 0)
 		return result;
 
-	secrets = find_secrets(params, statement);
+	secrets = find_secrets(params, statement, flags);
 	initStringInfo(&buf);
 	for (int i = 0; i < params->numParams; i++)
 	{

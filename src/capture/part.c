@@ -72,6 +72,28 @@ enclosing_statement(void)
 	return NULL;
 }
 
+/*
+ * Can a query be in the statement's part of the text?  What else it executes may
+ * have the same text, and be another part of it, or not the same if quotes are
+ * read in another way.
+ */
+static bool
+has_query(const PaqStatement *statement)
+{
+	switch (statement->command.node)
+	{
+		case T_CopyStmt:
+		case T_CreateTableAsStmt:
+		case T_DeclareCursorStmt:
+		case T_ExplainStmt:
+		case T_RefreshMatViewStmt:
+		case T_ViewStmt:
+			return true;
+		default:
+			return false;
+	}
+}
+
 static inline bool
 is_same_text(const char *a, const char *b)
 {
@@ -88,7 +110,7 @@ paq_part_begin(PaqStatement *statement)
 	const PaqStatement *outer = enclosing_statement();
 
 	if (outer != NULL && (outer->location > 0 || outer->len > 0) &&
-		is_same_text(outer->text, statement->text))
+		has_query(outer) && is_same_text(outer->text, statement->text))
 	{
 		statement->location = outer->location;
 		statement->len = outer->len;

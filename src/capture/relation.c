@@ -64,12 +64,15 @@ record_relation(PaqStatement *statement, RangeTblEntry *rte,
 
 /*
  * Is what is being done not for session auditing?  As in pgaudit, it leaves
- * out what the functions of others do with their owners' rights.
+ * out what the functions of others do with their owners' rights.  A role that
+ * the session has taken with SET ROLE is its own, also if it is no member any
+ * more: it goes on with the role's rights until it gives them up.
  */
 bool
 paq_has_others_rights(void)
 {
 	return GetUserId() != GetSessionUserId() &&
+		GetUserId() != GetOuterUserId() &&
 		!is_member_of_role(GetSessionUserId(), GetUserId());
 }
 

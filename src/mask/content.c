@@ -183,6 +183,35 @@ paq_content_uris(PaqMaskText *text, uint32 pos, PaqMaskOutcome *outcome)
 }
 
 /*
+ * What is an address of libpq's from its first byte on: all from the first ":" to
+ * the last "@" in front of the path is a password for libpq, spaces as well.
+ */
+static void
+find_libpq_address(PaqMaskText *text, PaqMaskOutcome *outcome)
+{
+	static const char *const schemes[] = {"postgresql://", "postgres://"};
+	uint32		colon = 0;
+	uint32		at = 0;
+
+	for (int i = 0; i < lengthof(schemes); i++)
+	{
+		const uint32 len = strlen(schemes[i]);
+
+		if (text->len <= len || memcmp(text->data, schemes[i], len) != 0)
+			continue;
+		for (uint32 pos = len; pos < text->len && text->data[pos] != '/'; pos++)
+		{
+			if (text->data[pos] == ':' && colon == 0)
+				colon = pos;
+			else if (text->data[pos] == '@')
+				at = pos;
+		}
+	}
+	if (colon > 0 && at > colon)
+		mark_value(text, colon + 1, at, outcome);
+}
+
+/*
  * The end of a value of a connection string that begins at pos: in single
  * quotes, or up to a space; a backslash takes the next character along.
  */
@@ -372,6 +401,7 @@ void
 paq_content_find(PaqMaskText *text, bool conninfo, PaqMaskOutcome *outcome)
 {
 	find_conninfo(text, conninfo, outcome);
+	find_libpq_address(text, outcome);
 	paq_content_uris(text, 0, outcome);
 	paq_content_assignments(text, true);
 	find_verifiers(text);

@@ -423,9 +423,17 @@ paq_mask_param_rules(const char *data, PaqParamRule **rules)
 	work.want_rules = true;
 	work.context = CurrentMemoryContext;
 	reached = paq_scan_text(&work, &text);
+	if (reached < len || work.suspect)
+	{
+		/* it was parsed with the other setting */
+		work.conforming = !work.conforming;
+		work.suspect = false;
+		work.nrules = 0;
+		reached = paq_scan_text(&work, &text);
+	}
 	pfree(text.marks);
 	*rules = work.rules;
-	return reached == len ? work.nrules : -1;
+	return reached == len && !work.suspect ? work.nrules : -1;
 }
 
 /* ---------------------------------------------------------------------------

@@ -764,17 +764,22 @@ first_word(PaqRules *rules, const PaqToken *token, Word word)
 	}
 }
 
-/* Does a statement begin behind the word, in PL/pgSQL? */
+/*
+ * Does a statement begin behind the word, in PL/pgSQL?  That is in a literal; in
+ * SQL these may be names, or within an expression.
+ */
 static bool
-begins_block(Word word)
+begins_block(const PaqRules *rules, Word word)
 {
-	return word == WORD_BEGIN || word == WORD_DECLARE || word == WORD_ELSE ||
-		word == WORD_LOOP || word == WORD_THEN;
+	return rules->depth > 0 &&
+		(word == WORD_BEGIN || word == WORD_DECLARE || word == WORD_ELSE ||
+		 word == WORD_LOOP || word == WORD_THEN);
 }
 
 static void
 name(PaqRules *rules, const PaqToken *token, Word word)
 {
+	const bool	begins = begins_block(rules, word);
 	Frame	   *frame = top_frame(rules);
 
 	rules->expected = EXPECT_NOTHING;
@@ -782,14 +787,14 @@ name(PaqRules *rules, const PaqToken *token, Word word)
 		(word == WORD_SELECT || word == WORD_VALUES || word == WORD_WITH ||
 		 word == WORD_TABLE))
 		frame->select_depth = rules->parens;
-	if (begins_block(word) && rules->statement == STATEMENT_OTHER)
+	if (begins && rules->statement == STATEMENT_OTHER)
 	{
 		rules->statement = STATEMENT_START;
 		rules->secret_variable = false;
 	}
 	if (rules->statement == STATEMENT_START)
 	{
-		if (!begins_block(word))
+		if (!begins)
 			first_word(rules, token, word);
 	}
 	else if (rules->statement < STATEMENT_ROLE)
@@ -890,6 +895,9 @@ paq_rules_token(PaqRules *rules, const PaqToken *token)
 	if (named)
 		word = find_word(rules->text->data + token->start,
 						 token->end - token->start);
+	else if (rules->statement > STATEMENT_START &&
+			 rules->statement < STATEMENT_ROLE)
+		rules->statement = STATEMENT_OTHER; /* what it is about must follow at once */
 	if (set_token(rules, token, word))
 		rules->expected = EXPECT_NOTHING;
 	else if (is_literal(token))
