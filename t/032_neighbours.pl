@@ -142,6 +142,7 @@ sub clean_up
 {
 	unaudited_sql(
 		$node, q{
+		DROP EXTENSION IF EXISTS pg_audit_queue;
 		DROP SCHEMA public CASCADE;
 		CREATE SCHEMA public;
 		GRANT ALL ON SCHEMA public TO PUBLIC;
