@@ -34,8 +34,9 @@
  *	client.c		showing records to the client
  *
  * Guarantees: no hook raises an error of its own, except to serve an
- * interrupt while it waits for the worker.  With nothing to be recorded, a
- * hook does no more than to keep the frames.
+ * interrupt while it waits for the worker, and where pg_audit_queue.overflow
+ * has a statement fail.  With nothing to be recorded, a hook does no more than
+ * to keep the frames.
  *
  * Must not do: know anything of the queue beyond queue/queue.h.
  *

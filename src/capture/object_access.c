@@ -13,7 +13,8 @@
  * names it or reaches it as a partition or by CASCADE.
  *
  * Raises errors for what a statement may be refused for, see paq_settle(), if
- * it has not begun yet.
+ * it has not begun yet; and the same where a statement has called so many
+ * functions that their records have to go first, see paq_publish_calls().
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *

@@ -9,7 +9,8 @@
  * filled, however long a text somebody sends.
  *
  * Guarantees: the result is JSON if the line was, and at most PAQ_MAX_LINE bytes
- * long; no character or escape is cut in two.  Takes the line in pieces of any
+ * long; no character or escape is cut in two, but a character of an encoding other
+ * than UTF-8, which is several escapes, can be.  Takes the line in pieces of any
  * size, and has no more of it in memory than the result.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
