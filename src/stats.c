@@ -37,6 +37,7 @@ init_worker_stats(PaqWorkerStats *worker)
 	pg_atomic_init_u64(&worker->drained, 0);
 	pg_atomic_init_u64(&worker->flushed, 0);
 	pg_atomic_init_u64(&worker->bytes, 0);
+	pg_atomic_init_u64(&worker->written, 0);
 	pg_atomic_init_u64(&worker->batches, 0);
 	pg_atomic_init_u64(&worker->fsyncs, 0);
 	pg_atomic_init_u64(&worker->wakeups, 0);

@@ -52,6 +52,8 @@ typedef struct PaqWorkerStats
 	pg_atomic_uint64 drained;	/* records written to the trail */
 	pg_atomic_uint64 flushed;	/* records durable in the trail */
 	pg_atomic_uint64 bytes;		/* bytes of trail written */
+	pg_atomic_uint64 written;	/* the same, parts of batches and failed ones
+								 * included */
 	pg_atomic_uint64 batches;
 	pg_atomic_uint64 fsyncs;
 	pg_atomic_uint64 wakeups;	/* of the worker */

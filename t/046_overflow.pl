@@ -318,8 +318,8 @@ while ($accepted < 2000)
 	$accepted++;
 }
 is($answer, 'E:53400', 'a statement fails when the queue is full');
-cmp_ok(time - $begin, '>=', 0.9, 'not at once');
-cmp_ok(time - $begin, '<',  5,   'but soon');
+cmp_ok(time - $begin, '>=', 4.9, 'not at once');
+cmp_ok(time - $begin, '<',  30,  'but soon');
 cmp_ok($accepted,     '>',  20,  'before that they work');
 is(unaudited_sql($node, 'SELECT last_value FROM ran'),
 	$accepted, 'it is not executed');

@@ -36,9 +36,10 @@
 
 /*
  * How long the worker may make no progress before a queue that is full counts
- * as stuck, in ms, and how often that is looked at
+ * as stuck, in ms, and how often that is looked at.  A busy disk's flush, and
+ * the start of a new worker, which takes a second, must be shorter.
  */
-#define STUCK_AFTER_MS	1000
+#define STUCK_AFTER_MS	5000
 #define STUCK_CHECK_MS	100
 
 /* After how many of these sleeps a session is told why it waits; if the sink fails */
@@ -142,14 +143,29 @@ paq_elapsed_ms(instr_time since)
 }
 
 /*
+ * Something that changes whenever the worker gets on, even if that does not
+ * help us yet: it may have to drain backlog first, or be writing a record that
+ * takes long.  What a failing sink has written is no progress, because it is
+ * written again and again.
+ */
+static uint64
+worker_progress(void)
+{
+	uint64		progress = pg_atomic_read_u64(&paq_shared->progress);
+
+	if (pg_atomic_read_u32(&paq_shared->failing) == 0)
+		progress += pg_atomic_read_u64(&paq_stats->worker.written);
+	return progress;
+}
+
+/*
  * Is there no point in going on to wait?  *seen is the worker's progress at
- * the time *since.  It counts also if it does not help us yet: the worker may
- * have to drain backlog first.
+ * the time *since.
  */
 static bool
 is_stuck(uint64 *seen, instr_time *since)
 {
-	uint64		now = pg_atomic_read_u64(&paq_shared->progress);
+	uint64		now = worker_progress();
 
 	if (now != *seen)
 	{
@@ -178,7 +194,7 @@ wait_released(uint64 pos, bool patient)
 	ConditionVariable *cv = &paq_shared->space_cv;
 	const long	timeout = patient ? RECHECK_MS : STUCK_CHECK_MS;
 	static uint32 event = 0;
-	uint64		seen = pg_atomic_read_u64(&paq_shared->progress);
+	uint64		seen = worker_progress();
 	ErrorContextCallback callback;
 	instr_time	start;
 	instr_time	since;

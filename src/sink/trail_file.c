@@ -262,6 +262,7 @@ paq_trail_write(const char *data, Size len)
 		data += n;
 		len -= n;
 		paq_trail.written += n;
+		paq_stats_add(&paq_stats->worker.written, n);
 	}
 	return true;
 }
