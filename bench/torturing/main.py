@@ -402,7 +402,8 @@ def summary(torture, seconds):
             f"interrupted {torture.trail.interrupted}, drops {torture.trail.gaps}, {unnoticed}"
             f"sessions {len(torture.trail.sessions)}, "
             f"files {torture.trail.count_files()}, checks {torture.checks}, "
-            f"lock waiters left {torture.server.lock_waiters}; "
+            f"lock waiters left {torture.server.lock_waiters}, "
+            f"half stops {torture.server.half_stops}; "
             f"wrong: {torture.findings.count}")
 
 

@@ -22,6 +22,11 @@ LIMIT = 90
 # Before it is looked what processes do that are left, in seconds
 PATIENCE = 5
 
+# Who ends before the checkpointer does, at a stop
+BEFORE_CHECKPOINTER = (
+    "postgres: startup", "postgres: background writer", "postgres: walwriter",
+    "postgres: pg_audit_queue")
+
 # What a server says that is started while processes of the one before are there,
 # or while an empty lock file is that it has left
 TOO_EARLY = ("pre-existing shared memory block", "could not lock", "is in use by another server",
@@ -47,6 +52,7 @@ class Server:
         self.settings = {}
         self.log_read = 0
         self.lock_waiters = 0
+        self.half_stops = 0
 
     def make(self, settings, extra):
         """initdb; settings are pg_audit_queue's, extra is text for postgresql.conf."""
@@ -171,7 +177,27 @@ class Server:
         kill(self.pid, signum)
         for pid in stopped:
             kill(pid, signal.SIGCONT)
-        return self.wait_for_end()
+        begin = time.monotonic()
+        while signum == signal.SIGINT and not self.has_ended():
+            if time.monotonic() > begin + PATIENCE:
+                self.end_half_stopped()
+                break
+            time.sleep(0.002)
+        self.wait_for_end()
+        return time.monotonic() - begin
+
+    def end_half_stopped(self):
+        """A fast stop that comes while PostgreSQL recovers from a crash can end
+        all but the checkpointer, whom nobody tells then, and for whom the
+        postmaster waits: a server without the extension does the same.  It takes
+        an administrator to end it."""
+        if self.named("postgres: checkpointer") and not self.named(*BEFORE_CHECKPOINTER):
+            with open(self.log, encoding="utf-8", errors="replace") as file:
+                file.seek(self.log_start)
+                stop = file.read().rpartition("received fast shutdown request")[2]
+            if "LOG:  shutting down" not in stop:
+                kill(self.pid, signal.SIGQUIT)
+                self.half_stops += 1
 
     def kill_postmaster(self):
         """The others notice and end by themselves."""
