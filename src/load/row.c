@@ -295,10 +295,15 @@ paq_row_day(const PaqLoadLine *line, int *day)
 	static const char name[] = "\"logTime\":\"";
 
 	char		head[256];
+	const Size	len = Min(line->len, sizeof(head) - 1);
 	const char *time;
 
-	/* Nothing before it in a line is of any length, or a user's. */
-	strlcpy(head, line->data, Min(line->len + 1, sizeof(head)));
+	/*
+	 * Nothing before it in a line is of any length, or a user's.  Not strlcpy(),
+	 * which would go on to the end of the file to tell its length.
+	 */
+	memcpy(head, line->data, len);
+	head[len] = '\0';
 	time = strstr(head, name);
 	return time != NULL && day_of_text(time + sizeof(name) - 1, day);
 }
