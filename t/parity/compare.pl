@@ -5,10 +5,14 @@
 #
 #	compare.pl server.json trail...
 #
-# Ids are left out: the suite has statements that one of the two has no record
-# of.  Exits with 1 if pgaudit has a record that we have not, unless it is one of
-# these: of a parallel worker, of a relation of which no permission is asked for,
-# of MERGE, which it does not know, or one whose text has something masked.
+# Ids need not be the same: the suite has statements that one of the two has no
+# record of.  They decide between records that are equal otherwise.  Exits with 1
+# if pgaudit has a record that we have not, unless it is one of these: of a
+# parallel worker, of a relation of which no permission is asked for, of MERGE,
+# which it does not know, or one whose text has something masked.  While PL/pgSQL
+# has a cursor open, for a loop as well, pgaudit shows its query's text for
+# functions that are called; ours is that of the statement that executes: these
+# have the same statement id.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 
@@ -24,7 +28,7 @@ use lib "$FindBin::RealBin/..";
 use PaqParity;
 
 my ($log, @trail) = @ARGV;
-my (%exact, %ours, @theirs, %reasons, @missing);
+my (%exact, %ours, @ours, @theirs, %reasons, @missing);
 my ($total, $own) = (0, 0);
 
 sub read_lines
@@ -76,6 +80,7 @@ read_lines(
 		return if $line !~ /"class":"(?!CONNECT|CONFIG|GAP|ERROR)/;
 		my $record = PaqParity::_parse_trail($line);
 		$exact{ key($record) . "\t$record->{text}" }++;
+		push @ours, $record;
 		$own++;
 	}) foreach @trail;
 read_lines(
@@ -97,24 +102,47 @@ read_lines(
 	});
 
 # What is left, by what has to be the same
-foreach my $whole (sort keys %exact)
+foreach my $record (@ours)
 {
-	my ($key, $text) = $whole =~ /^((?:[^\t]*\t){5}[^\t]*)\t(.*)$/s;
+	my $whole = key($record) . "\t$record->{text}";
 
-	push @{ $ours{$key} }, ($text) x $exact{$whole};
+	next if !$exact{$whole};
+	$exact{$whole}--;
+	push @{ $ours{ key($record) } }, $record;
 }
+
+sub same_ids
+{
+	my ($theirs, $ours) = @_;
+
+	return $theirs->{id} == $ours->{id} && $theirs->{subid} == $ours->{subid};
+}
+
+# Take one of those that are left for pgaudit's record, if $sub finds it.
+sub take
+{
+	my ($record, $sub) = @_;
+	my $list = $ours{ key($record) } // [];
+	my ($found) = grep { $sub->($record, $list->[$_]) } 0 .. $#$list;
+
+	return 0 if !defined $found;
+	splice @$list, $found, 1;
+	$own--;
+	return 1;
+}
+
+@theirs = grep {
+	!take($_, sub { same_ids(@_) && has_text($_[0]{text}, $_[1]{text}) })
+} @theirs;
 foreach my $record (@theirs)
 {
-	my $list = $ours{ key($record) } // [];
-	my ($found) = grep { has_text($record->{text}, $list->[$_]) } 0 .. $#$list;
 	my $reason = reason($record);
 
-	if (defined $found)
-	{
-		splice @$list, $found, 1;
-		$own--;
-	}
-	elsif (defined $reason)
+	next if take($record, sub { has_text($_[0]{text}, $_[1]{text}) });
+	$reason //= 'function behind a cursor'
+	  if $record->{class} eq 'FUNCTION'
+	  && take($record, sub { $_[0]{id} == $_[1]{id} });
+	if (defined $reason)
 	{
 		$reasons{$reason}++;
 	}
