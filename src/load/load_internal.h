@@ -82,6 +82,8 @@ extern void paq_shorten_add(const char *data, Size len);
 extern const char *paq_shorten_end(Size *len);
 
 /* text.c */
+extern int	paq_line_encoding(const char *line, Size len, Size *value);
+extern unsigned char paq_escaped_byte(const char *p, const char *end);
 extern const char *paq_load_text(const char *line, Size *len);
 
 /* row.c */
