@@ -133,6 +133,19 @@ CREATE TABLE audit_queue.records (
 ALTER TABLE audit_queue.records
     ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 
+-- What ANALYZE finds in a table, members of pg_read_all_data see in pg_statistic.
+DO $$
+BEGIN
+    EXECUTE (SELECT 'ALTER TABLE audit_queue.records '
+                    || pg_catalog.string_agg(pg_catalog.format('ALTER COLUMN %I SET STATISTICS 0',
+                                                               attname), ', ')
+               FROM pg_catalog.pg_attribute
+              WHERE attrelid = 'audit_queue.records'::pg_catalog.regclass
+                AND attnum > 0 AND NOT attisdropped
+                AND attname NOT IN ('series', 'sequence', 'log_time'));
+END
+$$;
+
 -- How far the table has got, a row a series of files; written together with
 -- the records.  The checksum tells what the loader has written.
 CREATE TABLE audit_queue.load_state (

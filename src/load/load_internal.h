@@ -13,8 +13,9 @@
  *	partition.c		partitions of the table: made ahead, dropped by age
  *	removal.c		the record of a partition, or a file, that will be removed
  *	expire.c		what goes with old partitions: kept files, rows of load_state
+ *	guard.c			in sessions: keeps them from the table's TOAST tables
  *
- * Everything but launch.c runs in the loader, and is private to it: nothing
+ * Everything but launch.c and guard.c runs in the loader, and is private to it: nothing
  * here is shared or locked.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
