@@ -30,6 +30,7 @@
 
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "catalog/pg_authid.h"
 #include "fault.h"
 #include "guc.h"
 #include "libpq/pqsignal.h"
@@ -167,6 +168,18 @@ fix_settings(void)
 	if (GetConfigOption("transaction_timeout", true, false) != NULL)
 		override("transaction_timeout", "0");
 	use_settings();
+}
+
+/*
+ * Be the superuser again who the loader is: of the settings that its owner can give
+ * a database this one counts for a process without a login, too, and comes with the
+ * connection.
+ */
+static void
+fix_user(void)
+{
+	if (GetSessionUserId() != BOOTSTRAP_SUPERUSERID)
+		SetSessionAuthorization(BOOTSTRAP_SUPERUSERID, true);
 }
 
 static void
@@ -475,6 +488,7 @@ paq_load_main(Datum arg)
 	fix_settings();
 	database = MemoryContextStrdup(TopMemoryContext, paq_database);
 	BackgroundWorkerInitializeConnection(database, NULL, BGWORKER_BYPASS_ALLOWCONN);
+	fix_user();
 	batch_context = AllocSetContextCreate(TopMemoryContext, "audit rows",
 										  ALLOCSET_DEFAULT_SIZES);
 	line_context = AllocSetContextCreate(TopMemoryContext, "audit line",
