@@ -189,6 +189,10 @@ CREATE EVENT TRIGGER pg_audit_queue_sql_drop
     ON sql_drop
     EXECUTE FUNCTION audit_queue.pg_audit_queue_sql_drop();
 
+-- Also where session_replication_role says that triggers are not to be run.
+ALTER EVENT TRIGGER pg_audit_queue_ddl_command_end ENABLE ALWAYS;
+ALTER EVENT TRIGGER pg_audit_queue_sql_drop ENABLE ALWAYS;
+
 -- Who is a member of this role may read the trail.  It belongs to no database,
 -- so it may be there already, and stays when the extension is dropped.  Then
 -- whoever made it may have let somebody in.
