@@ -448,6 +448,19 @@ nap(long unreported)
 	ResetLatch(MyLatch);
 }
 
+/*
+ * If somebody has set the clock back, what is to be done in a moment must not
+ * wait until it is that time again.
+ */
+static void
+look_at_clock(TimestampTz now)
+{
+	retry_at = Min(retry_at, TimestampTzPlusMilliseconds(now, retry_delay));
+	late_until = Min(late_until, TimestampTzPlusMilliseconds(now, LAG_TIME));
+	maintain_at = Min(maintain_at,
+					  TimestampTzPlusMilliseconds(now, MAINTENANCE_INTERVAL));
+}
+
 static void
 main_loop(void)
 {
@@ -458,6 +471,7 @@ main_loop(void)
 
 		handle_signals();
 		now = GetCurrentTimestamp();
+		look_at_clock(now);
 		if (retry_at == 0 || now >= retry_at)
 		{
 			pgstat_report_activity(STATE_RUNNING, "loading audit records");
