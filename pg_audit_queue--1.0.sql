@@ -133,6 +133,19 @@ CREATE TABLE audit_queue.records (
 ALTER TABLE audit_queue.records
     ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 
+-- What ANALYZE finds in a table, members of pg_read_all_data see in pg_statistic.
+DO $$
+BEGIN
+    EXECUTE (SELECT 'ALTER TABLE audit_queue.records '
+                    || pg_catalog.string_agg(pg_catalog.format('ALTER COLUMN %I SET STATISTICS 0',
+                                                               attname), ', ')
+               FROM pg_catalog.pg_attribute
+              WHERE attrelid = 'audit_queue.records'::pg_catalog.regclass
+                AND attnum > 0 AND NOT attisdropped
+                AND attname NOT IN ('series', 'sequence', 'log_time'));
+END
+$$;
+
 -- How far the table has got, a row a series of files; written together with
 -- the records.  The checksum tells what the loader has written.
 CREATE TABLE audit_queue.load_state (
@@ -175,6 +188,10 @@ CREATE EVENT TRIGGER pg_audit_queue_ddl_command_end
 CREATE EVENT TRIGGER pg_audit_queue_sql_drop
     ON sql_drop
     EXECUTE FUNCTION audit_queue.pg_audit_queue_sql_drop();
+
+-- Also where session_replication_role says that triggers are not to be run.
+ALTER EVENT TRIGGER pg_audit_queue_ddl_command_end ENABLE ALWAYS;
+ALTER EVENT TRIGGER pg_audit_queue_sql_drop ENABLE ALWAYS;
 
 -- Who is a member of this role may read the trail.  It belongs to no database,
 -- so it may be there already, and stays when the extension is dropped.  Then

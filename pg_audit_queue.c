@@ -97,6 +97,7 @@ _PG_init(void)
 	prev_shmem_startup_hook = shmem_startup_hook;
 	shmem_startup_hook = shmem_startup;
 
+	paq_load_init();
 	paq_capture_init();
 	paq_drain_register(paq_file_sink, paq_load_tend);
 }

@@ -163,6 +163,30 @@ sub send_long_failure
 		'with its outcome');
 	return;
 }
+
+# Texts of an encoding whose characters have several bytes are cut at whole ones,
+# wherever the limit falls, so that they can be converted.
+sub send_long_characters
+{
+	my $file = PostgreSQL::Test::Utils::tempdir() . '/long.sql';
+	my @found;
+
+	foreach my $shift (0 .. 2)
+	{
+		# 3 bytes each, which are 18 in the file
+		append_to_file($file, "SELECT 'long-characters-$shift" . 'x' x (6 * $shift) . "' AS \""
+			  . "\x8f\xb0\xa1" . '" /* ' . "\x8f\xb0\xa1" x (2 * 1024 * 1024) . " */;\n");
+		local $ENV{PGCLIENTENCODING} = 'EUC_JP';
+		$node->safe_psql('euc', "\\i $file");
+		unlink $file;
+	}
+	is(loaded('postgres'), 1, 'long texts of another encoding are loaded');
+	is( sql(q{SELECT count(*), min(length(command_text)) > 1000 FROM audit_records
+			  WHERE command_text ~ '^SELECT ''long-characters-[0-2]x*'' AS "\u4e02" /\* \u4e02+$'
+				AND kept_file IS NOT NULL AND text_encoding IS NULL AND cut}),
+		'3|t', 'in that of the table');
+	return;
+}
 my $user = sql('SELECT rolname FROM pg_roles WHERE oid = 10');
 sql('CREATE TABLE long_failure (a int)');
 send_long('long-', 20 * 1024 * 1024);
@@ -187,6 +211,7 @@ is( sql("SELECT type, cut, audit_type, class, command, length(command_text), sql
 my $kept = sql('SELECT kept_file FROM audit_records WHERE kept_file IS NOT NULL');
 like($kept, qr{^pg_audit_queue/load/[0-9A-F-]+\.json\.kept$}, 'it says where the record is');
 send_long_failure();
+send_long_characters();
 $node->restart;
 $node->safe_psql('postgres', 'SELECT 1');
 is(loaded('postgres'), 1, 'loading goes on after a restart');

@@ -80,7 +80,7 @@ sub next_file
 
 $node->start;
 sql('CREATE ROLE owner LOGIN', 'postgres');
-sql('CREATE DATABASE trail OWNER owner', 'postgres');
+sql('CREATE DATABASE trail', 'postgres');
 create_extension($node, $_) foreach qw(postgres trail);
 leave('first-');
 is(loaded(), 1, 'the table works');
@@ -113,7 +113,7 @@ my $contents = 'SELECT (SELECT count(*) FROM audit_queue.records WHERE command_t
   . ' WHERE relnamespace = $$audit_queue$$::regnamespace)';
 my $before = sql($contents);
 
-sql('GRANT USAGE ON SCHEMA audit_queue TO owner');
+sql('ALTER DATABASE trail OWNER TO owner; GRANT USAGE ON SCHEMA audit_queue TO owner');
 sql('GRANT CREATE ON SCHEMA public TO PUBLIC');
 foreach my $role ('owner', 'member_of_all', map { "member_of_$_" } @roles)
 {
@@ -173,6 +173,7 @@ foreach my $role ('owner', 'member_of_all', map { "member_of_$_" } @roles)
 	is(attempt($role, 'SELECT count(*) FROM audit_records') =~ /^(?:0|error: permission denied.*)$/,
 		1, "$role sees nothing in the view");
 }
+sql('ALTER DATABASE trail OWNER TO CURRENT_USER');
 leave('after the roles-');
 is(loaded(), 1, 'loading goes on');
 is(found($_), 1, "$_ once") foreach 'first-', 'after the roles-';

@@ -72,6 +72,7 @@ is_deeply(
 	[ @{ stats($node) }{qw(worker_pid loader_pid current_file)} ],
 	[ @{$stats}{qw(worker_pid loader_pid current_file)} ],
 	'they are the same as before');
+unaudited_sql($node, 'ALTER DATABASE postgres OWNER TO CURRENT_USER');
 
 # Who may write files can overwrite those.
 

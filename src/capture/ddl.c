@@ -7,7 +7,8 @@
  * statement would have without event triggers.
  *
  * These functions do nothing where nothing can be recorded; in particular,
- * they do not fail then, which would make all DDL fail.
+ * they do not fail then, which would make all DDL fail.  They do if the text of a
+ * statement is needed once more, and cannot be kept.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -149,6 +150,7 @@ pg_audit_queue_ddl_command_end(PG_FUNCTION_ARGS)
 	statement->command.node = nodeTag(data->parsetree);
 	statement->command.tag = CreateCommandTag(data->parsetree);
 	record_rows(statement, F_PG_EVENT_TRIGGER_DDL_COMMANDS, record_command);
+	paq_queue_admit_text();
 	PG_RETURN_NULL();
 }
 
@@ -181,7 +183,9 @@ pg_audit_queue_sql_drop(PG_FUNCTION_ARGS)
 	PaqStatement *statement;
 
 	statement = firing_statement(fcinfo, PAQ_CLASS_BIT(PAQ_CLASS_DDL));
-	if (statement != NULL)
-		record_rows(statement, F_PG_EVENT_TRIGGER_DROPPED_OBJECTS, record_drop);
+	if (statement == NULL)
+		PG_RETURN_NULL();
+	record_rows(statement, F_PG_EVENT_TRIGGER_DROPPED_OBJECTS, record_drop);
+	paq_queue_admit_text();
 	PG_RETURN_NULL();
 }

@@ -14,7 +14,8 @@
  *
  * Raises errors for what a statement may be refused for, see paq_settle(), if
  * it has not begun yet; and the same where a statement has called so many
- * functions that their records have to go first, see paq_publish_calls().
+ * functions that their records have to go first, see paq_publish_calls(), or where
+ * the record of a call lacks a part of its text.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -84,8 +85,10 @@ record_call(Oid function)
 	if (statement == NULL)
 		return;
 	name = function_name(function, &in_catalog);
-	if (!in_catalog)
-		paq_record_function(statement, name, false);
+	if (in_catalog)
+		return;
+	paq_record_function(statement, name, false);
+	paq_queue_admit_text();
 }
 
 /*

@@ -45,6 +45,16 @@ is_recorded_first(NodeTag node)
 	}
 }
 
+/* Is it a ROLLBACK that ends a transaction? */
+static bool
+leaves_transaction(Node *parsetree)
+{
+	const TransactionStmt *stmt = (const TransactionStmt *) parsetree;
+
+	return IsA(parsetree, TransactionStmt) && stmt->kind == TRANS_STMT_ROLLBACK &&
+		!stmt->chain && IsTransactionBlock();
+}
+
 /*
  * How a success deals with a full queue.  Nothing keeps a session in its
  * transaction; but what it can repeat for ever, without doing anything else in
@@ -53,12 +63,7 @@ is_recorded_first(NodeTag node)
 static PaqSpaceWait
 room_for(Node *parsetree)
 {
-	const TransactionStmt *stmt = (const TransactionStmt *) parsetree;
-
-	if (IsA(parsetree, TransactionStmt) && stmt->kind == TRANS_STMT_ROLLBACK &&
-		!stmt->chain && IsTransactionBlock())
-		return paq_unrefused();
-	return PAQ_SPACE_WAIT;
+	return leaves_transaction(parsetree) ? paq_unrefused() : PAQ_SPACE_WAIT;
 }
 
 /*
@@ -129,6 +134,8 @@ record_beginning(PaqStatement *statement, Node *parsetree)
 		if (is_recorded_first(statement->command.node))
 			paq_record_statement(statement, &statement->command, NULL);
 	}
+	if (leaves_transaction(parsetree))
+		paq_text_errno = 0;		/* it is not refused, with whatever text */
 	if (statement->room == PAQ_SPACE_WAIT &&
 		(statement->provisional != NULL || statement->attempt != NULL ||
 		 !slist_is_empty(&statement->entries)))

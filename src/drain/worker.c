@@ -332,6 +332,20 @@ recover_from_error(void)
 	RESUME_INTERRUPTS();
 }
 
+/*
+ * If somebody has set the clock back, what is to be done in a moment must not
+ * wait until it is that time again.
+ */
+static void
+look_at_clock(TimestampTz now)
+{
+	flush_due = Min(flush_due,
+					TimestampTzPlusMilliseconds(now, paq_flush_interval));
+	drain.retry_at = Min(drain.retry_at,
+						 TimestampTzPlusMilliseconds(now, drain.retry_delay));
+	shutdown_since = Min(shutdown_since, now);
+}
+
 static void
 main_loop(void)
 {
@@ -342,6 +356,7 @@ main_loop(void)
 		TimestampTz now = GetCurrentTimestamp();
 		uint32		rotate_request;
 
+		look_at_clock(now);
 		handle_signals(now);
 		if ((drain.retry_at == 0 || now >= drain.retry_at || shutdown_since != 0) &&
 			work_wanted(now, paq_worker_rotate_wanted(&rotate_request)))

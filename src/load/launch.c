@@ -127,6 +127,8 @@ paq_load_tend(TimestampTz now)
 		start_at = now;
 		delay = MIN_DELAY;
 	}
+	/* unless somebody has set the clock back */
+	start_at = Min(start_at, TimestampTzPlusMilliseconds(now, delay));
 	if (now < start_at)
 		return start_at;
 	delay = paq_loading_is_failing() ? Min(delay * 2, MAX_DELAY) : MIN_DELAY;

@@ -14,6 +14,7 @@
 
 #include "datatype/timestamp.h"
 
+extern void paq_load_init(void);
 extern TimestampTz paq_load_tend(TimestampTz now);
 
 #endif							/* PAQ_LOAD_H */

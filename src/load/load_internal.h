@@ -13,8 +13,9 @@
  *	partition.c		partitions of the table: made ahead, dropped by age
  *	removal.c		the record of a partition, or a file, that will be removed
  *	expire.c		what goes with old partitions: kept files, rows of load_state
+ *	guard.c			in sessions: keeps them from the table's TOAST tables
  *
- * Everything but launch.c runs in the loader, and is private to it: nothing
+ * Everything but launch.c and guard.c runs in the loader, and is private to it: nothing
  * here is shared or locked.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
@@ -82,6 +83,8 @@ extern void paq_shorten_add(const char *data, Size len);
 extern const char *paq_shorten_end(Size *len);
 
 /* text.c */
+extern int	paq_line_encoding(const char *line, Size len, Size *value);
+extern unsigned char paq_escaped_byte(const char *p, const char *end);
 extern const char *paq_load_text(const char *line, Size *len);
 
 /* row.c */

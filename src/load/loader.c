@@ -30,6 +30,7 @@
 
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "catalog/pg_authid.h"
 #include "fault.h"
 #include "guc.h"
 #include "libpq/pqsignal.h"
@@ -167,6 +168,18 @@ fix_settings(void)
 	if (GetConfigOption("transaction_timeout", true, false) != NULL)
 		override("transaction_timeout", "0");
 	use_settings();
+}
+
+/*
+ * Be the superuser again who the loader is: of the settings that its owner can give
+ * a database this one counts for a process without a login, too, and comes with the
+ * connection.
+ */
+static void
+fix_user(void)
+{
+	if (GetSessionUserId() != BOOTSTRAP_SUPERUSERID)
+		SetSessionAuthorization(BOOTSTRAP_SUPERUSERID, true);
 }
 
 static void
@@ -435,6 +448,19 @@ nap(long unreported)
 	ResetLatch(MyLatch);
 }
 
+/*
+ * If somebody has set the clock back, what is to be done in a moment must not
+ * wait until it is that time again.
+ */
+static void
+look_at_clock(TimestampTz now)
+{
+	retry_at = Min(retry_at, TimestampTzPlusMilliseconds(now, retry_delay));
+	late_until = Min(late_until, TimestampTzPlusMilliseconds(now, LAG_TIME));
+	maintain_at = Min(maintain_at,
+					  TimestampTzPlusMilliseconds(now, MAINTENANCE_INTERVAL));
+}
+
 static void
 main_loop(void)
 {
@@ -445,6 +471,7 @@ main_loop(void)
 
 		handle_signals();
 		now = GetCurrentTimestamp();
+		look_at_clock(now);
 		if (retry_at == 0 || now >= retry_at)
 		{
 			pgstat_report_activity(STATE_RUNNING, "loading audit records");
@@ -475,6 +502,7 @@ paq_load_main(Datum arg)
 	fix_settings();
 	database = MemoryContextStrdup(TopMemoryContext, paq_database);
 	BackgroundWorkerInitializeConnection(database, NULL, BGWORKER_BYPASS_ALLOWCONN);
+	fix_user();
 	batch_context = AllocSetContextCreate(TopMemoryContext, "audit rows",
 										  ALLOCSET_DEFAULT_SIZES);
 	line_context = AllocSetContextCreate(TopMemoryContext, "audit line",

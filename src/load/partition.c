@@ -8,7 +8,8 @@
  * lock on the table with which readers and writers go on.  It has the indexes,
  * because pg_restore could not make what partitions get from the extension's
  * table; a row security of its own, because that of the table counts for those
- * only who name the table; and privileges for nobody.
+ * only who name the table; and privileges for nobody.  Of what is in the records
+ * it has no statistics, because row security does not hide them in pg_statistic.
  *
  * Dropping one does not let readers go on; it is given up quickly if there are
  * any, and tried again later.  What somebody has made of it - a view, a column of
@@ -100,23 +101,41 @@ run(const char *query, int expected)
 		elog(ERROR, "SPI_execute failed: %s", SPI_result_code_string(rc));
 }
 
+/* Run the command that is the result of a query, unless that is null. */
+static void
+run_result(const char *query)
+{
+	char	   *command = NULL;
+
+	run(query, SPI_OK_SELECT);
+	if (SPI_processed > 0)
+		command = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+	if (command != NULL)
+		run(command, SPI_OK_UTILITY);
+}
+
 /* Whatever default privileges there are, nobody has any on the partition. */
 static void
 revoke_all(const char *name)
 {
-	char	   *revoke = NULL;
+	run_result(psprintf("SELECT 'REVOKE ALL ON " SCHEMA ".%s FROM '"
+						" || pg_catalog.string_agg(DISTINCT CASE a.grantee WHEN 0 THEN 'PUBLIC'"
+						" ELSE a.grantee::pg_catalog.regrole::text END, ', ')"
+						"  FROM pg_catalog.pg_class c, pg_catalog.aclexplode(c.relacl) a"
+						" WHERE c.oid = '" SCHEMA ".%s'::pg_catalog.regclass"
+						"   AND a.grantee <> c.relowner", name, name));
+}
 
-	run(psprintf("SELECT 'REVOKE ALL ON " SCHEMA ".%s FROM '"
-				 " || pg_catalog.string_agg(DISTINCT CASE a.grantee WHEN 0 THEN 'PUBLIC'"
-				 " ELSE a.grantee::pg_catalog.regrole::text END, ', ')"
-				 "  FROM pg_catalog.pg_class c, pg_catalog.aclexplode(c.relacl) a"
-				 " WHERE c.oid = '" SCHEMA ".%s'::pg_catalog.regclass"
-				 "   AND a.grantee <> c.relowner", name, name),
-		SPI_OK_SELECT);
-	if (SPI_processed > 0)
-		revoke = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
-	if (revoke != NULL)
-		run(revoke, SPI_OK_UTILITY);
+/* Nor are there statistics of its columns, but for those that it is ordered by. */
+static void
+forgo_statistics(const char *name)
+{
+	run_result(psprintf("SELECT 'ALTER TABLE " SCHEMA ".%s ' || pg_catalog.string_agg("
+						"'ALTER COLUMN ' || pg_catalog.quote_ident(attname) || ' SET STATISTICS 0', ', ')"
+						"  FROM pg_catalog.pg_attribute"
+						" WHERE attrelid = '" SCHEMA ".%s'::pg_catalog.regclass"
+						"   AND attnum > 0 AND NOT attisdropped"
+						"   AND attname NOT IN ('series', 'sequence', 'log_time')", name, name));
 }
 
 /*
@@ -136,6 +155,7 @@ make(int day, const char *name)
 				 " FORCE ROW LEVEL SECURITY", name),
 		SPI_OK_UTILITY);
 	revoke_all(name);
+	forgo_statistics(name);
 	run(psprintf("CREATE INDEX %s_time ON " SCHEMA ".%s USING brin (log_time)",
 				 name, name),
 		SPI_OK_UTILITY);

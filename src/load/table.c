@@ -32,6 +32,7 @@
 #include "catalog/namespace.h"
 #include "catalog/partition.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_database.h"
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_type.h"
 #include "commands/copy.h"
@@ -120,6 +121,25 @@ is_our_schema(Oid schema)
 	return result;
 }
 
+/* Whoever owns the database may drop it, when no loader is connected to it. */
+static void
+check_database(void)
+{
+	HeapTuple	tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(MyDatabaseId));
+	bool		ok;
+
+	ok = HeapTupleIsValid(tuple) &&
+		superuser_arg(((Form_pg_database) GETSTRUCT(tuple))->datdba);
+	if (HeapTupleIsValid(tuple))
+		ReleaseSysCache(tuple);
+	if (!ok)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("database \"%s\" of the audit table does not belong to a superuser",
+						paq_database),
+				 errhint("Its owner could drop it. Use ALTER DATABASE to change the owner.")));
+}
+
 /*
  * OID of the table.  Owners may change at any time, so each transaction has to
  * ask.
@@ -130,6 +150,7 @@ paq_table_oid(void)
 	Oid			schema = get_namespace_oid(PAQ_TABLE_SCHEMA, true);
 	Oid			table = get_relname_relid("records", schema);
 
+	check_database();
 	if (!is_our_schema(schema) ||
 		!is_superusers(table, RELKIND_PARTITIONED_TABLE) ||
 		!is_superusers(get_relname_relid("load_state", schema), RELKIND_RELATION))

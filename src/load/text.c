@@ -34,8 +34,8 @@ static const char name[] = "\"textEncoding\":";
  * The encoding that the line names; negative for none.  *value is where, in
  * the line, it does.
  */
-static int
-named_encoding(const char *line, Size len, Size *value)
+int
+paq_line_encoding(const char *line, Size len, Size *value)
 {
 	const Size	name_len = sizeof(name) - 1;
 	char		word[NAMEDATALEN];
@@ -59,8 +59,8 @@ named_encoding(const char *line, Size len, Size *value)
 }
 
 /* If an escape of a byte beyond ASCII begins at p, that byte; or else 0. */
-static unsigned char
-escaped_byte(const char *p, const char *end)
+unsigned char
+paq_escaped_byte(const char *p, const char *end)
 {
 	static const char digits[] = "0123456789abcdef";
 	const char *high;
@@ -86,7 +86,7 @@ rewrite_escapes(StringInfo dst, const char *line, Size len, bool to_bytes)
 
 	while (p < end)
 	{
-		unsigned char byte = escaped_byte(p, end);
+		unsigned char byte = paq_escaped_byte(p, end);
 
 		if (byte == 0)
 		{
@@ -169,7 +169,7 @@ static const char *
 from_named(const char *line, Size *len)
 {
 	Size		value = 0;
-	int			encoding = named_encoding(line, *len, &value);
+	int			encoding = paq_line_encoding(line, *len, &value);
 	StringInfoData raw;
 	const char *end;
 	const char *converted;

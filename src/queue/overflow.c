@@ -11,7 +11,8 @@
  * shutdown	The same, but the server is shut down.  The session goes on
  *			waiting, for that to end it.
  *
- * Also the warning that the queue is filling up, once each time.
+ * Also what happens when a text is too long for the queue, and cannot be put into
+ * a file either; and the warning that the queue is filling up, once each time.
  *
  * Guarantees: nobody holds anything here while waiting, and each wait can be
  * interrupted.
@@ -137,6 +138,22 @@ paq_queue_refuse_if_full(void)
 	while (paq_queue_used() + size > paq_live.ring_size)
 		if (!paq_make_room(size))
 			return;
+}
+
+/*
+ * See paq_queue_admit_text().  Nobody waits for the disk to have room again: the
+ * text would have to be kept somewhere for so long.
+ */
+void
+paq_queue_refuse_cut(void)
+{
+	errno = paq_text_errno;
+	paq_text_errno = 0;
+	if (paq_overflow != PAQ_OVERFLOW_DROP)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("could not keep the text of the statement for the audit trail: %m"),
+				 errdetail("A text that is too long for the audit queue is written to a file in \"pg_audit_queue.queue_directory\".")));
 }
 
 static int

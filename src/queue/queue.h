@@ -69,8 +69,12 @@ extern PaqPending *paq_own_record(const char *process, const char *database,
 /* drops.c */
 extern void paq_queue_note_drop(PaqDropReason reason, uint32 count);
 
+/* shrink.c: why a text could not be kept, an errno, since this was set to 0 */
+extern int	paq_text_errno;
+
 /* overflow.c */
 extern void paq_queue_refuse_if_full(void);
+extern void paq_queue_refuse_cut(void);
 
 /*
  * In single-user mode: write all that is in the queue to the trail; returns
@@ -89,13 +93,26 @@ extern uint64 paq_queue_flushed_sequence(void);
 extern void paq_queue_rotate(void);
 
 /*
+ * If a record of what is going on was made without all of its text, for want of a
+ * spill file, raise an error, unless the overflow setting lets records be dropped.
+ */
+static inline void
+paq_queue_admit_text(void)
+{
+	if (unlikely(paq_text_errno != 0))
+		paq_queue_refuse_cut();
+}
+
+/*
  * Before a statement is executed that will be recorded: if the overflow
- * setting forbids it, because the queue stays full, raise an error or wait for
- * the shutdown.  What has no rollback is then not done at all.
+ * setting forbids it, because the queue stays full, or its text has been cut,
+ * raise an error or wait for the shutdown.  What has no rollback is then not
+ * done at all.
  */
 static inline void
 paq_queue_admit(void)
 {
+	paq_queue_admit_text();
 	if (unlikely(paq_overflow >= PAQ_OVERFLOW_ERROR))
 		paq_queue_refuse_if_full();
 }

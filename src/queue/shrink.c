@@ -19,6 +19,8 @@
 
 #include "queue/queue_internal.h"
 
+int			paq_text_errno = 0;
+
 /* Shorten the text by what the record is longer than max, and say so. */
 static void
 cut_text(PaqText *text, uint32 size, uint32 max, PaqRecordHeader *header)
@@ -56,7 +58,8 @@ paq_texts_cut(PaqText *statement, const PaqSessionBlock *session, uint32 max,
 
 /*
  * Make a record fit that has more than max bytes, which are no more than the ring
- * takes: texts go to a spill file, named by name; if that fails, they are cut.
+ * takes: texts go to a spill file, named by name; if that fails, they are cut, and
+ * paq_text_errno says why.
  */
 void
 paq_texts_shrink(PaqRecordHeader *header, const PaqSessionBlock *session,
@@ -66,8 +69,11 @@ paq_texts_shrink(PaqRecordHeader *header, const PaqSessionBlock *session,
 	PaqText    *parameter = &statement[PAQ_FIELD_PARAMETER - PAQ_NSESSION_FIELDS];
 	PaqText    *spill = &statement[PAQ_FIELD_SPILL - PAQ_NSESSION_FIELDS];
 
-	if ((text->data != NULL || parameter->data != NULL) &&
-		paq_spill_write(name, PAQ_SPILL_NAME_LEN, text, parameter))
+	if (text->data == NULL && parameter->data == NULL)
+	{
+		/* There is nothing that a file could have. */
+	}
+	else if (paq_spill_write(name, PAQ_SPILL_NAME_LEN, text, parameter))
 	{
 		header->flags |= PAQ_RECORD_SPILLED;
 		spill->data = name;
@@ -75,6 +81,7 @@ paq_texts_shrink(PaqRecordHeader *header, const PaqSessionBlock *session,
 	}
 	else
 	{
+		paq_text_errno = errno;
 		if (parameter->data != NULL)
 		{
 			paq_set_text(statement, PAQ_FIELD_PARAMETER, NULL);

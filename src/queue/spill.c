@@ -93,7 +93,7 @@ write_text(int fd, const PaqText *text)
 
 /*
  * Write the two texts into a new spill file and put its name into name.
- * Returns false, after a LOG message, if that cannot be done.
+ * Returns false with errno set, after a LOG message, if that cannot be done.
  */
 bool
 paq_spill_write(char *name, Size namesize,
@@ -103,6 +103,7 @@ paq_spill_write(char *name, Size namesize,
 	char		path[MAXPGPATH];
 	int			fd;
 	bool		ok;
+	int			save_errno = 0;
 
 	snprintf(name, namesize, SPILL_PREFIX "%016llx.%d.%u.%08x",
 			 (unsigned long long) paq_file_generation(&paq_live),
@@ -114,6 +115,7 @@ paq_spill_write(char *name, Size namesize,
 	ok = fd >= 0 && write_text(fd, statement) && write_text(fd, parameter);
 	if (!ok)
 	{
+		save_errno = errno;
 		HOLD_INTERRUPTS();		/* errfinish() would serve them */
 		ereport(LOG_SERVER_ONLY,
 				(errcode_for_file_access(),
@@ -126,6 +128,7 @@ paq_spill_write(char *name, Size namesize,
 		if (!ok)
 			unlink(path);
 	}
+	errno = save_errno;
 	return ok;
 }
 
