@@ -190,8 +190,6 @@ my @statements = (
 	q{DO $$ BEGIN ALTER ROLE bob PASSWORD '[[#]]'; END $$},
 	q{DO $$ BEGIN EXECUTE 'ALTER ROLE bob PASSWORD ''[[#]]'''; END $$},
 	q{DO $$ BEGIN EXECUTE 'ALTER ROLE bob PASSWORD ' || quote_literal('[[#]]') || ''; PERFORM 'x'; END $$},
-	q{DO $$ BEGIN EXECUTE format('ALTER ROLE %I PASSWORD %L', 'bob', '[[#]]'); END $$},
-	q{DO $$ BEGIN EXECUTE format('ALTER ROLE %2$I PASSWORD %1$L', '[[#]]', 'bob'); END $$},
 	q{DO 'DECLARE password text := ''[[#]]''; x text := ''y''; BEGIN NULL; END'},
 	q{DO 'BEGIN EXECUTE E''DO \\''BEGIN ALTER ROLE bob PASSWORD \\''\\''[[#]]\\''\\''; END\\''''; END'},
 	q{DO LANGUAGE plperl $$ my $sql = "SELECT set_config('my.secret', '[[#]]', true)";
@@ -797,14 +795,6 @@ sub random_statement
 		sub {
 			'DO '
 			  . literal(q{BEGIN EXECUTE 'ALTER ROLE bob PASSWORD ' || quote_literal(}
-				  . literal($value)
-				  . '); END');
-		},
-		sub {
-			'DO '
-			  . literal('BEGIN EXECUTE format('
-				  . literal('ALTER ROLE %I' . space() . 'PASSWORD %L')
-				  . ", 'bob', "
 				  . literal($value)
 				  . '); END');
 		});

@@ -134,6 +134,13 @@ paq_mask_name_is_secret(const char *name, uint32 len)
 	return ends_in(name, len, secret_names);
 }
 
+/* Is it a setting of PostgreSQL's whose value is a secret? */
+bool
+paq_mask_builtin_is_secret(const char *name, uint32 len)
+{
+	return paq_mask_word_in(name, len, secret_settings);
+}
+
 /* Is the value of the setting a secret? */
 bool
 paq_mask_setting_is_secret(const char *name)
@@ -141,7 +148,7 @@ paq_mask_setting_is_secret(const char *name)
 	const char *dot = strchr(name, '.');
 
 	if (dot == NULL)
-		return paq_mask_word_in(name, strlen(name), secret_settings);
+		return paq_mask_builtin_is_secret(name, strlen(name));
 	return paq_mask_name_is_secret(dot + 1, strlen(dot + 1));
 }
 
