@@ -393,7 +393,6 @@ foreach my $text (
 	q{SELECT 'a\\', id, 'b' /* '*/ FROM p -- password},
 	q{SELECT 'a\\', ' || name FROM p WHERE name <> ' x' -- 'password},
 	q{ALTER ROLE bob PASSWORD 'x\\', 1 , 'x' /* '*/},
-	q{SELECT 'password=\\'''\\u0041', a, 'password=b\\''' -- '},
 	q{SELECT 'a\\' || $$it's$$, 12, ' 345 \\'' , 6 /*'*/})
 {
 	foreach my $setting ('on', 'off')

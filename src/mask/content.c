@@ -4,10 +4,8 @@
  *		Secrets in literals that are not SQL: connection strings, addresses
  *		with a password, environments of commands, verifiers of passwords.
  *
- * These are recognized by their form, whatever statement they are in, so the
- * form is that of the program that reads them, and strict: a connection string
- * consists of nothing but libpq's keywords with values, from its first byte to
- * its last.  Where a statement says that it must be one, it may have mistakes.
+ * These are recognized by their form, whatever statement they are in; of them
+ * only the secret value is.
  *
  * Must not raise, nor allocate.  Locking: none.
  *
@@ -203,28 +201,6 @@ conninfo_name(const PaqMaskText *text, uint32 pos, uint32 *name_end,
 	return true;
 }
 
-/* Is it a connection string?  If it must be one, it need only begin so. */
-static bool
-is_conninfo(const PaqMaskText *text, bool expected)
-{
-	uint32		pos = skip_space(text, 0);
-
-	while (pos < text->len)
-	{
-		uint32		name_end;
-		uint32		value;
-
-		if (!conninfo_name(text, pos, &name_end, &value))
-			return false;
-		if (expected)
-			return true;
-		if (!paq_mask_name_is_conninfo(text->data + pos, name_end - pos))
-			return false;
-		pos = skip_space(text, conninfo_value_end(text, value));
-	}
-	return true;
-}
-
 /*
  * The end of a secret value.  What follows and is not a name with a value is
  * part of the value, whose quotes were forgotten.
@@ -246,19 +222,20 @@ secret_value_end(const PaqMaskText *text, uint32 pos)
 	}
 }
 
+/* A string that begins with one of libpq's keywords and "=" is taken for one. */
 static bool
-find_conninfo(PaqMaskText *text, bool expected)
+find_conninfo(PaqMaskText *text)
 {
+	uint32		pos = skip_space(text, 0);
+	uint32		name_end;
+	uint32		value;
 	bool		open = false;
-	uint32		pos = 0;
 
-	if (!is_conninfo(text, expected))
+	if (!conninfo_name(text, pos, &name_end, &value) ||
+		!paq_mask_name_is_conninfo(text->data + pos, name_end - pos))
 		return false;
 	while (pos < text->len)
 	{
-		uint32		name_end;
-		uint32		value;
-
 		if (!is_key_char(text->data[pos]))
 			pos++;
 		else if (!conninfo_name(text, pos, &name_end, &value))
@@ -322,13 +299,13 @@ paq_content_assignments(PaqMaskText *text, bool capitals)
 }
 
 /*
- * Mark the secrets of a literal's contents; conninfo says that they must be a
- * connection string.  Returns whether they end where a secret must follow.
+ * Mark the secrets of a literal's contents.  Returns whether they end where a
+ * secret must follow.
  */
 bool
-paq_content_find(PaqMaskText *text, bool conninfo)
+paq_content_find(PaqMaskText *text)
 {
-	const bool	open = find_conninfo(text, conninfo);
+	const bool	open = find_conninfo(text);
 
 	paq_content_assignments(text, true);
 	/* what pg_authid has instead of passwords */

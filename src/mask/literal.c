@@ -217,12 +217,17 @@ next_byte(Literal *literal, char *c, uint32 *from, uint32 *to)
 	return false;
 }
 
-/* Mark the contents of a literal.  Returns whether the literal has an end. */
-bool
-paq_literal_mark(PaqMaskText *text, const PaqToken *token, bool conforming,
-				 uint8 mark)
+/*
+ * Go through a literal's contents: mark them, with what they have been marked
+ * with by themselves, too, unless that is NULL.  Unless result is NULL, write them
+ * there, terminated; they are no longer than the literal.  Returns their length.
+ */
+uint32
+paq_literal(const PaqMaskText *text, const PaqToken *token, bool conforming,
+			uint8 mark, const uint8 *marks, char *result)
 {
 	Literal		literal;
+	uint32		len = 0;
 	char		c;
 	uint32		from;
 	uint32		to;
@@ -230,45 +235,16 @@ paq_literal_mark(PaqMaskText *text, const PaqToken *token, bool conforming,
 	open_literal(&literal, text, token->start, token->end, conforming);
 	while (next_byte(&literal, &c, &from, &to))
 	{
-		paq_mask_mark(text, from, to, mark);
-		paq_mask_mark(text, from + 1, to, PAQ_MARK_NEXT);
-	}
-	return literal.closed;
-}
-
-/*
- * Read the contents of a literal, no longer than the literal, and terminate
- * them.  Returns their length.
- */
-uint32
-paq_literal_read(const PaqMaskText *text, const PaqToken *token,
-				 bool conforming, char *contents)
-{
-	Literal		literal;
-	uint32		len = 0;
-	uint32		from;
-	uint32		to;
-
-	open_literal(&literal, text, token->start, token->end, conforming);
-	while (next_byte(&literal, &contents[len], &from, &to))
+		for (uint32 i = from; i < to && result == NULL; i++)
+			text->marks[i] |= mark | (marks ? marks[len] & PAQ_MARK_SECRET : 0) |
+				(i > from ? PAQ_MARK_NEXT : 0);
+		if (result != NULL)
+			result[len] = c;
 		len++;
-	contents[len] = '\0';
+	}
+	if (result != NULL)
+		result[len] = '\0';
 	return len;
-}
-
-/* What is secret in the contents is so in the text that has the literal. */
-void
-paq_literal_carry(PaqMaskText *text, const PaqToken *token, bool conforming,
-				  const PaqMaskText *contents)
-{
-	Literal		literal;
-	char		c;
-	uint32		from;
-	uint32		to;
-
-	open_literal(&literal, text, token->start, token->end, conforming);
-	for (uint32 i = 0; i < contents->len && next_byte(&literal, &c, &from, &to); i++)
-		paq_mask_mark(text, from, to, contents->marks[i] & PAQ_MARK_SECRET);
 }
 
 /*
@@ -287,8 +263,9 @@ paq_token_mark(PaqMaskWork *work, PaqMaskText *text, const PaqToken *token)
 		case PAQ_TOKEN_USCONST:
 		case PAQ_TOKEN_BCONST:
 		case PAQ_TOKEN_XCONST:
-			if (!paq_literal_mark(text, token, work->conforming, PAQ_MARK_LITERAL))
-				work->suspect = true;
+			(void) paq_literal(text, token, work->conforming, PAQ_MARK_LITERAL,
+							   NULL, NULL);
+			work->suspect |= token->open;
 			break;
 		case PAQ_TOKEN_ICONST:
 		case PAQ_TOKEN_FCONST:
@@ -351,7 +328,7 @@ comment_end(const PaqMaskText *text, uint32 pos)
 	return text->len;
 }
 
-/* Behind the number at pos */
+/* Behind the number at pos, or what is in front of its exponent's sign */
 static uint32
 number_end(const PaqMaskText *text, uint32 pos)
 {
@@ -363,9 +340,6 @@ number_end(const PaqMaskText *text, uint32 pos)
 			(c != '.' || byte_at(text, pos + 1) == '.'))
 			break;
 		pos++;
-		if ((c == 'e' || c == 'E') && paq_mask_is_digit(byte_at(text, pos + 1)) &&
-			(byte_at(text, pos) == '+' || byte_at(text, pos) == '-'))
-			pos++;
 	}
 	return pos;
 }
@@ -399,9 +373,10 @@ read_param(const PaqMaskText *text, uint32 pos, PaqToken *token)
 	return pos;
 }
 
-/* Behind the literal, or the name in quotes, at pos */
+/* Behind the literal, or the name in quotes, at pos; notes if it has no end. */
 static uint32
-quoted_end(const PaqMaskText *text, uint32 pos, bool conforming)
+quoted_end(const PaqMaskText *text, uint32 pos, bool conforming,
+		   PaqToken *token)
 {
 	Literal		literal;
 	char		c;
@@ -411,6 +386,7 @@ quoted_end(const PaqMaskText *text, uint32 pos, bool conforming)
 	open_literal(&literal, text, pos, text->len, conforming);
 	while (next_byte(&literal, &c, &from, &to))
 		;
+	token->open = !literal.closed;
 	return literal.pos;
 }
 
@@ -441,13 +417,11 @@ paq_plain_next(const PaqMaskText *text, uint32 *pos, bool conforming,
 			token->code = PAQ_TOKEN_ICONST;
 			end = number_end(text, *pos);
 		}
-		else if (c == '"')
-			end = quoted_end(text, *pos, conforming);
-		else if (c == '\'' || (c == '$' && tag_length(text, *pos) > 0) ||
+		else if (c == '"' || c == '\'' || (c == '$' && tag_length(text, *pos) > 0) ||
 				 (paq_mask_is_name_char(c) && word_end(text, *pos) == *pos))
 		{
-			token->code = PAQ_TOKEN_SCONST;
-			end = quoted_end(text, *pos, conforming);
+			token->code = c == '"' ? PAQ_TOKEN_END : PAQ_TOKEN_SCONST;
+			end = quoted_end(text, *pos, conforming, token);
 		}
 		else if (paq_mask_is_name_char(c))
 			end = word_end(text, *pos);
@@ -473,6 +447,6 @@ paq_plain_mark(PaqMaskWork *work, PaqMaskText *text, uint32 pos, uint8 mark)
 	{
 		paq_token_mark(work, text, &token);
 		if (token.code == PAQ_TOKEN_SCONST)
-			(void) paq_literal_mark(text, &token, work->conforming, mark);
+			(void) paq_literal(text, &token, work->conforming, mark, NULL, NULL);
 	}
 }

@@ -43,8 +43,12 @@
 /* A secret shorter than this is looked for in messages as a word only. */
 #define MIN_PART_LEN	4
 
-/* Literals in each other that messages may quote; each takes memory. */
-#define MAX_MESSAGE_DEPTH	3
+/*
+ * Literals in each other that messages may quote, and their length; each takes
+ * memory.
+ */
+#define MAX_MESSAGE_DEPTH	6
+#define MAX_MESSAGE_NESTED	(1024 * 1024)
 
 /* Most bytes to compare while looking for secrets in a message */
 #define MAX_COMPARED	UINT64CONST(100000000)
@@ -91,20 +95,6 @@ show_nothing(PaqMasked *shown)
  * ---------------------------------------------------------------------------
  */
 
-/* Is the next word at *pos one of the list?  Moves *pos behind it. */
-static bool
-skip_word(const char *text, Size len, Size *pos, const char *const *list)
-{
-	Size		start;
-
-	while (*pos < len && paq_mask_is_space(text[*pos]))
-		(*pos)++;
-	start = *pos;
-	while (*pos < len && paq_mask_is_name_char(text[*pos]))
-		(*pos)++;
-	return paq_mask_word_in(text + start, *pos - start, list);
-}
-
 /*
  * May the text of a statement that failed have a secret?  The word that would
  * tell may be misspelt, so for those about roles it is not needed.
@@ -112,25 +102,28 @@ skip_word(const char *text, Size len, Size *pos, const char *const *list)
 static bool
 failed_is_candidate(const char *text, Size len)
 {
-	static const char *const verbs[] = {"alter", "create", NULL};
-	static const char *const objects[] = {"group", "role", "user", NULL};
-	Size		pos = 0;
+	static const char *const words[][4] = {
+		{"alter", "create", NULL}, {"group", "role", "user", NULL}
+	};
+	const char *pos = text;
+	int			found = 0;
 
-	while (pos < len && !paq_mask_is_name_char(text[pos]))
+	while (*pos != '\0' && found < lengthof(words))
 	{
-		if (text[pos] == '/' && pos + 1 < len && text[pos + 1] == '*')
-		{
-			const char *end = strstr(text + pos, "*/");
+		const char *start = pos;
 
-			if (end == NULL)
-				break;
-			pos = end + 1 - text;
-		}
-		pos++;
+		while (paq_mask_is_name_char(*pos))
+			pos++;
+		if (strncmp(pos, "/*", 2) == 0 && strstr(pos, "*/") == NULL)
+			break;
+		if (pos == start)
+			pos = *pos == '/' && pos[1] == '*' ? strstr(pos, "*/") + 2 : pos + 1;
+		else if (!paq_mask_word_in(start, pos - start, words[found++]))
+			break;
+		else if (found == lengthof(words))
+			return true;
 	}
-	return (skip_word(text, len, &pos, verbs) &&
-			skip_word(text, len, &pos, objects)) ||
-		paq_mask_is_candidate(text, len);
+	return paq_mask_is_candidate(text, len);
 }
 
 /*
@@ -144,7 +137,7 @@ read_text(PaqMaskWork *work, PaqMaskText *text, int options, bool candidate)
 
 	if (options & PAQ_MASK_SCAN)
 	{
-		reached = paq_scan_text(work, text);
+		reached = paq_scan(work, text, true);
 		work->suspect |= reached < text->len;
 	}
 	if (reached < text->len)
@@ -313,7 +306,7 @@ paq_mask_value(const char *value, bool is_text, PaqMasked *shown)
 	work.conforming = standard_conforming_strings;
 	paq_mask_mark(&text, 0, len, PAQ_MARK_LITERAL);
 	done = paq_mask_patterns_apply(&text) &&
-		(!is_text || paq_scan_value(&work, &text));
+		(!is_text || paq_scan(&work, &text, false) == len);
 	if (!done)
 		paq_mask_mark(&text, 0, len, PAQ_MARK_SECRET);
 	shown->all = !done || work.limited;
@@ -348,7 +341,7 @@ paq_mask_param_rules(const char *data, List **rules)
 	{
 		work.rules = NIL;
 		work.suspect = false;
-		done = paq_scan_text(&work, &text) == len && !work.suspect;
+		done = paq_scan(&work, &text, true) == len && !work.suspect;
 		work.conforming = !work.conforming;
 	}
 	pfree(text.marks);
@@ -401,7 +394,7 @@ mark_quoted_words(PaqMaskText *message, PaqMaskText *contents,
 {
 	uint32		pos = 0;
 
-	(void) paq_content_find(contents, true);
+	(void) paq_content_find(contents);
 	while (pos < contents->len)
 	{
 		const uint32 start = pos;
@@ -417,8 +410,8 @@ mark_quoted_words(PaqMaskText *message, PaqMaskText *contents,
 
 /*
  * Mark what the message quotes of the literals of a text, as they mean or as
- * they are written, and of those in them, depth literals deep.  If there is no
- * memory for that, it is as if too much had been compared.
+ * they are written, and of those in them, depth literals deep.  If they are too
+ * many, too long or there is no memory, it is as if too much had been compared.
  */
 static void
 mark_quoted_literals(PaqMaskText *message, const PaqMaskText *text, int depth,
@@ -437,14 +430,16 @@ mark_quoted_literals(PaqMaskText *message, const PaqMaskText *text, int depth,
 	{
 		if (token.code != PAQ_TOKEN_SCONST)
 			continue;
-		contents.len = paq_literal_read(text, &token, conforming, data);
+		contents.len = paq_literal(text, &token, conforming, 0, NULL, data);
 		mark_quotations(message, data, contents.len, compared);
 		if (paq_mask_is_candidate(data, contents.len))
 		{
 			memset(contents.marks, 0, contents.len);
 			mark_quoted_words(message, &contents, compared);
-			if (depth < MAX_MESSAGE_DEPTH)
+			if (depth < MAX_MESSAGE_DEPTH && contents.len <= MAX_MESSAGE_NESTED)
 				mark_quoted_literals(message, &contents, depth + 1, compared);
+			else
+				*compared = MAX_COMPARED + 1;
 		}
 		/* quotes that are doubled, or have a backslash, stay so */
 		if (token.end > token.start + 1 && text->data[token.end - 1] == '\'')
@@ -482,7 +477,7 @@ paq_mask_message(const char *message, const char *statement, PaqMasked *shown)
 		return;
 	}
 	paq_mask_mark(&text, 0, len, PAQ_MARK_LITERAL);
-	(void) paq_content_find(&text, false);
+	(void) paq_content_find(&text);
 	paq_content_assignments(&text, false);
 	if (quotes)
 	{

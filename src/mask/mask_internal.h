@@ -76,6 +76,7 @@ typedef struct PaqToken
 	uint32		start;			/* in the text */
 	uint32		end;
 	int			number;			/* of a parameter */
+	bool		open;			/* a literal without an end */
 } PaqToken;
 
 /* Bytes that an administrator, a shell or libpq takes for white space */
@@ -117,17 +118,13 @@ extern void paq_mask_memo_clear(void);
 extern bool paq_mask_name_is_secret(const char *name, uint32 len);
 extern bool paq_mask_name_is_conninfo(const char *name, uint32 len);
 extern bool paq_mask_builtin_is_secret(const char *name, uint32 len);
-extern bool paq_mask_setting_is_conninfo(const char *name, uint32 len);
 extern bool paq_mask_word_in(const char *word, uint32 len,
 							 const char *const *list);
 
 /* literal.c */
-extern bool paq_literal_mark(PaqMaskText *text, const PaqToken *token,
-							 bool conforming, uint8 mark);
-extern uint32 paq_literal_read(const PaqMaskText *text, const PaqToken *token,
-							   bool conforming, char *contents);
-extern void paq_literal_carry(PaqMaskText *text, const PaqToken *token,
-							  bool conforming, const PaqMaskText *contents);
+extern uint32 paq_literal(const PaqMaskText *text, const PaqToken *token,
+						  bool conforming, uint8 mark, const uint8 *marks,
+						  char *result);
 extern void paq_token_mark(PaqMaskWork *work, PaqMaskText *text,
 						   const PaqToken *token);
 extern bool paq_plain_next(const PaqMaskText *text, uint32 *pos,
@@ -136,7 +133,7 @@ extern void paq_plain_mark(PaqMaskWork *work, PaqMaskText *text, uint32 pos,
 						   uint8 mark);
 
 /* content.c */
-extern bool paq_content_find(PaqMaskText *text, bool conninfo);
+extern bool paq_content_find(PaqMaskText *text);
 extern void paq_content_assignments(PaqMaskText *text, bool capitals);
 
 /* rules.c */
@@ -147,11 +144,10 @@ extern void paq_rules_token(PaqRules *rules, const PaqToken *token);
 extern bool paq_rules_want_secret(const PaqRules *rules);
 
 /* scan.c */
-extern uint32 paq_scan_text(PaqMaskWork *work, PaqMaskText *text);
-extern bool paq_scan_value(PaqMaskWork *work, PaqMaskText *text);
+extern uint32 paq_scan(PaqMaskWork *work, PaqMaskText *text,
+					   bool is_statement);
 extern bool paq_scan_literal(PaqMaskWork *work, PaqMaskText *text,
-							 const PaqToken *token, bool is_body, bool conninfo,
-							 int depth);
+							 const PaqToken *token, bool is_body, int depth);
 
 /* render.c */
 extern bool paq_render(const PaqMaskText *text, int max_param,

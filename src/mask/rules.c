@@ -11,8 +11,7 @@
  * where its secret must follow.
  *
  * The tokens come one by one, and each takes constant time.  Of calls of
- * functions inside of each other whose arguments matter, MAX_CALLS are known at
- * a time.
+ * set_config() inside of each other, MAX_CALLS are known at a time.
  *
  * May raise an error for want of memory; see scan.c.  Locking: none.
  *
@@ -29,8 +28,6 @@
 /* The longest literal that can be the name of a setting */
 #define MAX_NAME_LITERAL	256
 
-#define DBLINK_PREFIX		"dblink"
-
 /* What is known of the current statement */
 typedef enum Statement
 {
@@ -39,7 +36,6 @@ typedef enum Statement
 	STATEMENT_USER,				/* behind these and USER */
 	STATEMENT_ROLE,				/* from here on it is known */
 	STATEMENT_FOREIGN,
-	STATEMENT_SUBSCRIPTION,
 	STATEMENT_SETTINGS,			/* has SET, and no secrets but in settings */
 	STATEMENT_FUNCTION,
 	STATEMENT_DO,
@@ -59,7 +55,6 @@ typedef enum Expected
 {
 	EXPECT_NOTHING,
 	EXPECT_SECRET,
-	EXPECT_CONNINFO,
 	EXPECT_BODY,				/* of a function */
 	EXPECT_PIPES				/* "||", and then a secret */
 } Expected;
@@ -69,13 +64,11 @@ typedef enum Expected
 #define ARGUMENT_VALUE	1
 #define ARGUMENT_OTHER	2
 
-/* A call whose arguments matter, and which is not at its end */
+/* A call of set_config() that is not at its end */
 typedef struct Call
 {
 	uint32		depth;			/* of its parentheses */
-	bool		is_dblink;		/* or else set_config(): */
 	bool		secret;			/* of a secret setting */
-	bool		conninfo;		/* ... of one that is a connection string */
 	int			argument;		/* which one this is */
 	PaqToken	value;			/* first literal of the value, if it has an end */
 	int			name_param;		/* 0: none */
@@ -93,7 +86,6 @@ struct PaqRules
 	SetState	set;
 	bool		set_dot;		/* the name has had a dot */
 	bool		set_secret;		/* of a secret setting */
-	bool		set_conninfo;	/* ... of one that is a connection string */
 	PaqToken	last;			/* token before; at the beginning, none */
 	uint32		parens;
 	uint32		options;		/* parentheses of OPTIONS; 0: not in there */
@@ -197,15 +189,6 @@ own_call(PaqRules *rules)
 	return call != NULL && call->depth == rules->parens ? call : NULL;
 }
 
-/* ... if it is one of set_config() */
-static Call *
-set_config_call(PaqRules *rules)
-{
-	Call	   *call = top_call(rules);
-
-	return call != NULL && !call->is_dblink ? call : NULL;
-}
-
 /* Is what comes now part of a secret setting's value? */
 static bool
 in_secret_value(const PaqRules *rules)
@@ -240,20 +223,13 @@ open_paren(PaqRules *rules)
 {
 	uint32		len;
 	const char *name = token_name(rules, &rules->last, &len);
-	bool		is_dblink;
 
 	rules->parens++;
-	if (!is_name(rules, &rules->last))
-		return;
 	if (rules->statement == STATEMENT_FOREIGN && is(rules, &rules->last, "options"))
 		rules->options = rules->parens;
-	is_dblink = len >= strlen(DBLINK_PREFIX) &&
-		pg_strncasecmp(name, DBLINK_PREFIX, strlen(DBLINK_PREFIX)) == 0;
-	if (!is_dblink && !is(rules, &rules->last, "set_config"))
-		return;
-	if (rules->ncalls < MAX_CALLS)
-		rules->calls[rules->ncalls++] =
-			(Call){ .depth = rules->parens, .is_dblink = is_dblink };
+	if (len == strlen("set_config") && rules->ncalls < MAX_CALLS &&
+		pg_strncasecmp(name, "set_config", len) == 0)
+		rules->calls[rules->ncalls++] = (Call){ .depth = rules->parens };
 }
 
 static void
@@ -291,8 +267,8 @@ argument_name(PaqRules *rules)
 static void
 mark_secret(PaqRules *rules, const PaqToken *token)
 {
-	(void) paq_literal_mark(rules->text, token, rules->work->conforming,
-							PAQ_MARK_SECRET);
+	(void) paq_literal(rules->text, token, rules->work->conforming,
+					   PAQ_MARK_SECRET, NULL, NULL);
 }
 
 /* A literal that is, or is part of, the name of a setting */
@@ -304,8 +280,7 @@ setting_literal(PaqRules *rules, Call *call, const PaqToken *token)
 
 	if (call->secret || token->end - token->start >= MAX_NAME_LITERAL)
 		return;
-	len = paq_literal_read(rules->text, token, rules->work->conforming, name);
-	call->conninfo |= paq_mask_setting_is_conninfo(name, len);
+	len = paq_literal(rules->text, token, rules->work->conforming, 0, NULL, name);
 	call->secret = paq_mask_name_is_secret(name, len) ||
 		paq_mask_setting_is_secret(name);
 	/* once, however many literals the name has */
@@ -325,22 +300,10 @@ is_secret(const PaqRules *rules)
 		in_secret_value(rules);
 }
 
-/* Must the literal be a connection string? */
-static bool
-is_conninfo(PaqRules *rules)
-{
-	const Call *call = top_call(rules);
-
-	return rules->expected == EXPECT_CONNINFO ||
-		(rules->set == SET_VALUE && rules->set_conninfo) ||
-		(call != NULL && (call->is_dblink ||
-						  (call->conninfo && call->argument == ARGUMENT_VALUE)));
-}
-
 static void
 literal(PaqRules *rules, const PaqToken *token)
 {
-	Call	   *call = set_config_call(rules);
+	Call	   *call = top_call(rules);
 	const bool	is_body = rules->expected == EXPECT_BODY ||
 		rules->statement == STATEMENT_DO;
 	bool		open = false;
@@ -353,7 +316,7 @@ literal(PaqRules *rules, const PaqToken *token)
 		mark_secret(rules, token);
 	else
 		open = paq_scan_literal(rules->work, rules->text, token, is_body,
-								is_conninfo(rules), rules->depth);
+								rules->depth);
 	rules->expected = open ? EXPECT_PIPES : EXPECT_NOTHING;
 }
 
@@ -369,7 +332,7 @@ number(PaqRules *rules, const PaqToken *token)
 static void
 parameter(PaqRules *rules, const PaqToken *token)
 {
-	Call	   *call = set_config_call(rules);
+	Call	   *call = top_call(rules);
 
 	rules->expected = EXPECT_NOTHING;
 	if (call == NULL)
@@ -401,7 +364,7 @@ static void
 begin_setting(PaqRules *rules)
 {
 	rules->set = SET_NAME;
-	rules->set_dot = rules->set_secret = rules->set_conninfo = false;
+	rules->set_dot = rules->set_secret = false;
 }
 
 /*
@@ -418,7 +381,6 @@ setting_part(PaqRules *rules, const PaqToken *token)
 	if (!is_name(rules, token) ||
 		(rules->last.code != '.' && !is_in(rules, &rules->last, scopes)))
 		return false;
-	rules->set_conninfo = paq_mask_setting_is_conninfo(name, len);
 	rules->set_secret |= rules->set_dot ? paq_mask_name_is_secret(name, len) :
 		paq_mask_builtin_is_secret(name, len);
 	return true;
@@ -471,8 +433,6 @@ statement_about(const PaqRules *rules, const PaqToken *token)
 	if (is_in(rules, token, foreign) ||
 		(is(rules, token, "table") && is(rules, &rules->last, "alter")))
 		return STATEMENT_FOREIGN;
-	if (is(rules, token, "subscription"))
-		return STATEMENT_SUBSCRIPTION;
 	if (is_in(rules, token, settings))
 		return STATEMENT_SETTINGS;
 	return is_in(rules, token, functions) ? STATEMENT_FUNCTION : STATEMENT_OTHER;
@@ -529,8 +489,6 @@ name(PaqRules *rules, const PaqToken *token)
 		if (rules->statement == STATEMENT_ROLE)
 			rules->statement = STATEMENT_SETTINGS;
 	}
-	else if (rules->statement == STATEMENT_SUBSCRIPTION && is(rules, token, "connection"))
-		rules->expected = EXPECT_CONNINFO;
 	else if (rules->statement == STATEMENT_FUNCTION && is(rules, token, "as"))
 		rules->expected = EXPECT_BODY;
 	else if ((rules->secret_variable && is(rules, token, "default")) ||
@@ -600,7 +558,7 @@ paq_rules_token(PaqRules *rules, const PaqToken *token)
 		/* it may be a string of another language than SQL */
 		if (rules->depth > 0 && rules->text->data[token->start] == '"')
 			(void) paq_scan_literal(rules->work, rules->text, token, false,
-									false, rules->depth);
+									rules->depth);
 	}
 	else
 		operator(rules, token);

@@ -173,26 +173,26 @@ begins_statement(const PaqMaskText *text)
 
 /*
  * Look into the contents of a literal, or a value that is as good as one, depth
- * literals deep.  is_body says that it is SQL, conninfo that it is a connection
- * string.  Returns whether it ends where a secret must follow.
+ * literals deep.  is_body says that it is SQL.  Returns whether it ends where a
+ * secret must follow.
  */
 static bool
 scan_contents(PaqMaskWork *work, PaqMaskText *contents, bool is_body,
-			  bool conninfo, int depth)
+			  int depth)
 {
 	PaqMaskWork plain = *work;
 	uint32		reached = 0;
 	bool		open = true;
 
 	if (!is_body && !begins_statement(contents))
-		return paq_content_find(contents, conninfo);
+		return paq_content_find(contents);
 	if (!is_expensive(contents))
 		reached = scan_level(work, contents, depth, &open);
 	if (reached == contents->len)
 		return open;
 	/* what only looked like SQL, most likely */
 	if (!is_body && !open)
-		return paq_content_find(contents, conninfo);
+		return paq_content_find(contents);
 	paq_plain_mark(&plain, contents, reached, PAQ_MARK_SECRET);
 	work->limited = true;
 	return false;
@@ -204,7 +204,7 @@ scan_contents(PaqMaskWork *work, PaqMaskText *contents, bool is_body,
  */
 bool
 paq_scan_literal(PaqMaskWork *work, PaqMaskText *text, const PaqToken *token,
-				 bool is_body, bool conninfo, int depth)
+				 bool is_body, int depth)
 {
 	const uint32 len = token->end - token->start;
 	const char	last = text->data[token->end - 1];
@@ -226,13 +226,13 @@ paq_scan_literal(PaqMaskWork *work, PaqMaskText *text, const PaqToken *token,
 	if (data != NULL && contents.marks != NULL)
 	{
 		contents.data = data;
-		contents.len = paq_literal_read(text, token, work->conforming, data);
-		open = scan_contents(work, &contents, is_body, conninfo, depth + 1);
-		paq_literal_carry(text, token, work->conforming, &contents);
+		contents.len = paq_literal(text, token, work->conforming, 0, NULL, data);
+		open = scan_contents(work, &contents, is_body, depth + 1);
+		(void) paq_literal(text, token, work->conforming, 0, contents.marks, NULL);
 	}
 	else
 	{
-		(void) paq_literal_mark(text, token, work->conforming, PAQ_MARK_SECRET);
+		(void) paq_literal(text, token, work->conforming, PAQ_MARK_SECRET, NULL, NULL);
 		work->limited = true;
 	}
 	if (contents.marks != NULL)
@@ -248,11 +248,11 @@ paq_scan_literal(PaqMaskWork *work, PaqMaskText *text, const PaqToken *token,
  */
 
 /*
- * Run one of the functions above for the outermost text.  Returns up to where
- * the scanner came.
+ * Find the secrets of a statement, or of a value.  Returns up to where it could
+ * be scanned; nothing is known of what is behind that.
  */
-static uint32
-scan_outermost(PaqMaskWork *work, PaqMaskText *text, bool is_statement)
+uint32
+paq_scan(PaqMaskWork *work, PaqMaskText *text, bool is_statement)
 {
 	ErrorContextCallback *context_stack = error_context_stack;
 	MemoryContext context = CurrentMemoryContext;
@@ -274,7 +274,7 @@ scan_outermost(PaqMaskWork *work, PaqMaskText *text, bool is_statement)
 			reached = scan_level(work, text, 0, &open);
 		else
 		{
-			(void) scan_contents(work, text, false, false, 1);
+			(void) scan_contents(work, text, false, 1);
 			reached = text->len;
 		}
 	}
@@ -287,21 +287,4 @@ scan_outermost(PaqMaskWork *work, PaqMaskText *text, bool is_statement)
 	AtEOXact_GUC(true, guc_level);
 	error_context_stack = context_stack;
 	return reached;
-}
-
-/*
- * Find the secrets of a statement.  Returns up to where it could be scanned;
- * nothing is known of what is behind that.
- */
-uint32
-paq_scan_text(PaqMaskWork *work, PaqMaskText *text)
-{
-	return scan_outermost(work, text, true);
-}
-
-/* Find the secrets of a value.  Returns false if that was not possible. */
-bool
-paq_scan_value(PaqMaskWork *work, PaqMaskText *text)
-{
-	return scan_outermost(work, text, false) == text->len;
 }
