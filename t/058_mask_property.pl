@@ -330,6 +330,9 @@ foreach my $case (
 	q{CREATE FUNCTION f(a int DEFAULT CASE WHEN true THEN 1 ELSE 2 END) AS $$ BEGIN ALTER ROLE r PASSWORD '[[x]]'; END $$},
 	q{DO $$ import os; f("postgres://u:[[x]]@h", "host=h password=[[y]]") $$},
 	q{SELECT 'postgresql://u:[[a?b c]]@h/db?x=y'},
+	# commands
+	q{COPY p TO PROGRAM 'port=5 password=[[x;]] curl -d @- h'},
+	q{COPY p TO PROGRAM 'PGPASSWORD=[[x]]; curl -d @- h'},
 	# data
 	q{SELECT begin, alter, role, '1' FROM (SELECT 1 AS begin, 2 AS alter, 3 AS role) s /* password */},
 	q{SELECT CASE WHEN true THEN alter || role END FROM p WHERE ssn LIKE '123%' /* password */},

@@ -201,27 +201,6 @@ conninfo_name(const PaqMaskText *text, uint32 pos, uint32 *name_end,
 	return true;
 }
 
-/*
- * The end of a secret value.  What follows and is not a name with a value is
- * part of the value, whose quotes were forgotten.
- */
-static uint32
-secret_value_end(const PaqMaskText *text, uint32 pos)
-{
-	uint32		end = conninfo_value_end(text, pos);
-
-	for (;;)
-	{
-		uint32		next = skip_space(text, end);
-		uint32		name_end;
-		uint32		value;
-
-		if (next >= text->len || conninfo_name(text, next, &name_end, &value))
-			return end;
-		end = skip_to(text, next, "");
-	}
-}
-
 /* A string that begins with one of libpq's keywords and "=" is taken for one. */
 static bool
 find_conninfo(PaqMaskText *text)
@@ -240,12 +219,13 @@ find_conninfo(PaqMaskText *text)
 			pos++;
 		else if (!conninfo_name(text, pos, &name_end, &value))
 			pos = name_end;
-		else if (!paq_mask_name_is_secret(text->data + pos, name_end - pos))
-			pos = Max(conninfo_value_end(text, value), name_end);
 		else
 		{
-			pos = secret_value_end(text, value);
-			open = mark_value(text, value, pos);
+			const uint32 end = conninfo_value_end(text, value);
+
+			if (paq_mask_name_is_secret(text->data + pos, name_end - pos))
+				open = mark_value(text, value, end);
+			pos = end;
 		}
 	}
 	return open;

@@ -385,30 +385,6 @@ mark_quotations(PaqMaskText *message, const char *bytes, uint32 len,
 }
 
 /*
- * libpq quotes single words of a connection string that it cannot read: mark
- * those of its secrets.
- */
-static void
-mark_quoted_words(PaqMaskText *message, PaqMaskText *contents,
-				  uint64 *compared)
-{
-	uint32		pos = 0;
-
-	(void) paq_content_find(contents);
-	while (pos < contents->len)
-	{
-		const uint32 start = pos;
-
-		while (pos < contents->len && contents->data[pos] != '\'' &&
-			   (contents->marks[pos] & PAQ_MARK_SECRET) != 0 &&
-			   !paq_mask_is_space(contents->data[pos]))
-			pos++;
-		mark_quotations(message, contents->data + start, pos - start, compared);
-		pos = Max(pos, start + 1);
-	}
-}
-
-/*
  * Mark what the message quotes of the literals of a text, as they mean or as
  * they are written, and of those in them, depth literals deep.  If they are too
  * many, too long or there is no memory, it is as if too much had been compared.
@@ -419,11 +395,11 @@ mark_quoted_literals(PaqMaskText *message, const PaqMaskText *text, int depth,
 {
 	const bool	conforming = standard_conforming_strings;
 	char	   *data = allocate(text->len + 1, 0);
-	PaqMaskText contents;
+	PaqMaskText contents = {data};
 	uint32		pos = 0;
 	PaqToken	token;
 
-	if (!begin_text(&contents, data, text->len) || data == NULL)
+	if (data == NULL)
 		*compared = MAX_COMPARED + 1;
 	while (*compared <= MAX_COMPARED &&
 		   paq_plain_next(text, &pos, conforming, &token))
@@ -432,23 +408,18 @@ mark_quoted_literals(PaqMaskText *message, const PaqMaskText *text, int depth,
 			continue;
 		contents.len = paq_literal(text, &token, conforming, 0, NULL, data);
 		mark_quotations(message, data, contents.len, compared);
-		if (paq_mask_is_candidate(data, contents.len))
-		{
-			memset(contents.marks, 0, contents.len);
-			mark_quoted_words(message, &contents, compared);
-			if (depth < MAX_MESSAGE_DEPTH && contents.len <= MAX_MESSAGE_NESTED)
-				mark_quoted_literals(message, &contents, depth + 1, compared);
-			else
-				*compared = MAX_COMPARED + 1;
-		}
+		if (!paq_mask_is_candidate(data, contents.len))
+			;
+		else if (depth < MAX_MESSAGE_DEPTH && contents.len <= MAX_MESSAGE_NESTED)
+			mark_quoted_literals(message, &contents, depth + 1, compared);
+		else
+			*compared = MAX_COMPARED + 1;
 		/* quotes that are doubled, or have a backslash, stay so */
 		if (token.end > token.start + 1 && text->data[token.end - 1] == '\'')
 			token.end--;
 		mark_quotations(message, text->data + token.start + 1,
 						token.end - token.start - 1, compared);
 	}
-	if (contents.marks != NULL)
-		pfree(contents.marks);
 	if (data != NULL)
 		pfree(data);
 }
