@@ -275,6 +275,28 @@ is_deeply(\@slow, [], 'ten times the text takes ten times as long');
 	cmp_ok($grown, '<', 4_000_000, "memory of a session goes back ($grown)");
 }
 
+# Most memory, in kB, that a session needs for a long text within so many literals
+sub peak
+{
+	my ($depth) = @_;
+	my @tags  = map { "\$$_\$" } ('a' .. 'z')[ 0 .. $depth - 1 ];
+	my $open  = join '', map { "do $_ " } @tags;
+	my $close = join '', reverse @tags;
+	my (undef, $peak) = unaudited(qq{
+		SELECT length(mask('$open' || repeat('password ', 800000) || '$close'));
+		SELECT substring(pg_read_file('/proc/self/status') FROM 'VmHWM:\\s+([0-9]+)')});
+
+	return $peak;
+}
+SKIP:
+{
+	skip 'no /proc that tells about memory', 1
+	  if !-r '/proc/self/status' || slurp_file('/proc/self/status') !~ /^VmHWM:/m;
+	my ($one, $six) = (peak(1), peak(6));
+
+	cmp_ok($six, '<', 1.3 * $one, "memory for a text six literals deep: $six kB, one: $one kB");
+}
+
 # ---------------------------------------------------------------------------
 # What is a secret, and what only looks like it
 # ---------------------------------------------------------------------------
@@ -308,6 +330,9 @@ foreach my $case (
 	q{CREATE FUNCTION f(a int DEFAULT CASE WHEN true THEN 1 ELSE 2 END) AS $$ BEGIN ALTER ROLE r PASSWORD '[[x]]'; END $$},
 	q{DO $$ import os; f("postgres://u:[[x]]@h", "host=h password=[[y]]") $$},
 	q{SELECT 'postgresql://u:[[a?b c]]@h/db?x=y'},
+	# commands
+	q{COPY p TO PROGRAM 'port=5 password=[[x;]] curl -d @- h'},
+	q{COPY p TO PROGRAM 'PGPASSWORD=[[x]]; curl -d @- h'},
 	# data
 	q{SELECT begin, alter, role, '1' FROM (SELECT 1 AS begin, 2 AS alter, 3 AS role) s /* password */},
 	q{SELECT CASE WHEN true THEN alter || role END FROM p WHERE ssn LIKE '123%' /* password */},
@@ -364,6 +389,32 @@ foreach my $case (
 
 	is($same, 't', "$setting: $text");
 	is($masked, $shown, 'is masked') if defined $shown;
+}
+
+# ... whichever of them was PostgreSQL's, and whatever is to be replaced
+foreach my $text (
+	q{SELECT 'a\\', id, 'b' /* '*/ FROM p -- password},
+	q{SELECT 'a\\', ' || name FROM p WHERE name <> ' x' -- 'password},
+	q{ALTER ROLE bob PASSWORD 'x\\', 1 , 'x' /* '*/},
+	q{SELECT 'a\\' || $$it's$$, 12, ' 345 \\'' , 6 /*'*/})
+{
+	foreach my $setting ('on', 'off')
+	{
+		foreach my $options (0 .. 3)
+		{
+			my ($shown) = unaudited(
+				"SET standard_conforming_strings = $setting;
+				 SELECT mask(\$q\$$text\$q\$, $options);");
+			# constants have places only where there is one way
+			next if $shown =~ /\$1/;
+			my @same = unaudited(join '', map { <<"SQL" } 'on', 'off');
+				SET standard_conforming_strings = $_;
+				SELECT skeleton(\$q\$$shown\$q\$, true) = skeleton(\$q\$$text\$q\$, true);
+SQL
+
+			is(join('', @same), 'tt', "both ways, $setting, $options: $shown");
+		}
+	}
 }
 
 # Beyond the depth that is looked into, a literal is masked and the record says so

@@ -69,6 +69,29 @@ foreach my $case (
 	is($record->{paramListOmitted}, 'masked', 'no parameters');
 }
 
+# What is a literal depends on a setting, which is not the one any more with
+# which the text was parsed: names between constants stay
+foreach my $case (
+	[ 'on', 'off', q{SELECT 'a\\', id, 'b' /* '*/ FROM p}, ', id, ' ],
+	[ 'off', 'on', q{SELECT 'a\\', ' || name FROM p WHERE name <> ' x' -- '}, ' || name FROM p WHERE name <> ' ])
+{
+	my ($parsed, $recorded, $text, $names) = @$case;
+	my ($record) = grep { $_->{class} eq 'READ' } records_for(
+		$node,
+		sub {
+			my $client = PgProto->connect($node);
+
+			$client->query("SET standard_conforming_strings = $parsed");
+			$client->query("SET standard_conforming_strings = $recorded; $text");
+			$client->quit;
+		});
+
+	is($record->{exitCode}, '00000', "parsed $parsed, recorded $recorded: $text");
+	like($record->{commandText}, qr/\Q$names\E/, 'names stay');
+	unlike($record->{commandText}, qr/'a/, 'the constant does not');
+	is($record->{paramListOmitted}, 'masked', 'marked');
+}
+
 # Numbers behind those of parameters, and no parameters
 {
 	my ($record) = recorded({}, 'INSERT INTO q SELECT $2::int, $1 || \'zqs3\' || 7771', 'zqs4', '77712');
@@ -144,7 +167,8 @@ foreach my $dir (trail_dir($node), queue_dir($node))
 	{
 		my $bytes = slurp_file("$dir/$file");
 
-		is_deeply([ $bytes =~ /.{0,30}(?:zqs\d|\b777\d).{0,10}/g ], [], "no constant in $file");
+		# times and other numbers of a record can have 777 in them
+		is_deeply([ $bytes =~ m{.{0,30}(?:zqs\d|(?<![.:/\w])777\d).{0,10}}g ], [], "no constant in $file");
 	}
 }
 

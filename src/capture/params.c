@@ -156,15 +156,15 @@ names_secret(ParamListInfo params, int number)
 static bool *
 find_secrets(ParamListInfo params, const char *statement, uint32 *flags)
 {
-	PaqParamRule *rules;
-	const int	nrules = paq_mask_param_rules(statement, &rules);
+	List	   *rules;
+	const bool	told = paq_mask_param_rules(statement, &rules);
 	bool	   *secrets;
 	bool	   *harmless;
 
-	if (likely(nrules == 0))
+	if (likely(told && rules == NIL))
 		return NULL;
 	secrets = palloc0(params->numParams * sizeof(bool));
-	if (nrules < 0)
+	if (!told)
 	{
 		memset(secrets, true, params->numParams);
 		*flags |= PAQ_RECORD_MASKED;
@@ -172,10 +172,10 @@ find_secrets(ParamListInfo params, const char *statement, uint32 *flags)
 
 	/* names of settings that have been looked at, and are not secret */
 	harmless = palloc0(params->numParams * sizeof(bool));
-	for (int i = 0; i < nrules; i++)
+	for (int i = 0; i < list_length(rules); i += 2)
 	{
-		const int	name = rules[i].name;
-		const int	value = rules[i].value;
+		const int	name = list_nth_int(rules, i);
+		const int	value = list_nth_int(rules, i + 1);
 
 		if (value > params->numParams || name > params->numParams ||
 			secrets[value - 1] || (name > 0 && harmless[name - 1]))

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * literal.c
- *		Reading the contents of literals.
+ *		Where the literals of a text are, and what they contain.
  *
  * PostgreSQL's scanner says where a literal begins and ends, and what it means.
  * It does not say which bytes of the text a byte of the meaning comes from, and
@@ -11,7 +11,11 @@
  * A literal can have parts with white space and comments between them, which
  * are not contents.  Nor are the quotes, nor the tag of a dollar quote.
  *
- * Must not raise.  Locking: none.
+ * The scanner raises errors and allocates memory, so it must not be called
+ * while an error is being handled, and it gives up where a text is no SQL.
+ * Then quotes and comments tell where literals are: the "plain" search below.
+ *
+ * Must not raise, nor allocate.  Locking: none.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -24,262 +28,425 @@
 /* What stands for a character that is of no interest here */
 #define OTHER_CHARACTER	'?'
 
-/* The contents of a dollar quote end where its tag comes again. */
-static void
-open_dollar(PaqLiteral *literal, uint32 start)
+/* Reads the contents of a literal byte by byte */
+typedef struct Literal
 {
-	const char *data = literal->text->data;
-	uint32		tag_len = 1;
+	const PaqMaskText *text;
+	uint32		start;
+	uint32		pos;			/* of the next byte */
+	uint32		end;			/* of the literal, or at least of the text */
+	uint32		tag_len;		/* of a dollar quote */
+	char		quote;			/* ' " or $ */
+	bool		escapes;		/* backslashes mean something, as in E'' */
+	bool		unicode;		/* or as in U&'' */
+	bool		closed;			/* its end was seen */
+} Literal;
 
-	while (start + tag_len < literal->end && data[start + tag_len] != '$')
-		tag_len++;
-	tag_len++;
-	literal->quoting = PAQ_QUOTING_DOLLAR;
-	literal->pos = Min(start + tag_len, literal->end);
-	literal->stop = literal->end;
-	if (literal->end - literal->pos >= tag_len &&
-		memcmp(data + literal->end - tag_len, data + start, tag_len) == 0)
-	{
-		literal->stop = literal->end - tag_len;
-		literal->closed = true;
-	}
+/* The byte at pos; behind the end, something that means nothing. */
+static inline char
+byte_at(const PaqMaskText *text, uint32 pos)
+{
+	return pos < text->len ? text->data[pos] : ' ';
 }
 
-/* Begin to read the literal between start and end. */
-void
-paq_literal_open(PaqLiteral *literal, const PaqMaskText *text,
-				 uint32 start, uint32 end, bool conforming)
+static inline bool
+ends_line(char c)
+{
+	return c == '\n' || c == '\r';
+}
+
+/* The length of a dollar quote's tag at pos, with both dollars; 0 if there is none. */
+static uint32
+tag_length(const PaqMaskText *text, uint32 pos)
+{
+	uint32		end = pos + 1;
+
+	while (end < text->len && paq_mask_is_name_char(text->data[end]))
+		end++;
+	return byte_at(text, end) == '$' ? end + 1 - pos : 0;
+}
+
+/* Begin to read the literal at start, which goes no further than to end. */
+static void
+open_literal(Literal *literal, const PaqMaskText *text, uint32 start,
+			 uint32 end, bool conforming)
 {
 	const char	first = text->data[start];
 
+	memset(literal, 0, sizeof(Literal));
 	literal->text = text;
-	literal->end = end;
-	literal->stop = end;
-	literal->closed = false;
-	literal->quote = '\'';
-	literal->quoting = PAQ_QUOTING_PLAIN;
+	literal->start = start;
 	literal->pos = start + 1;
-	if (first == '$')
-		open_dollar(literal, start);
-	else if (first == '"')
-		literal->quote = '"';
-	else if (first == '\'')
-		literal->quoting = conforming ? PAQ_QUOTING_PLAIN : PAQ_QUOTING_ESCAPE;
-	else if (first == 'u' || first == 'U')
+	literal->end = end;
+	literal->quote = first;
+	if (first == '\'')
+		literal->escapes = !conforming;
+	else if (first == '$')
 	{
-		literal->quoting = PAQ_QUOTING_UNICODE;
-		literal->pos = start + 3;
-		literal->quote = text->data[start + 2];
+		literal->tag_len = tag_length(text, start);
+		literal->pos = start + literal->tag_len;
 	}
-	else
+	else if (first != '"')
 	{
-		if (first == 'e' || first == 'E')
-			literal->quoting = PAQ_QUOTING_ESCAPE;
-		literal->pos = start + 2;
+		literal->escapes = first == 'e' || first == 'E';
+		literal->unicode = first == 'u' || first == 'U';
+		literal->pos = start + (literal->unicode ? 3 : 2);
+		literal->quote = text->data[literal->pos - 1];
 	}
 }
 
-/* At the end of a part: is there another one?  Go to where it begins. */
+/*
+ * Behind a quote: is there another part of the literal, on another line?  Go to
+ * where it begins.
+ */
 static bool
-next_part(PaqLiteral *literal)
+next_part(Literal *literal)
 {
 	const char *data = literal->text->data;
-	uint32		pos = literal->pos + 1;
+	uint32		pos = literal->pos;
+	bool		other_line = false;
 
-	while (pos < literal->end && data[pos] != literal->quote)
+	for (; pos < literal->end && literal->quote == '\''; pos++)
 	{
-		if (data[pos] == '-')
-			while (pos < literal->end && data[pos] != '\n' && data[pos] != '\r')
+		if (data[pos] == '-' && pos + 1 < literal->end && data[pos + 1] == '-')
+			while (pos + 1 < literal->end && !ends_line(data[pos + 1]))
 				pos++;
-		else
-			pos++;
+		else if (!paq_mask_is_space(data[pos]))
+			break;
+		other_line |= ends_line(data[pos]);
 	}
-	if (pos >= literal->end)
-	{
-		literal->closed = true;
-		literal->pos = literal->end;
+	if (pos >= literal->end || data[pos] != literal->quote || !other_line)
 		return false;
-	}
 	literal->pos = pos + 1;
 	return true;
 }
 
-/* Up to max digits of the base from *pos on; moves *pos behind them. */
-static uint32
-read_digits(const PaqLiteral *literal, uint32 *pos, int max, int base)
+/* A character by up to max digits of its number at *pos, which is moved. */
+static char
+read_code(const Literal *literal, uint32 *pos, int max, int base)
 {
-	uint32		value = 0;
+	static const char digits[] = "0123456789abcdef";
+	uint32		code = 0;
 
 	for (; max > 0 && *pos < literal->end; max--, (*pos)++)
 	{
-		const char	c = literal->text->data[*pos];
-		int			digit;
+		const char	c = pg_ascii_tolower((unsigned char) literal->text->data[*pos]);
+		const char *digit = memchr(digits, c, base);
 
-		if (paq_mask_is_digit(c))
-			digit = c - '0';
-		else if ((c | 0x20) >= 'a' && (c | 0x20) <= 'f')
-			digit = (c | 0x20) - 'a' + 10;
-		else
+		if (digit == NULL)
 			break;
-		if (digit >= base)
-			break;
-		value = value * base + digit;
+		code = code * base + (digit - digits);
 	}
-	return value;
-}
-
-/* A character by its number; what is no ASCII is nothing we look for. */
-static char
-character(uint32 code)
-{
+	/* what is no ASCII is nothing we look for */
 	return code > 0 && code < 0x80 ? (char) code : OTHER_CHARACTER;
 }
 
-/* Behind a backslash, as E'' has it; *pos is moved behind the escape. */
+/* Behind a backslash; *pos is moved behind the escape. */
 static char
-read_escape(const PaqLiteral *literal, uint32 *pos)
+read_escape(const Literal *literal, uint32 *pos)
 {
-	const char	c = literal->text->data[(*pos)++];
+	const char	c = literal->text->data[*pos];
 
+	if (literal->unicode)
+	{
+		*pos += c == '\\' || c == '+';
+		return c == '\\' ? c : read_code(literal, pos, c == '+' ? 6 : 4, 16);
+	}
+	if (c >= '0' && c <= '7')
+		return read_code(literal, pos, 3, 8);
+	(*pos)++;
 	switch (c)
 	{
-		case 'b':
-			return '\b';
-		case 'f':
-			return '\f';
-		case 'n':
-			return '\n';
-		case 'r':
-			return '\r';
-		case 't':
-			return '\t';
-		case 'v':
-			return '\v';
 		case 'x':
-		{
-			const uint32 digits = *pos;
-			uint32 code = read_digits(literal, pos, 2, 16);
-
-			return *pos == digits ? 'x' : character(code);
-		}
+			return read_code(literal, pos, 2, 16);
 		case 'u':
-			return character(read_digits(literal, pos, 4, 16));
+			return read_code(literal, pos, 4, 16);
 		case 'U':
-			return character(read_digits(literal, pos, 8, 16));
+			return read_code(literal, pos, 8, 16);
+		case 'n':
+		case 'r':
+			return '\n';
+		case 'b':
+		case 'f':
+		case 't':
+		case 'v':
+			return ' ';
 		default:
-			if (c < '0' || c > '7')
-				return c;
-			(*pos)--;
-			return character(read_digits(literal, pos, 3, 8));
-	}
-}
-
-/* The same as U&'' has it, with the backslash as escape character. */
-static char
-read_unicode(const PaqLiteral *literal, uint32 *pos)
-{
-	switch (literal->text->data[*pos])
-	{
-		case '\\':
-			(*pos)++;
-			return '\\';
-		case '+':
-			(*pos)++;
-			return character(read_digits(literal, pos, 6, 16));
-		default:
-			return character(read_digits(literal, pos, 4, 16));
+			return c;
 	}
 }
 
 /*
  * The next byte of the contents, and the range of the text that it comes from.
- * False at the end.
+ * False at the end, which pos is then.
  */
-bool
-paq_literal_next(PaqLiteral *literal, char *c, uint32 *from, uint32 *to)
+static bool
+next_byte(Literal *literal, char *c, uint32 *from, uint32 *to)
 {
 	const char *data = literal->text->data;
 
-	while (literal->pos < literal->stop)
+	while (literal->pos < literal->end)
 	{
-		uint32		next = literal->pos + 1;
-
-		*from = literal->pos;
-		*c = data[literal->pos];
-		if (literal->quoting == PAQ_QUOTING_DOLLAR)
-			;
+		*from = literal->pos++;
+		*c = data[*from];
+		if (literal->quote == '$')
+		{
+			literal->closed = *c == '$' &&
+				literal->end - *from >= literal->tag_len &&
+				memcmp(data + *from, data + literal->start, literal->tag_len) == 0;
+			if (literal->closed)
+				literal->pos = *from + literal->tag_len;
+		}
 		else if (*c == literal->quote)
 		{
-			if (next >= literal->end || data[next] != literal->quote)
-			{
-				if (!next_part(literal))
-					return false;
+			if (literal->pos < literal->end && data[literal->pos] == *c)
+				literal->pos++;
+			else if (next_part(literal))
 				continue;
-			}
-			next++;
+			else
+				literal->closed = true;
 		}
-		else if (*c == '\\' && next < literal->end)
-		{
-			if (literal->quoting == PAQ_QUOTING_ESCAPE)
-				*c = read_escape(literal, &next);
-			else if (literal->quoting == PAQ_QUOTING_UNICODE)
-				*c = read_unicode(literal, &next);
-		}
-		*to = next;
-		literal->pos = next;
-		return true;
+		else if (*c == '\\' && literal->pos < literal->end &&
+				 (literal->escapes || literal->unicode))
+			*c = read_escape(literal, &literal->pos);
+		if (literal->closed)
+			literal->end = literal->pos;
+		*to = literal->pos;
+		return !literal->closed;
 	}
 	return false;
 }
 
-/* Mark the contents of a literal.  Returns whether the literal has an end. */
-bool
-paq_literal_mark(PaqMaskText *text, uint32 start, uint32 end, bool conforming,
-				 uint8 mark)
+/*
+ * Go through a literal's contents: mark them, with what they have been marked
+ * with by themselves, too, unless that is NULL.  Unless result is NULL, write them
+ * there, terminated; they are no longer than the literal.  Returns their length.
+ */
+uint32
+paq_literal(const PaqMaskText *text, const PaqToken *token, bool conforming,
+			uint8 mark, const uint8 *marks, char *result)
 {
-	PaqLiteral	literal;
+	Literal		literal;
+	uint32		len = 0;
 	char		c;
 	uint32		from;
 	uint32		to;
 
-	paq_literal_open(&literal, text, start, end, conforming);
-	while (paq_literal_next(&literal, &c, &from, &to))
-		paq_mask_mark(text, from, to, mark);
-	return literal.closed;
-}
-
-/*
- * Read the contents of a literal, no longer than the literal, and terminate
- * them.  Returns their length.
- */
-uint32
-paq_literal_read(const PaqMaskText *text, uint32 start, uint32 end,
-				 bool conforming, char *contents)
-{
-	PaqLiteral	literal;
-	uint32		len = 0;
-	uint32		from;
-	uint32		to;
-
-	paq_literal_open(&literal, text, start, end, conforming);
-	while (paq_literal_next(&literal, &contents[len], &from, &to))
+	open_literal(&literal, text, token->start, token->end, conforming);
+	while (next_byte(&literal, &c, &from, &to))
+	{
+		for (uint32 i = from; i < to && result == NULL; i++)
+			text->marks[i] |= mark | (marks ? marks[len] & PAQ_MARK_SECRET : 0) |
+				(i > from ? PAQ_MARK_NEXT : 0);
+		if (result != NULL)
+			result[len] = c;
 		len++;
-	contents[len] = '\0';
+	}
+	if (result != NULL)
+		result[len] = '\0';
 	return len;
 }
 
-/* What is secret in the contents is so in the text that has the literal. */
+/*
+ * Mark what a token of the outermost text is, if it is a literal or a number;
+ * note what else matters.
+ */
 void
-paq_literal_carry(PaqMaskText *text, uint32 start, uint32 end, bool conforming,
-				  const PaqMaskText *contents)
+paq_token_mark(PaqMaskWork *work, PaqMaskText *text, const PaqToken *token)
 {
-	PaqLiteral	literal;
+	const bool	hexadecimal = token->end - token->start > 1 &&
+		(text->data[token->start + 1] | 0x20) == 'x';
+
+	switch (token->code)
+	{
+		case PAQ_TOKEN_SCONST:
+		case PAQ_TOKEN_USCONST:
+		case PAQ_TOKEN_BCONST:
+		case PAQ_TOKEN_XCONST:
+			(void) paq_literal(text, token, work->conforming, PAQ_MARK_LITERAL,
+							   NULL, NULL);
+			work->suspect |= token->open;
+			break;
+		case PAQ_TOKEN_ICONST:
+		case PAQ_TOKEN_FCONST:
+			for (uint32 i = token->start; i < token->end; i++)
+			{
+				const char	c = text->data[i];
+
+				if (paq_mask_is_digit(c) ||
+					(hexadecimal && i > token->start + 1 && c != '_'))
+					text->marks[i] |= PAQ_MARK_LITERAL | PAQ_MARK_DIGIT;
+			}
+			break;
+		case PAQ_TOKEN_PARAM:
+			work->max_param = Max(work->max_param, token->number);
+			return;
+		case '\\':
+			/* no statement has one outside of literals */
+			work->suspect = true;
+			return;
+		default:
+			return;
+	}
+	text->marks[token->start] |= PAQ_MARK_FIRST;
+	paq_mask_mark(text, token->start, token->end, PAQ_MARK_TOKEN);
+}
+
+/* ---------------------------------------------------------------------------
+ * Without the scanner
+ * ---------------------------------------------------------------------------
+ */
+
+/* Behind the comment at pos; pos if there is none. */
+static uint32
+comment_end(const PaqMaskText *text, uint32 pos)
+{
+	int			depth = 0;
+
+	if (text->data[pos] == '-' && byte_at(text, pos + 1) == '-')
+	{
+		while (pos < text->len && !ends_line(text->data[pos]))
+			pos++;
+		return pos;
+	}
+	if (text->data[pos] != '/' || byte_at(text, pos + 1) != '*')
+		return pos;
+	while (pos < text->len)
+	{
+		const char	c = text->data[pos++];
+
+		if (c == '/' && byte_at(text, pos) == '*')
+			depth++;
+		else if (c == '*' && byte_at(text, pos) == '/')
+			depth--;
+		else
+			continue;
+		pos++;
+		if (depth == 0)
+			return pos;
+	}
+	return text->len;
+}
+
+/* Behind the number at pos, or what is in front of its exponent's sign */
+static uint32
+number_end(const PaqMaskText *text, uint32 pos)
+{
+	while (pos < text->len)
+	{
+		const char	c = text->data[pos];
+
+		if (!paq_mask_is_name_char(c) &&
+			(c != '.' || byte_at(text, pos + 1) == '.'))
+			break;
+		pos++;
+	}
+	return pos;
+}
+
+/* Behind the word at pos, but at pos if the word is a literal's first letter. */
+static uint32
+word_end(const PaqMaskText *text, uint32 pos)
+{
+	const char	first = text->data[pos];
+	uint32		end = pos;
+
+	if (strchr("eEbBxX", first) != NULL && byte_at(text, pos + 1) == '\'')
+		return pos;
+	if ((first == 'u' || first == 'U') && byte_at(text, pos + 1) == '&' &&
+		byte_at(text, pos + 2) == '\'')
+		return pos;
+	while (end < text->len && (paq_mask_is_name_char(text->data[end]) ||
+							   text->data[end] == '$'))
+		end++;
+	return end;
+}
+
+/* Behind the $n at pos, whose number becomes the token's */
+static uint32
+read_param(const PaqMaskText *text, uint32 pos, PaqToken *token)
+{
+	token->number = 0;
+	while (paq_mask_is_digit(byte_at(text, ++pos)))
+		token->number = Min(token->number * 10 + text->data[pos] - '0',
+							PG_UINT16_MAX);
+	return pos;
+}
+
+/* Behind the literal, or the name in quotes, at pos; notes if it has no end. */
+static uint32
+quoted_end(const PaqMaskText *text, uint32 pos, bool conforming,
+		   PaqToken *token)
+{
+	Literal		literal;
 	char		c;
 	uint32		from;
 	uint32		to;
 
-	paq_literal_open(&literal, text, start, end, conforming);
-	for (uint32 i = 0; i < contents->len &&
-		 paq_literal_next(&literal, &c, &from, &to); i++)
-		paq_mask_mark(text, from, to, contents->marks[i] & PAQ_MARK_SECRET);
+	open_literal(&literal, text, pos, text->len, conforming);
+	while (next_byte(&literal, &c, &from, &to))
+		;
+	token->open = !literal.closed;
+	return literal.pos;
+}
+
+/*
+ * The next literal, number or parameter from *pos on, which is moved behind
+ * it.  Returns false if there is none.
+ */
+bool
+paq_plain_next(const PaqMaskText *text, uint32 *pos, bool conforming,
+			   PaqToken *token)
+{
+	token->code = PAQ_TOKEN_END;
+	while (*pos < text->len && token->code == PAQ_TOKEN_END)
+	{
+		const char	c = text->data[*pos];
+		const char	next = byte_at(text, *pos + 1);
+		uint32		end = *pos;
+
+		if (c == '$' && paq_mask_is_digit(next))
+		{
+			token->code = PAQ_TOKEN_PARAM;
+			end = read_param(text, *pos, token);
+		}
+		else if (c == '.' && next == '.')
+			end = *pos + 2;
+		else if (paq_mask_is_digit(c) || (c == '.' && paq_mask_is_digit(next)))
+		{
+			token->code = PAQ_TOKEN_ICONST;
+			end = number_end(text, *pos);
+		}
+		else if (c == '"' || c == '\'' || (c == '$' && tag_length(text, *pos) > 0) ||
+				 (paq_mask_is_name_char(c) && word_end(text, *pos) == *pos))
+		{
+			token->code = c == '"' ? PAQ_TOKEN_END : PAQ_TOKEN_SCONST;
+			end = quoted_end(text, *pos, conforming, token);
+		}
+		else if (paq_mask_is_name_char(c))
+			end = word_end(text, *pos);
+		else
+			end = comment_end(text, *pos);
+
+		token->start = *pos;
+		token->end = *pos = Max(end, *pos + 1);
+	}
+	return token->code != PAQ_TOKEN_END;
+}
+
+/*
+ * Mark literals, and numbers, from pos on, and besides the contents of
+ * literals, unless they are numbers, with another mark.
+ */
+void
+paq_plain_mark(PaqMaskWork *work, PaqMaskText *text, uint32 pos, uint8 mark)
+{
+	PaqToken	token;
+
+	while (paq_plain_next(text, &pos, work->conforming, &token))
+	{
+		paq_token_mark(work, text, &token);
+		if (token.code == PAQ_TOKEN_SCONST)
+			(void) paq_literal(text, &token, work->conforming, mark, NULL, NULL);
+	}
 }

@@ -10,8 +10,7 @@
  *	scan.c			PostgreSQL's scanner, on a text and on its literals
  *	rules.c			which literals are secret: rules over tokens
  *	content.c		secrets in literals that are not SQL
- *	literal.c		reading the contents of literals
- *	plain.c			finding literals without the scanner
+ *	literal.c		finding literals, and reading their contents
  *	names.c			names of secrets
  *	pattern.c		what mask_patterns matches
  *	render.c		the text without what was found
@@ -41,31 +40,18 @@
 #include "parser/parser.h"
 #include "utils/memutils.h"
 
-/* The longest result that is kept */
-#define MAX_KEPT		((Size) 1024 * 1024)
-
 /* A secret shorter than this is looked for in messages as a word only. */
 #define MIN_PART_LEN	4
 
+/*
+ * Literals in each other that messages may quote, and their length; each takes
+ * memory.
+ */
+#define MAX_MESSAGE_DEPTH	6
+#define MAX_MESSAGE_NESTED	(1024 * 1024)
+
 /* Most bytes to compare while looking for secrets in a message */
 #define MAX_COMPARED	UINT64CONST(100000000)
-
-/*
- * The last analysis.  The text may have secrets, so not the text itself is
- * kept but two hashes with seeds that nobody knows.
- */
-typedef struct LastResult
-{
-	bool		valid;
-	int			options;
-	bool		conforming;
-	uint32		version;		/* of the patterns */
-	Size		text_len;
-	uint64		hash[2];
-	PaqMasked	shown;			/* copy NULL: nothing to hide */
-} LastResult;
-
-static LastResult last;
 
 /* The patterns for which texts are remembered */
 static uint32 memo_version = 0;
@@ -97,13 +83,9 @@ show_unchanged(PaqMasked *shown, const char *text, Size len)
 	shown->cut = false;
 }
 
-/* What is no SQL text, and has no beginning that could be shown without memory */
 static void
-show_value(const PaqMaskText *text, PaqMasked *shown)
+show_nothing(PaqMasked *shown)
 {
-	paq_render_secrets(text, true, shown);
-	if (likely(!shown->cut))
-		return;
 	show_unchanged(shown, PAQ_REDACTED, strlen(PAQ_REDACTED));
 	shown->all = true;
 }
@@ -113,20 +95,6 @@ show_value(const PaqMaskText *text, PaqMasked *shown)
  * ---------------------------------------------------------------------------
  */
 
-/* Is the next word at *pos one of the list?  Moves *pos behind it. */
-static bool
-skip_word(const char *text, Size len, Size *pos, const char *const *list)
-{
-	Size		start;
-
-	while (*pos < len && paq_mask_is_space(text[*pos]))
-		(*pos)++;
-	start = *pos;
-	while (*pos < len && paq_mask_is_name_char(text[*pos]))
-		(*pos)++;
-	return paq_mask_word_in(text + start, *pos - start, list);
-}
-
 /*
  * May the text of a statement that failed have a secret?  The word that would
  * tell may be misspelt, so for those about roles it is not needed.
@@ -134,86 +102,112 @@ skip_word(const char *text, Size len, Size *pos, const char *const *list)
 static bool
 failed_is_candidate(const char *text, Size len)
 {
-	static const char *const verbs[] = {"alter", "create", NULL};
-	static const char *const objects[] = {"group", "role", "user", NULL};
-	Size		pos = 0;
+	static const char *const words[][4] = {
+		{"alter", "create", NULL}, {"group", "role", "user", NULL}
+	};
+	const char *pos = text;
+	int			found = 0;
 
-	while (pos < len && !paq_mask_is_name_char(text[pos]))
+	while (*pos != '\0' && found < lengthof(words))
 	{
-		if (text[pos] == '/' && pos + 1 < len && text[pos + 1] == '*')
-		{
-			const char *end = strstr(text + pos, "*/");
+		const char *start = pos;
 
-			if (end == NULL)
-				break;
-			pos = end + 1 - text;
-		}
-		pos++;
+		while (paq_mask_is_name_char(*pos))
+			pos++;
+		if (strncmp(pos, "/*", 2) == 0 && strstr(pos, "*/") == NULL)
+			break;
+		if (pos == start)
+			pos = *pos == '/' && pos[1] == '*' ? strstr(pos, "*/") + 2 : pos + 1;
+		else if (!paq_mask_word_in(start, pos - start, words[found++]))
+			break;
+		else if (found == lengthof(words))
+			return true;
 	}
-	return (skip_word(text, len, &pos, verbs) &&
-			skip_word(text, len, &pos, objects)) ||
-		paq_mask_is_candidate(text, len);
+	return paq_mask_is_candidate(text, len);
 }
 
 /*
- * Whether a backslash in front of a quote belongs to it depends on a setting,
- * which may have been another one when the text was parsed.  If the text can
- * have been read in one way only, it was read in that.  Otherwise what is shown
- * must be right both ways: only bytes that are in literals either way are
- * replaced.
+ * Find literals and secrets in a text that has been read with that setting of
+ * standard_conforming_strings.  Unless it is a candidate, it has no secrets.
  */
-static uint32
-compare_readings(PaqMaskWork *work, PaqMaskText *text, uint32 reached)
-{
-	PaqMaskWork other_work = {0};
-	PaqMaskText other;
-	uint32		other_reached;
-	const bool	possible = reached == text->len && !work->suspect;
-
-	if (!begin_text(&other, text->data, text->len))
-		return 0;
-	other_work.conforming = !work->conforming;
-	other_reached = paq_scan_text(&other_work, &other);
-	if (other_reached < text->len || other_work.suspect)
-		;
-	else if (!possible)
-	{
-		for (uint32 i = 0; i < text->len; i++)
-			text->marks[i] = other.marks[i] |
-				(text->marks[i] & PAQ_MARK_PATTERN);
-		*work = other_work;
-		reached = other_reached;
-	}
-	else
-	{
-		for (uint32 i = 0; i < text->len; i++)
-		{
-			if ((other.marks[i] & PAQ_MARK_LITERAL) == 0)
-				text->marks[i] &= ~(PAQ_MARK_SECRET | PAQ_MARK_LITERAL);
-		}
-	}
-	pfree(other.marks);
-	return reached;
-}
-
-/*
- * Mark literals and secrets in the text of a statement.  Returns false if some
- * literals had to be taken for secrets.
- */
-static bool
-find_secrets(PaqMaskWork *work, PaqMaskText *text, int options)
+static void
+read_text(PaqMaskWork *work, PaqMaskText *text, int options, bool candidate)
 {
 	uint32		reached = 0;
 
 	if (options & PAQ_MASK_SCAN)
 	{
-		reached = paq_scan_text(work, text);
-		if (strstr(text->data, "\\'") != NULL)
-			reached = compare_readings(work, text, reached);
+		reached = paq_scan(work, text, true);
+		work->suspect |= reached < text->len;
 	}
 	if (reached < text->len)
-		paq_plain_mark(work, text, reached, PAQ_MARK_SECRET);
-	return reached == text->len && !work->limited;
+	{
+		paq_plain_mark(work, text, reached, candidate ? PAQ_MARK_SECRET : 0);
+		work->limited |= candidate;
+	}
+}
+
+/*
+ * What is shown of a text that can be read in two ways must be right both ways:
+ * only what is to be replaced both ways is, and neither quotes nor what belongs to
+ * escapes, of which it cannot be told.  Returns false if the literals are the same,
+ * so that there is only one way.
+ */
+static bool
+intersect(PaqMaskText *text, const PaqMaskText *other)
+{
+	bool		differ = false;
+
+	for (uint32 i = 0; i < text->len && !differ; i++)
+		differ = ((text->marks[i] ^ other->marks[i]) & ~PAQ_MARK_SECRET) != 0;
+	for (uint32 i = 0; i < text->len && differ; i++)
+	{
+		const uint8 either = text->marks[i] | other->marks[i];
+
+		text->marks[i] &= other->marks[i];
+		if ((either & PAQ_MARK_NEXT) != 0 || strchr("'\\", text->data[i]) != NULL ||
+			((either ^ text->marks[i]) & PAQ_MARK_DIGIT) != 0)
+			text->marks[i] = 0;
+	}
+	return differ;
+}
+
+/*
+ * Whether a backslash in front of a quote belongs to it depends on a setting,
+ * which may have been another one when the text was parsed.  If it can have been
+ * read in one way only, it was read in that.  A text that failed may make sense in
+ * neither; then the setting as it is now decides.  Returns false if there is no
+ * memory.
+ */
+static bool
+read_both_ways(PaqMaskWork *work, PaqMaskText *text, int options,
+			   bool candidate, bool *ambiguous)
+{
+	PaqMaskWork other_work = {.conforming = !work->conforming};
+	PaqMaskText other = {0};
+
+	if (strstr(text->data, "\\'") != NULL)
+	{
+		if (!begin_text(&other, text->data, text->len))
+			return false;
+		memcpy(other.marks, text->marks, text->len);
+		read_text(&other_work, &other, options, candidate);
+	}
+	read_text(work, text, options, candidate);
+	if (other.marks == NULL)
+		return true;
+	if (work->suspect && !other_work.suspect && (options & PAQ_MASK_SCAN))
+	{
+		memcpy(text->marks, other.marks, text->len);
+		*work = other_work;
+	}
+	else if (!work->suspect && !other_work.suspect)
+	{
+		*ambiguous = intersect(text, &other);
+		work->limited |= other_work.limited;
+	}
+	pfree(other.marks);
+	return true;
 }
 
 /* A text that may have something to hide, or has constants */
@@ -221,120 +215,39 @@ static void
 analyse(const char *data, Size len, int options, bool candidate,
 		PaqMasked *shown)
 {
-	PaqMaskWork work = {0};
+	PaqMaskWork work = {.conforming = standard_conforming_strings};
+	bool		constants = (options & PAQ_MASK_CONSTANTS) != 0;
+	bool		ambiguous = false;
+	bool		done = true;
 	PaqMaskText text;
-	bool		all = false;
 
 	if (!begin_text(&text, data, len))
 	{
-		paq_render_beginning(data, len, standard_conforming_strings, shown);
+		paq_render_beginning(data, len, work.conforming, shown);
 		return;
 	}
-	work.conforming = standard_conforming_strings;
 	if (!paq_mask_patterns_apply(&text))
 	{
-		paq_plain_mark(&work, &text, 0, PAQ_MARK_SECRET);
-		all = true;
+		/* nobody knows what they would have matched */
+		options &= ~PAQ_MASK_SCAN;
+		candidate = true;
 	}
-	else if (candidate)
-		all = !find_secrets(&work, &text, options);
-	else if ((options & PAQ_MASK_CONSTANTS) ||
-			 memchr(text.marks, PAQ_MARK_PATTERN, len) != NULL)
+	if (candidate || constants || memchr(text.marks, PAQ_MARK_SECRET, len) != NULL)
+		done = read_both_ways(&work, &text, options, candidate, &ambiguous);
+	if (constants && ambiguous)
 	{
-		/* literals, and that they have no secrets */
-		if (!find_secrets(&work, &text, options) &&
-			(options & PAQ_MASK_CONSTANTS) == 0)
-			paq_mask_unmark(&text, PAQ_MARK_SECRET);
+		/* which of them have places cannot be told either */
+		paq_mask_mark(&text, 0, len, PAQ_MARK_SECRET);
+		constants = false;
+		work.limited = true;
 	}
-	if (options & PAQ_MASK_CONSTANTS)
-		paq_render_constants(&text, work.max_param, work.conforming, shown);
-	else
-		paq_render_secrets(&text, work.conforming, shown);
-	if (shown->text != data)
-		shown->all |= all;
+	if (done)
+		done = paq_render(&text, constants ? work.max_param : -1, shown);
+	if (!done)
+		paq_render_beginning(data, len, work.conforming, shown);
+	else if (shown->text != data)
+		shown->all |= work.limited;
 	pfree(text.marks);
-}
-
-/* Returns false if there are no seeds to be had. */
-static bool
-hash_text(const char *text, Size len, uint64 hash[2])
-{
-	static uint64 seeds[2] = {0, 0};
-
-	if (seeds[0] == 0 && !pg_strong_random(seeds, sizeof(seeds)))
-		return false;
-	for (int i = 0; i < 2; i++)
-		hash[i] = hash_bytes_extended((const unsigned char *) text, len,
-									  seeds[i]);
-	return true;
-}
-
-static bool
-is_last(Size len, const uint64 hash[2], int options)
-{
-	return last.valid && last.text_len == len && last.options == options &&
-		last.hash[0] == hash[0] && last.hash[1] == hash[1] &&
-		last.version == paq_mask_patterns_version &&
-		last.conforming == standard_conforming_strings;
-}
-
-/* A copy of a result's text; NULL when out of memory. */
-static char *
-copy_text(const PaqMasked *shown)
-{
-	char	   *copy = allocate(shown->len + 1, 0);
-
-	if (copy != NULL)
-		memcpy(copy, shown->copy, shown->len + 1);
-	return copy;
-}
-
-/* Keep the result of an analysis. */
-static void
-keep_last(Size len, const uint64 hash[2], int options, const PaqMasked *shown)
-{
-	if (last.shown.copy != NULL)
-		pfree(last.shown.copy);
-	last.shown.copy = NULL;
-	last.options = options;
-	last.conforming = standard_conforming_strings;
-	last.version = paq_mask_patterns_version;
-	last.text_len = len;
-	last.hash[0] = hash[0];
-	last.hash[1] = hash[1];
-	last.valid = !shown->cut && shown->len <= MAX_KEPT;
-	if (last.valid && shown->copy != NULL)
-	{
-		last.shown = *shown;
-		last.shown.copy = copy_text(shown);
-		last.valid = last.shown.copy != NULL;
-	}
-}
-
-/* As analyse(), unless it would be the same again. */
-static void
-analyse_again(const char *text, Size len, int options, bool candidate,
-			  PaqMasked *shown)
-{
-	uint64		hash[2] = {0, 0};
-	const bool	hashed = hash_text(text, len, hash);
-
-	if (hashed && is_last(len, hash, options))
-	{
-		char	   *copy = last.shown.copy ? copy_text(&last.shown) : NULL;
-
-		if (last.shown.copy == NULL)
-			return;
-		if (copy != NULL)
-		{
-			*shown = last.shown;
-			shown->text = shown->copy = copy;
-			return;
-		}
-	}
-	analyse(text, len, options, candidate, shown);
-	if (hashed)
-		keep_last(len, hash, options, shown);
 }
 
 /* The text of a statement as it may be recorded; options are those of mask.h. */
@@ -359,7 +272,7 @@ paq_mask_text(const char *text, int options, PaqMasked *shown)
 		candidate = failed_is_candidate(text, len);
 	if (unlikely(candidate || (options & PAQ_MASK_CONSTANTS) ||
 				 paq_mask_has_patterns()))
-		analyse_again(text, len, options, candidate, shown);
+		analyse(text, len, options, candidate, shown);
 	if (likely(usual && shown->text == text))
 		paq_mask_memo_add(text, len);
 }
@@ -387,53 +300,53 @@ paq_mask_value(const char *value, bool is_text, PaqMasked *shown)
 		return;
 	if (!begin_text(&text, value, len))
 	{
-		show_unchanged(shown, PAQ_REDACTED, strlen(PAQ_REDACTED));
-		shown->all = true;
+		show_nothing(shown);
 		return;
 	}
 	work.conforming = standard_conforming_strings;
 	paq_mask_mark(&text, 0, len, PAQ_MARK_LITERAL);
 	done = paq_mask_patterns_apply(&text) &&
-		(!is_text || paq_scan_value(&work, &text));
+		(!is_text || paq_scan(&work, &text, false) == len);
 	if (!done)
 		paq_mask_mark(&text, 0, len, PAQ_MARK_SECRET);
-	show_value(&text, shown);
-	shown->all |= !done || work.limited;
+	shown->all = !done || work.limited;
+	if (!paq_render(&text, -1, shown))
+		show_nothing(shown);
 	pfree(text.marks);
 }
 
 /*
  * Which parameters does a statement make values of settings that are, or may
- * be, secret?  Returns how many there are, or -1 if that cannot be told.  They
- * are palloc'ed.
+ * be, secret?  The list, palloc'ed, has two integers for each: the parameter with
+ * the setting's name, or 0 if that is known to be a secret one, and the parameter
+ * with its value.  Returns false if it cannot be told.
  */
-int
-paq_mask_param_rules(const char *data, PaqParamRule **rules)
+bool
+paq_mask_param_rules(const char *data, List **rules)
 {
-	PaqMaskWork work = {0};
+	PaqMaskWork work = {.conforming = standard_conforming_strings};
 	PaqMaskText text;
 	const Size	len = strlen(data);
-	uint32		reached;
+	bool		done = false;
 
+	*rules = NIL;
 	if (likely(!paq_mask_sets_config(data, len)))
-		return 0;
+		return true;
 	if (!begin_text(&text, data, len))
-		return -1;
-	work.conforming = standard_conforming_strings;
+		return false;
 	work.want_rules = true;
 	work.context = CurrentMemoryContext;
-	reached = paq_scan_text(&work, &text);
-	if (reached < len || work.suspect)
+	/* it may have been parsed with the other setting */
+	for (int i = 0; i < 2 && !done; i++)
 	{
-		/* it was parsed with the other setting */
-		work.conforming = !work.conforming;
+		work.rules = NIL;
 		work.suspect = false;
-		work.nrules = 0;
-		reached = paq_scan_text(&work, &text);
+		done = paq_scan(&work, &text, true) == len && !work.suspect;
+		work.conforming = !work.conforming;
 	}
 	pfree(text.marks);
 	*rules = work.rules;
-	return reached == len && !work.suspect ? work.nrules : -1;
+	return done;
 }
 
 /* ---------------------------------------------------------------------------
@@ -441,22 +354,9 @@ paq_mask_param_rules(const char *data, PaqParamRule **rules)
  * ---------------------------------------------------------------------------
  */
 
-/* Does the message have the bytes at pos?  Counts what it compares. */
-static bool
-has_bytes(const PaqMaskText *message, uint32 pos, const char *bytes,
-		  uint32 len, uint64 *compared)
-{
-	uint32		same = 0;
-
-	while (same < len && message->data[pos + same] == bytes[same])
-		same++;
-	*compared += same + 1;
-	return same == len;
-}
-
 /*
- * Mark all places where the message quotes something secret.  A literal that is
- * all of the message is not quoted, but raised.
+ * Mark all places where the message quotes something secret; counts what it
+ * compares.  A literal that is all of the message is not quoted, but raised.
  */
 static void
 mark_quotations(PaqMaskText *message, const char *bytes, uint32 len,
@@ -472,57 +372,22 @@ mark_quotations(PaqMaskText *message, const char *bytes, uint32 len,
 			(pos == 0 || !paq_mask_is_name_char(message->data[pos - 1])) &&
 			(end == message->len || !paq_mask_is_name_char(message->data[end]));
 
-		if ((len >= MIN_PART_LEN || is_word) &&
-			has_bytes(message, pos, bytes, len, compared))
+		*compared += message->data[pos] == *bytes ? len : 1;
+		if ((len >= MIN_PART_LEN || is_word) && message->data[pos] == *bytes &&
+			memcmp(message->data + pos, bytes, len) == 0)
 		{
 			paq_mask_mark(message, pos, end, PAQ_MARK_SECRET);
 			pos = end;
 		}
 		else
-		{
 			pos++;
-			(*compared)++;
-		}
 	}
-}
-
-/*
- * libpq quotes single words of a connection string that it cannot read: mark
- * those of its secrets.
- */
-static void
-mark_quoted_words(PaqMaskText *message, const char *bytes, uint32 len,
-				  uint64 *compared)
-{
-	PaqMaskOutcome ignored = {0};
-	PaqMaskText text;
-	uint32		pos = 0;
-
-	if (!paq_mask_is_candidate(bytes, len))
-		return;
-	if (!begin_text(&text, bytes, len))
-	{
-		*compared = MAX_COMPARED + 1;
-		return;
-	}
-	paq_content_find(&text, true, &ignored);
-	while (pos < len)
-	{
-		const uint32 start = pos;
-
-		while (pos < len && (text.marks[pos] & PAQ_MARK_SECRET) != 0 &&
-			   !paq_mask_is_space(bytes[pos]) && bytes[pos] != '\'')
-			pos++;
-		mark_quotations(message, bytes + start, pos - start, compared);
-		pos = Max(pos, start + 1);
-	}
-	pfree(text.marks);
 }
 
 /*
  * Mark what the message quotes of the literals of a text, as they mean or as
- * they are written, and of those in them, depth literals deep.  If there is no
- * memory for that, it is as if too much had been compared.
+ * they are written, and of those in them, depth literals deep.  If they are too
+ * many, too long or there is no memory, it is as if too much had been compared.
  */
 static void
 mark_quoted_literals(PaqMaskText *message, const PaqMaskText *text, int depth,
@@ -530,6 +395,7 @@ mark_quoted_literals(PaqMaskText *message, const PaqMaskText *text, int depth,
 {
 	const bool	conforming = standard_conforming_strings;
 	char	   *data = allocate(text->len + 1, 0);
+	PaqMaskText contents = {data};
 	uint32		pos = 0;
 	PaqToken	token;
 
@@ -538,21 +404,21 @@ mark_quoted_literals(PaqMaskText *message, const PaqMaskText *text, int depth,
 	while (*compared <= MAX_COMPARED &&
 		   paq_plain_next(text, &pos, conforming, &token))
 	{
-		PaqMaskText contents = {data};
-		uint32		end = token.end;
-
 		if (token.code != PAQ_TOKEN_SCONST)
 			continue;
-		contents.len = paq_literal_read(text, token.start, end, conforming, data);
+		contents.len = paq_literal(text, &token, conforming, 0, NULL, data);
 		mark_quotations(message, data, contents.len, compared);
-		mark_quoted_words(message, data, contents.len, compared);
-		if (depth < PAQ_MASK_DEPTH && paq_mask_is_candidate(data, contents.len))
+		if (!paq_mask_is_candidate(data, contents.len))
+			;
+		else if (depth < MAX_MESSAGE_DEPTH && contents.len <= MAX_MESSAGE_NESTED)
 			mark_quoted_literals(message, &contents, depth + 1, compared);
+		else
+			*compared = MAX_COMPARED + 1;
 		/* quotes that are doubled, or have a backslash, stay so */
-		if (end > token.start + 1 && text->data[end - 1] == '\'')
-			end--;
+		if (token.end > token.start + 1 && text->data[token.end - 1] == '\'')
+			token.end--;
 		mark_quotations(message, text->data + token.start + 1,
-						end - token.start - 1, compared);
+						token.end - token.start - 1, compared);
 	}
 	if (data != NULL)
 		pfree(data);
@@ -570,7 +436,6 @@ paq_mask_message(const char *message, const char *statement, PaqMasked *shown)
 	const Size	len = strlen(message);
 	const bool	quotes = statement != NULL &&
 		failed_is_candidate(statement, strlen(statement));
-	PaqMaskOutcome ignored = {0};
 	PaqMaskText text;
 	uint64		compared = 0;
 
@@ -579,12 +444,11 @@ paq_mask_message(const char *message, const char *statement, PaqMasked *shown)
 		return;
 	if (!begin_text(&text, message, len))
 	{
-		show_unchanged(shown, PAQ_REDACTED, strlen(PAQ_REDACTED));
-		shown->all = true;
+		show_nothing(shown);
 		return;
 	}
 	paq_mask_mark(&text, 0, len, PAQ_MARK_LITERAL);
-	paq_content_find(&text, false, &ignored);
+	(void) paq_content_find(&text);
 	paq_content_assignments(&text, false);
 	if (quotes)
 	{
@@ -597,6 +461,7 @@ paq_mask_message(const char *message, const char *statement, PaqMasked *shown)
 		paq_mask_mark(&text, 0, len, PAQ_MARK_SECRET);
 		shown->all = true;
 	}
-	show_value(&text, shown);
+	if (!paq_render(&text, -1, shown))
+		show_nothing(shown);
 	pfree(text.marks);
 }

@@ -24,6 +24,8 @@
 
 #include "postgres.h"
 
+#include "nodes/pg_list.h"
+
 /* What is shown in place of a secret */
 #define PAQ_REDACTED	"<REDACTED>"
 
@@ -42,19 +44,11 @@ typedef struct PaqMasked
 	bool		cut;			/* no memory: only the beginning is there */
 } PaqMasked;
 
-/* A parameter that a statement makes the value of a setting */
-typedef struct PaqParamRule
-{
-	int			name;			/* parameter with the setting's name; 0: it is
-								 * known to be a secret one */
-	int			value;			/* parameter with its value */
-} PaqParamRule;
-
 extern void paq_mask_text(const char *text, int options, PaqMasked *shown);
 extern void paq_mask_value(const char *value, bool is_text, PaqMasked *shown);
 extern void paq_mask_message(const char *message, const char *statement,
 							 PaqMasked *shown);
-extern int	paq_mask_param_rules(const char *text, PaqParamRule **rules);
+extern bool paq_mask_param_rules(const char *text, List **rules);
 extern bool paq_mask_setting_is_secret(const char *name);
 
 #endif							/* PAQ_MASK_H */

@@ -6,8 +6,8 @@
  * A PaqMaskText is a text and, for each of its bytes, what is known of it: a
  * mark of PAQ_MARK_xxx.  The contents of a literal that may hold SQL, or a
  * connection string, are a PaqMaskText again; what is found there is carried
- * over to the bytes of the text around it (literal.c), so that however deep a
- * secret is, in the end it is some bytes of the whole text that are replaced.
+ * over to the bytes of the text around it, so that however deep a secret is, in
+ * the end it is some bytes of the whole text that are replaced.
  *
  * Marks only ever get more, and each pass over a text marks a byte once at
  * most; there is a fixed number of passes, and a fixed number of texts in each
@@ -24,16 +24,15 @@
 
 #include "mask/mask.h"
 
-/* Literals inside of literals are looked into up to this depth. */
-#define PAQ_MASK_DEPTH	6
-
 /* What is known of a byte */
-#define PAQ_MARK_LITERAL	0x01	/* in a literal's contents, or a number */
-#define PAQ_MARK_SECRET		0x02
-#define PAQ_MARK_PATTERN	0x04	/* a pattern of mask_patterns matches it */
-#define PAQ_MARK_TOKEN		0x08	/* in a literal, its quotes included */
-#define PAQ_MARK_FIRST		0x10	/* ... whose first byte it is */
-#define PAQ_MARK_NUMBER		0x20	/* ... which is a number */
+#define PAQ_MARK_LITERAL	0x01	/* in a literal's contents, or a digit of a
+									 * number: no other byte is ever replaced */
+#define PAQ_MARK_DIGIT		0x02	/* ... of a number */
+#define PAQ_MARK_NEXT		0x04	/* goes with the byte before it: the second of
+									 * two quotes, the rest of an escape */
+#define PAQ_MARK_SECRET		0x08
+#define PAQ_MARK_TOKEN		0x10	/* in a literal, its quotes included */
+#define PAQ_MARK_FIRST		0x20	/* ... whose first byte it is */
 
 typedef struct PaqMaskText
 {
@@ -42,27 +41,17 @@ typedef struct PaqMaskText
 	uint8	   *marks;			/* one for each byte */
 } PaqMaskText;
 
-/* What a literal's contents say of the expression that it is part of */
-typedef struct PaqMaskOutcome
-{
-	bool		open;			/* it ends where a secret must follow */
-	uint64		arguments;		/* format(): bit n: argument n is a secret */
-	uint32		counted;		/* its specifications are, up to here: */
-	int			argument;		/* this is the last one's argument */
-} PaqMaskOutcome;
-
 /* What a text is looked at for */
 typedef struct PaqMaskWork
 {
 	bool		conforming;		/* standard_conforming_strings */
-	bool		limited;		/* a literal was too deep to be looked into */
+	bool		limited;		/* literals were taken for secrets because it
+								 * could not be told */
 	bool		suspect;		/* this cannot be how the text was read */
 	int			max_param;		/* $n: the highest n */
 	bool		want_rules;		/* collect these, and nothing else: */
 	MemoryContext context;		/* their memory */
-	PaqParamRule *rules;
-	int			nrules;
-	int			max_rules;
+	List	   *rules;			/* see paq_mask_param_rules() */
 } PaqMaskWork;
 
 /* The codes of PostgreSQL's scanner that are not characters; see scanner.h */
@@ -87,28 +76,8 @@ typedef struct PaqToken
 	uint32		start;			/* in the text */
 	uint32		end;
 	int			number;			/* of a parameter */
+	bool		open;			/* a literal without an end */
 } PaqToken;
-
-/* How the bytes of a literal are read */
-typedef enum PaqQuoting
-{
-	PAQ_QUOTING_PLAIN,			/* quotes are doubled */
-	PAQ_QUOTING_ESCAPE,			/* backslashes, too */
-	PAQ_QUOTING_UNICODE,		/* as U& has it */
-	PAQ_QUOTING_DOLLAR
-} PaqQuoting;
-
-/* Reads the contents of a literal byte by byte */
-typedef struct PaqLiteral
-{
-	const PaqMaskText *text;
-	uint32		pos;			/* of the next byte */
-	uint32		end;			/* of the literal */
-	uint32		stop;			/* of its contents, if dollar-quoted */
-	PaqQuoting	quoting;
-	char		quote;
-	bool		closed;			/* its end was seen */
-} PaqLiteral;
 
 /* Bytes that an administrator, a shell or libpq takes for white space */
 static inline bool
@@ -148,60 +117,41 @@ extern void paq_mask_memo_clear(void);
 /* names.c */
 extern bool paq_mask_name_is_secret(const char *name, uint32 len);
 extern bool paq_mask_name_is_conninfo(const char *name, uint32 len);
-extern bool paq_mask_setting_is_conninfo(const char *name, uint32 len);
+extern bool paq_mask_builtin_is_secret(const char *name, uint32 len);
 extern bool paq_mask_word_in(const char *word, uint32 len,
 							 const char *const *list);
 
 /* literal.c */
-extern void paq_literal_open(PaqLiteral *literal, const PaqMaskText *text,
-							 uint32 start, uint32 end, bool conforming);
-extern bool paq_literal_next(PaqLiteral *literal, char *c, uint32 *from,
-							 uint32 *to);
-extern bool paq_literal_mark(PaqMaskText *text, uint32 start, uint32 end,
-							 bool conforming, uint8 mark);
-extern uint32 paq_literal_read(const PaqMaskText *text, uint32 start,
-							   uint32 end, bool conforming, char *contents);
-extern void paq_literal_carry(PaqMaskText *text, uint32 start, uint32 end,
-							  bool conforming, const PaqMaskText *contents);
-
-/* plain.c */
+extern uint32 paq_literal(const PaqMaskText *text, const PaqToken *token,
+						  bool conforming, uint8 mark, const uint8 *marks,
+						  char *result);
+extern void paq_token_mark(PaqMaskWork *work, PaqMaskText *text,
+						   const PaqToken *token);
 extern bool paq_plain_next(const PaqMaskText *text, uint32 *pos,
 						   bool conforming, PaqToken *token);
 extern void paq_plain_mark(PaqMaskWork *work, PaqMaskText *text, uint32 pos,
 						   uint8 mark);
 
 /* content.c */
-extern void paq_content_find(PaqMaskText *text, bool conninfo,
-							 PaqMaskOutcome *outcome);
+extern bool paq_content_find(PaqMaskText *text);
 extern void paq_content_assignments(PaqMaskText *text, bool capitals);
-extern void paq_content_uris(PaqMaskText *text, uint32 pos,
-							 PaqMaskOutcome *outcome);
-extern bool paq_content_placeholder(const PaqMaskText *text, uint32 pos,
-									PaqMaskOutcome *outcome);
 
 /* rules.c */
 typedef struct PaqRules PaqRules;
 extern PaqRules *paq_rules_begin(PaqMaskWork *work, PaqMaskText *text,
-								 int depth, PaqMaskOutcome *outcome);
+								 int depth);
 extern void paq_rules_token(PaqRules *rules, const PaqToken *token);
-extern void paq_rules_end(PaqRules *rules, uint32 pos);
+extern bool paq_rules_want_secret(const PaqRules *rules);
 
 /* scan.c */
-extern uint32 paq_scan_text(PaqMaskWork *work, PaqMaskText *text);
-extern bool paq_scan_value(PaqMaskWork *work, PaqMaskText *text);
-extern void paq_scan_literal(PaqMaskWork *work, PaqMaskText *text,
-							 uint32 start, uint32 end, bool is_body,
-							 bool conninfo, int depth, PaqMaskOutcome *outcome);
-extern void paq_scan_contents(PaqMaskWork *work, PaqMaskText *contents,
-							  bool is_body, bool conninfo, int depth,
-							  PaqMaskOutcome *outcome);
+extern uint32 paq_scan(PaqMaskWork *work, PaqMaskText *text,
+					   bool is_statement);
+extern bool paq_scan_literal(PaqMaskWork *work, PaqMaskText *text,
+							 const PaqToken *token, bool is_body, int depth);
 
 /* render.c */
-extern void paq_mask_unmark(PaqMaskText *text, uint8 mark);
-extern void paq_render_secrets(const PaqMaskText *text, bool conforming,
-							   PaqMasked *shown);
-extern void paq_render_constants(const PaqMaskText *text, int max_param,
-								 bool conforming, PaqMasked *shown);
+extern bool paq_render(const PaqMaskText *text, int max_param,
+					   PaqMasked *shown);
 extern void paq_render_beginning(const char *data, Size len, bool conforming,
 								 PaqMasked *shown);
 

@@ -49,12 +49,6 @@ static const char *const secret_settings[] = {
 	"ssl_passphrase_command", NULL
 };
 
-/* Settings that are connection strings, by the ends of their names */
-static const char *const conninfo_settings[] = {
-	"conninfo", "connstr", "connection_string", "conn_string", "dsn",
-	"connection", NULL
-};
-
 /* libpq's keywords */
 static const char *const conninfo_names[] = {
 	"application_name", "authtype", "channel_binding", "client_encoding",
@@ -134,6 +128,13 @@ paq_mask_name_is_secret(const char *name, uint32 len)
 	return ends_in(name, len, secret_names);
 }
 
+/* Is it a setting of PostgreSQL's whose value is a secret? */
+bool
+paq_mask_builtin_is_secret(const char *name, uint32 len)
+{
+	return paq_mask_word_in(name, len, secret_settings);
+}
+
 /* Is the value of the setting a secret? */
 bool
 paq_mask_setting_is_secret(const char *name)
@@ -141,15 +142,8 @@ paq_mask_setting_is_secret(const char *name)
 	const char *dot = strchr(name, '.');
 
 	if (dot == NULL)
-		return paq_mask_word_in(name, strlen(name), secret_settings);
+		return paq_mask_builtin_is_secret(name, strlen(name));
 	return paq_mask_name_is_secret(dot + 1, strlen(dot + 1));
-}
-
-/* Is the value of the setting a connection string? */
-bool
-paq_mask_setting_is_conninfo(const char *name, uint32 len)
-{
-	return ends_in(name, len, conninfo_settings);
 }
 
 /* Is this one of libpq's keywords? */

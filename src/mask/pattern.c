@@ -146,7 +146,7 @@ apply_pattern(PaqMaskText *text, regex_t *regex, const pg_wchar *wide,
 		pos = skip_chars(text->data, text->len, secret_start,
 						 secret->rm_eo - secret->rm_so);
 		chars = secret->rm_eo;
-		paq_mask_mark(text, secret_start, pos, PAQ_MARK_PATTERN);
+		paq_mask_mark(text, secret_start, pos, PAQ_MARK_SECRET);
 		start = Max((size_t) match[0].rm_eo, start);
 		if (match[0].rm_eo == match[0].rm_so)
 			start++;

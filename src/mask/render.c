@@ -18,11 +18,14 @@
 #include "mask/mask_internal.h"
 #include "utils/memutils.h"
 
-/* What can be shown of a text without memory for a copy */
-#define BEGINNING_SIZE	8192
-
 /* $1 and its like, with a space on each side */
 #define PLACE_SIZE		16
+
+/* What is shown of a text without memory for a copy */
+#define BEGINNING_LEN	4096
+
+/* A literal has two quotes: this is how much longer one of one byte can become. */
+#define MAX_GROWTH		4
 
 /* Where a text goes, or with data NULL only its length */
 typedef struct Output
@@ -39,131 +42,49 @@ put(Output *output, const char *bytes, Size len)
 	output->len += len;
 }
 
-static void
-put_string(Output *output, const char *string)
+/*
+ * The bytes at *pos that can only be replaced together.  Moves *pos behind them;
+ * returns whether they are to be replaced.
+ */
+static bool
+next_unit(const PaqMaskText *text, uint32 *pos)
 {
-	put(output, string, strlen(string));
-}
+	const bool	literal = (text->marks[*pos] & PAQ_MARK_LITERAL) != 0;
+	uint8		marks = 0;
 
-void
-paq_mask_unmark(PaqMaskText *text, uint8 mark)
-{
-	for (uint32 i = 0; i < text->len; i++)
-		text->marks[i] &= ~mark;
-}
-
-/* Is the byte to be replaced? */
-static inline bool
-is_hidden(uint8 mark)
-{
-	return (mark & PAQ_MARK_LITERAL) != 0 &&
-		(mark & (PAQ_MARK_SECRET | PAQ_MARK_PATTERN)) != 0;
-}
-
-/* The end of the run of bytes from pos on that are, or are not, replaced */
-static uint32
-run_end(const PaqMaskText *text, uint32 pos)
-{
-	const bool	hidden = is_hidden(text->marks[pos]);
-
-	for (pos++; pos < text->len; pos++)
-	{
-		if (is_hidden(text->marks[pos]) != hidden ||
-			(text->marks[pos] & (PAQ_MARK_FIRST | PAQ_MARK_NUMBER)) != 0)
-			break;
-	}
-	return pos;
+	do
+		marks |= text->marks[(*pos)++];
+	while (*pos < text->len && (text->marks[*pos] & PAQ_MARK_NEXT) != 0);
+	return literal && (marks & PAQ_MARK_SECRET) != 0;
 }
 
 /*
- * The number at *pos, which is moved behind it.  If any digit is to be hidden,
- * all are, each by a zero: it stays a number, and can become part of no other
- * token.  Returns whether it is hidden.
+ * The text without its secrets; returns whether it had any.  A digit of a number
+ * becomes a zero: it stays a number, and can become part of no other token.
  */
 static bool
-put_number(Output *output, const PaqMaskText *text, uint32 *pos)
-{
-	const uint32 start = *pos;
-	const bool	hexadecimal = start + 1 < text->len &&
-		(text->data[start + 1] == 'x' || text->data[start + 1] == 'X');
-	bool		hidden = false;
-
-	do
-		hidden |= is_hidden(text->marks[(*pos)++]);
-	while (*pos < text->len && (text->marks[*pos] & PAQ_MARK_NUMBER) != 0 &&
-		   (text->marks[*pos] & PAQ_MARK_FIRST) == 0);
-	for (uint32 i = start; i < *pos; i++)
-	{
-		const char	c = text->data[i];
-		const bool	digit = paq_mask_is_digit(c) ||
-			(hexadecimal && i > start + 1 && c != '_');
-
-		put(output, hidden && digit ? "0" : &c, 1);
-	}
-	return hidden;
-}
-
-/* Returns whether anything is replaced. */
-static bool
-write_secrets(Output *output, const PaqMaskText *text)
+put_secrets(Output *output, const PaqMaskText *text)
 {
 	bool		replaced = false;
+	bool		in_secret = false;
 	uint32		pos = 0;
 
 	while (pos < text->len)
 	{
 		const uint32 start = pos;
+		const bool	secret = next_unit(text, &pos);
+		const bool	digit = (text->marks[start] & PAQ_MARK_DIGIT) != 0;
 
-		if (text->marks[pos] & PAQ_MARK_NUMBER)
-		{
-			replaced |= put_number(output, text, &pos);
-			continue;
-		}
-		pos = run_end(text, pos);
-		if (is_hidden(text->marks[start]))
-		{
-			put_string(output, PAQ_REDACTED);
-			replaced = true;
-		}
-		else
+		if (!secret)
 			put(output, text->data + start, pos - start);
+		else if (digit)
+			put(output, "0", 1);
+		else if (!in_secret)
+			put(output, PAQ_REDACTED, strlen(PAQ_REDACTED));
+		in_secret = secret && !digit;
+		replaced |= secret;
 	}
 	return replaced;
-}
-
-/* Memory for a text of that length; NULL if there is none. */
-static char *
-allocate_text(Size len)
-{
-	return MemoryContextAllocExtended(TopMemoryContext, len + 1,
-									  MCXT_ALLOC_NO_OOM | MCXT_ALLOC_HUGE);
-}
-
-static void
-show(PaqMasked *shown, Output *output)
-{
-	output->data[output->len] = '\0';
-	shown->text = shown->copy = output->data;
-	shown->len = output->len;
-}
-
-/* The text without its secrets; unless it has some, shown is left alone. */
-void
-paq_render_secrets(const PaqMaskText *text, bool conforming, PaqMasked *shown)
-{
-	Output		output = {0};
-
-	if (!write_secrets(&output, text))
-		return;
-	output.data = allocate_text(output.len);
-	if (output.data == NULL)
-	{
-		paq_render_beginning(text->data, text->len, conforming, shown);
-		return;
-	}
-	output.len = 0;
-	(void) write_secrets(&output, text);
-	show(shown, &output);
 }
 
 /* Can the byte at pos be part of a word? */
@@ -174,21 +95,12 @@ is_word(const PaqMaskText *text, uint32 pos)
 							   text->data[pos] == '$');
 }
 
-/* The place of a constant between start and end, which is no part of a word. */
+/*
+ * The text with places in it instead of constants, from $number + 1 on.  A place
+ * is no part of a word.
+ */
 static void
-put_place(Output *output, const PaqMaskText *text, uint32 start, uint32 end,
-		  int number)
-{
-	char		place[PLACE_SIZE];
-
-	snprintf(place, sizeof(place), "%s$%d%s",
-			 start > 0 && is_word(text, start - 1) ? " " : "", number,
-			 is_word(text, end) ? " " : "");
-	put_string(output, place);
-}
-
-static void
-write_constants(Output *output, const PaqMaskText *text, int number)
+put_constants(Output *output, const PaqMaskText *text, int number)
 {
 	uint32		pos = 0;
 
@@ -196,66 +108,78 @@ write_constants(Output *output, const PaqMaskText *text, int number)
 	{
 		const uint32 start = pos;
 		const bool	constant = (text->marks[pos] & PAQ_MARK_FIRST) != 0;
+		char		place[PLACE_SIZE];
 
 		do
 			pos++;
 		while (pos < text->len && (text->marks[pos] & PAQ_MARK_FIRST) == 0 &&
 			   (!constant || (text->marks[pos] & PAQ_MARK_TOKEN) != 0));
 		if (constant)
-			put_place(output, text, start, pos, ++number);
+			put(output, place,
+				snprintf(place, sizeof(place), "%s$%d%s",
+						 start > 0 && is_word(text, start - 1) ? " " : "",
+						 ++number, is_word(text, pos) ? " " : ""));
 		else
 			put(output, text->data + start, pos - start);
 	}
 }
 
-/* The text with places in it instead of constants, from $max_param on */
-void
-paq_render_constants(const PaqMaskText *text, int max_param, bool conforming,
-					 PaqMasked *shown)
+/* Either of them.  Returns whether anything is replaced. */
+static bool
+put_text(Output *output, const PaqMaskText *text, int max_param)
 {
-	Output		output = {0};
-
-	write_constants(&output, text, max_param);
-	output.data = allocate_text(output.len);
-	if (output.data == NULL)
-	{
-		paq_render_beginning(text->data, text->len, conforming, shown);
-		return;
-	}
-	output.len = 0;
-	write_constants(&output, text, max_param);
-	show(shown, &output);
+	if (max_param < 0)
+		return put_secrets(output, text);
+	put_constants(output, text, max_param);
+	return true;
 }
 
 /*
- * There is no memory: show the beginning of the text, with all its literals
- * masked.  It is there until this is called the next time.
+ * Show the text with places instead of constants, behind those up to
+ * $max_param, or if that is negative, without its secrets; if it has none, shown
+ * is left alone.  Returns false if there is no memory.
+ */
+bool
+paq_render(const PaqMaskText *text, int max_param, PaqMasked *shown)
+{
+	Output		output = {0};
+
+	if (!put_text(&output, text, max_param))
+		return true;
+	output.data = MemoryContextAllocExtended(TopMemoryContext, output.len + 1,
+											 MCXT_ALLOC_NO_OOM | MCXT_ALLOC_HUGE);
+	if (output.data == NULL)
+		return false;
+	output.len = 0;
+	(void) put_text(&output, text, max_param);
+	output.data[output.len] = '\0';
+	shown->text = shown->copy = output.data;
+	shown->len = output.len;
+	return true;
+}
+
+/*
+ * There is no memory: show the beginning of the text, of which no literal may be
+ * seen.  It is there until this is called the next time.
  */
 void
 paq_render_beginning(const char *data, Size len, bool conforming,
 					 PaqMasked *shown)
 {
-	static char beginning[BEGINNING_SIZE];
-	const PaqMaskText text = {data, Min(len, BEGINNING_SIZE / 2), NULL};
+	static uint8 marks[BEGINNING_LEN];
+	static char beginning[BEGINNING_LEN * MAX_GROWTH + 1];
+	const char *ambiguous = strstr(data, "\\'");
+	PaqMaskText text = {data, Min(len, BEGINNING_LEN), marks};
+	PaqMaskWork work = {.conforming = conforming};
 	Output		output = {beginning, 0};
-	PaqToken	token = {0};
-	uint32		pos = 0;
-	uint32		shown_to = 0;
 
-	for (;;)
-	{
-		if (!paq_plain_next(&text, &pos, conforming, &token))
-			token.start = text.len;
-		else if (token.code == PAQ_TOKEN_PARAM)
-			continue;
-		put(&output, text.data + shown_to,
-			Min(token.start - shown_to, BEGINNING_SIZE - 1 - output.len));
-		if (token.start == text.len ||
-			output.len + PLACE_SIZE >= BEGINNING_SIZE)
-			break;
-		put_string(&output, "'" PAQ_REDACTED "'");
-		shown_to = token.end;
-	}
+	/* what follows can be read in two ways */
+	if (ambiguous != NULL)
+		text.len = Min(text.len, ambiguous - data);
+	memset(marks, 0, sizeof(marks));
+	paq_plain_mark(&work, &text, 0, PAQ_MARK_SECRET);
+	paq_mask_mark(&text, 0, text.len, PAQ_MARK_SECRET);
+	(void) put_secrets(&output, &text);
 	beginning[output.len] = '\0';
 	shown->text = beginning;
 	shown->len = output.len;
