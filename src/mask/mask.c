@@ -17,8 +17,6 @@
  *
  * A text without one of a dozen words goes as it is, after one pass over its
  * bytes, or a comparison if it has been seen before.  The others are scanned.
- * The result of the last scan is kept: each statement of a string of many has
- * that same string for its text, and so has one executed again.
  *
  * Where the scanner may not be called, and where it fails, it cannot be known
  * which of the literals is a secret, so all of them are taken for one.
