@@ -252,6 +252,7 @@ extern void paq_statement_publish(PaqStatement *statement,
 								  const PaqError *error, PaqSpaceWait wait);
 extern void paq_statement_succeed(PaqStatement *statement);
 extern bool paq_is_committing(void);
+extern bool paq_is_clients(void);
 extern bool paq_is_failing_commit(void);
 extern void paq_publish_calls(PaqStatement *statement);
 extern void paq_publish_held(const PaqError *error, PaqSpaceWait wait);

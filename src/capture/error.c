@@ -161,17 +161,6 @@ note_error(int sqlstate, const char *statement)
 }
 
 /*
- * Does the outermost frame's text come from the client?  If it does not, the
- * frame is for a query that is executed while the client's is being planned.
- */
-static bool
-is_clients_text(const char *text)
-{
-	return debug_query_string == NULL ||
-		(text != NULL && strcmp(text, debug_query_string) == 0);
-}
-
-/*
  * In the PG_CATCH block of the innermost frame, before it is popped: the error
  * that is being handled.  text is that of the statement which it ends, NULL
  * if unknown.
@@ -188,7 +177,7 @@ paq_error_catch(const char *text)
 	caught = true;
 	next_frame = paq_frame->parent;
 	if (next_frame == NULL)
-		owned = paq_frame->statement != NULL && is_clients_text(text);
+		owned = paq_frame->statement != NULL && paq_frame->statement->top_level;
 	return &error;
 }
 
@@ -278,10 +267,12 @@ note_report(ErrorData *edata)
 		}
 	}
 	error.fatal = edata->elevel >= FATAL;
-	if (edata->elevel == ERROR)
-		record_error();
-	else if (edata->elevel == FATAL)
+	if (edata->elevel == FATAL)
 		paq_connect_failed(&error);
+
+	/* One that ends the session, too, ends what the client has sent, if anything. */
+	if (edata->elevel == ERROR || (paq_logged_in && debug_query_string != NULL))
+		record_error();
 	if (paq_frame == NULL)
 		caught = owned = false; /* the next one is another one */
 }

@@ -26,7 +26,9 @@
 #include "access/xact.h"
 #include "capture/capture_internal.h"
 #include "compat.h"
+#include "miscadmin.h"
 #include "stats.h"
+#include "tcop/pquery.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -468,6 +470,19 @@ paq_is_committing(void)
 {
 	return !slist_is_empty(&held) &&
 		held_since == GetCurrentStatementStartTimestamp();
+}
+
+/*
+ * Is a statement that no other one executes the client's?  If it is not, it is
+ * part of a commit, or PostgreSQL calls a function to plan the client's, or for a
+ * value of a parameter.  There is no portal yet then, but neither is there one
+ * for what a background worker executes.
+ */
+bool
+paq_is_clients(void)
+{
+	return !paq_is_committing() &&
+		(ActivePortal != NULL || MyProcPort == NULL);
 }
 
 /* The transaction is rolled back: was it to be committed? */

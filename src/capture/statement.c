@@ -151,7 +151,7 @@ PaqStatement *
 paq_statement_open(QueryDesc *queryDesc)
 {
 	PaqCommand	command = paq_operation_command(queryDesc->operation);
-	bool		top_level = paq_frame->parent == NULL && !paq_is_committing();
+	bool		top_level = paq_frame->parent == NULL && paq_is_clients();
 	PaqStatement *statement = paq_statement_new(queryDesc->sourceText, &command,
 												queryDesc->plannedstmt,
 												top_level);

@@ -77,7 +77,7 @@ new_statement(PlannedStmt *pstmt, const char *text,
 	command.node = nodeTag(pstmt->utilityStmt);
 	command.tag = CreateCommandTag(pstmt->utilityStmt);
 	statement = paq_statement_new(text, &command, pstmt,
-								  paq_frame == NULL && !paq_is_committing());
+								  paq_frame == NULL && paq_is_clients());
 	if (unlikely(statement == NULL))
 		return NULL;
 	statement->room = room;
