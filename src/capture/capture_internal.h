@@ -167,6 +167,7 @@ typedef struct PaqEvent
 
 /* capture.c */
 extern PaqCallFrame *paq_frame; /* innermost; NULL: idle */
+extern bool paq_executes_part;	/* this is a parallel worker for a query */
 extern PaqCallFrame *paq_frame_push(PaqStatement *statement,
 									QueryDesc *queryDesc);
 extern void paq_frame_pop(PaqCallFrame *frame);
@@ -423,13 +424,13 @@ paq_class_is_audited(PaqClass class)
 
 /*
  * Does this process record what is done now, whatever the settings are?  A
- * parallel worker does not, except for what functions in its part of the query
- * execute: the query itself is its leader's.
+ * parallel worker does not record the part of a query that it executes, which is
+ * its leader's, but what functions in that execute.
  */
 static inline bool
 paq_capture_possible(void)
 {
-	return !IsParallelWorker() || paq_frame != NULL;
+	return !paq_executes_part || paq_frame != NULL;
 }
 
 /* Do the settings ask for records of statements? */

@@ -198,9 +198,7 @@ paq_record_unfinished(PaqStatement *statement, PlannedStmt *plan)
 
 	if (creating_extension || !slist_is_empty(&statement->entries))
 		return;
-	if (!statement->others_rights &&
-		(paq_log_relation || paq_statement_is_audited(statement)) &&
-		denied_command(statement, plan, &command))
+	if (!statement->others_rights && denied_command(statement, plan, &command))
 		record_denied(statement, &command, &no_object);
 	record_granted(statement);
 }

@@ -161,11 +161,52 @@ start_query(QueryDesc *queryDesc, int eflags)
 	paq_frame_pop(frame);
 }
 
+pg_noreturn static void
+fail_part(PaqCallFrame *frame)
+{
+	paq_frame_pop(frame);
+	PG_RE_THROW();
+}
+
+/* As run_part(): functions are called here, too, to find partitions, say. */
+static pg_noinline void
+start_part(QueryDesc *queryDesc, int eflags)
+{
+	PaqCallFrame *const frame = paq_frame_push(NULL, NULL);
+
+	if (unlikely(frame == NULL))
+	{
+		next_ExecutorStart(queryDesc, eflags);
+		return;
+	}
+	if (PAQ_FRAME_TRY(frame))
+		next_ExecutorStart(queryDesc, eflags);
+	else
+		fail_part(frame);
+	paq_frame_pop(frame);
+}
+
+/*
+ * In a parallel worker: is that a part of the leader's query?  It is if the rows go
+ * to the leader.  A worker that builds an index has no such part, and what it
+ * executes, functions do.
+ */
+static bool
+is_part(QueryDesc *queryDesc)
+{
+	return paq_frame == NULL && queryDesc->dest != NULL &&
+		queryDesc->dest->mydest == DestTupleQueue;
+}
+
 static void
 capture_ExecutorStart(QueryDesc *queryDesc, int eflags)
 {
+	if (unlikely(IsParallelWorker() && !paq_executes_part))
+		paq_executes_part = is_part(queryDesc);
 	if (paq_capture_wanted())
 		start_query(queryDesc, eflags);
+	else if (unlikely(paq_executes_part && paq_auditing_is_on()))
+		start_part(queryDesc, eflags);
 	else
 		next_ExecutorStart(queryDesc, eflags);
 }
@@ -250,13 +291,6 @@ run_query(PAQ_EXECUTOR_RUN_ARGS)
 	leave_frame(frame);
 }
 
-pg_noreturn static void
-fail_part(PaqCallFrame *frame)
-{
-	paq_frame_pop(frame);
-	PG_RE_THROW();
-}
-
 /*
  * In a parallel worker: a frame below which functions are, and their
  * statements, but that has none of its own.
@@ -284,7 +318,7 @@ capture_ExecutorRun(PAQ_EXECUTOR_RUN_ARGS)
 {
 	if (!paq_capture_idle())
 		run_query(PAQ_EXECUTOR_RUN_PASS);
-	else if (unlikely(IsParallelWorker() && paq_auditing_is_on()))
+	else if (unlikely(paq_executes_part && paq_auditing_is_on()))
 		run_part(PAQ_EXECUTOR_RUN_PASS);
 	else
 		next_ExecutorRun(PAQ_EXECUTOR_RUN_PASS);
@@ -499,10 +533,18 @@ checked_statement(void)
 	}
 }
 
+/* Does a parallel worker check again what its leader has checked? */
+static bool
+is_checked_again(void)
+{
+	return paq_executes_part && paq_frame->parent == NULL;
+}
+
 static bool
 capture_ExecutorCheckPerms(PAQ_CHECK_PERMS_ARGS)
 {
-	if (paq_capture_wanted() && !IsAbortedTransactionBlockState())
+	if (paq_capture_wanted() && !IsAbortedTransactionBlockState() &&
+		!is_checked_again())
 	{
 		PaqStatement *statement = checked_statement();
 

@@ -91,7 +91,7 @@ record_call(Oid function)
 /*
  * A function is about to be called while nothing is being executed: to plan a
  * statement, or to make a value of a parameter, which may be all that the client
- * wants of it.  The record cannot wait for an outcome.  One is enough if
+ * wants of it; or in a parallel worker that builds an index.  The record cannot wait for an outcome.  One is enough if
  * PostgreSQL calls the function several times for the same message.
  */
 static void
@@ -145,7 +145,7 @@ note_call(Oid function)
 		return;
 	else if (paq_frame != NULL)
 		record_call(function);
-	else if (MyProcPort != NULL)
+	else if (MyProcPort != NULL || IsParallelWorker())
 		record_early_call(function);
 }
 

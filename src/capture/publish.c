@@ -475,14 +475,14 @@ paq_is_committing(void)
 /*
  * Is a statement that no other one executes the client's?  If it is not, it is
  * part of a commit, or PostgreSQL calls a function to plan the client's, or for a
- * value of a parameter.  There is no portal yet then, but neither is there one
- * for what a background worker executes.
+ * value of a parameter, or in a parallel worker.  There is no portal then, but
+ * neither is there one for what a background worker executes.
  */
 bool
 paq_is_clients(void)
 {
 	return !paq_is_committing() &&
-		(ActivePortal != NULL || MyProcPort == NULL);
+		(ActivePortal != NULL || (MyProcPort == NULL && !IsParallelWorker()));
 }
 
 /* The transaction is rolled back: was it to be committed? */

@@ -37,15 +37,58 @@ paq_relation_name(Oid relid)
 	return quote_qualified_identifier(schema, name);
 }
 
+/* What the statement does with the relation */
+static PaqCommand
+relation_command(const PaqStatement *statement, RangeTblEntry *rte,
+				 PaqRtePerms *perms)
+{
+	return paq_perms_command(perms->requiredPerms, rte->rellockmode,
+							 statement->query_desc ?
+							 statement->query_desc->operation : CMD_UNKNOWN);
+}
+
+/*
+ * What session auditing records the statement as: what it is as a whole or, if
+ * that is not audited, what it does with one of its relations.  A SELECT can delete
+ * rows, in its WITH clause, and an UPDATE can return those of another table.
+ * Utility statements are what they are as a whole.
+ */
+static PaqCommand
+session_command(const PaqStatement *statement, List *rangeTable,
+				List *perminfos)
+{
+	const uint32 classes = PAQ_CLASS_BIT(PAQ_CLASS_READ) |
+		PAQ_CLASS_BIT(PAQ_CLASS_WRITE);
+	const QueryDesc *queryDesc = statement->query_desc;
+	ListCell   *lc;
+
+	if (likely(paq_class_is_audited(paq_classify(&statement->command))) ||
+		queryDesc == NULL || (paq_log_classes & classes) == 0 ||
+		(queryDesc->operation == CMD_SELECT &&
+		 !queryDesc->plannedstmt->hasModifyingCTE))
+		return statement->command;
+	foreach(lc, rangeTable)
+	{
+		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
+		PaqRtePerms perms = paq_rte_perms(rte, perminfos);
+		PaqCommand	command;
+
+		if (perms.requiredPerms == 0 || !OidIsValid(rte->relid) ||
+			paq_catalog_is_hidden(rte, &perms))
+			continue;
+		command = relation_command(statement, rte, &perms);
+		if (paq_class_is_audited(paq_classify(&command)))
+			return command;
+	}
+	return statement->command;
+}
+
 /* Object auditing, and log_relation, for one relation. */
 static void
 record_relation(PaqStatement *statement, RangeTblEntry *rte,
 				PaqRtePerms *perms, bool granted, bool session)
 {
-	CmdType		operation = statement->query_desc ?
-		statement->query_desc->operation : CMD_UNKNOWN;
-	PaqCommand	command = paq_perms_command(perms->requiredPerms,
-										   rte->rellockmode, operation);
+	PaqCommand	command = relation_command(statement, rte, perms);
 	PaqObject	object;
 
 	object.type = paq_relkind_name(rte->relkind);
@@ -119,7 +162,9 @@ paq_record_relations(PaqStatement *statement, List *rangeTable,
 		granted = role != InvalidOid && paq_is_granted(statement, rte, perminfos);
 		if (session && first && !paq_log_relation && (!at_end || granted))
 		{
-			paq_record_relation(statement, &statement->command, NULL);
+			PaqCommand	command = session_command(statement, rangeTable, perminfos);
+
+			paq_record_relation(statement, &command, NULL);
 			first = false;
 		}
 		if (granted || (session && paq_log_relation))
