@@ -42,6 +42,13 @@
 #include "tcop/cmdtag.h"
 #include "tcop/utility.h"
 
+/*
+ * Most bytes of text and parameters in the records of a statement.  Those that
+ * come when there are more refer to the ones before, or a statement of 20 kB that
+ * has 2,000 functions called, or drops 1,000 tables, would have 40 MB of records.
+ */
+#define PAQ_MAX_TEXT_BYTES		(1024 * 1024)
+
 /* What decides the class of a record, and the command it shows */
 typedef struct PaqCommand
 {
@@ -71,6 +78,7 @@ typedef struct PaqError
 	int			sqlstate;
 	const char *message;		/* without secrets; NULL: unknown */
 	bool		fatal;			/* it ends the session */
+	bool		recorded;		/* some record has the message */
 } PaqError;
 
 /* A record that waits for the outcome of its statement */
@@ -108,6 +116,7 @@ typedef struct PaqStatement
 	uint32		flags;			/* PAQ_RECORD_xxx for all of its records */
 	uint32		calls;			/* bytes of records of functions that it calls,
 								 * and that wait for its outcome */
+	uint64		text_bytes;		/* of texts and parameters in its records */
 	int			location;		/* in text, bytes; -1: unknown, or all of it */
 	int			len;			/* there, bytes; 0: to the end */
 	SubTransactionId subxact;	/* in which it began */
@@ -203,7 +212,8 @@ extern void paq_record_object(PaqStatement *statement,
 							  const PaqObject *object);
 extern void paq_record_function(PaqStatement *statement, const char *name,
 								bool itself);
-extern uint32 paq_setting_flags(bool text_recorded);
+extern uint32 paq_setting_flags(const PaqStatement *statement);
+extern void paq_note_text(PaqStatement *statement, PaqPending *pending);
 extern const PaqMasked *paq_shown_text(PaqStatement *statement, bool may_scan,
 									   bool places);
 extern PaqPending *paq_create_record(PaqStatement *statement, PaqClass class,
@@ -330,6 +340,7 @@ extern void paq_xact_init(void);
 extern const PaqError *paq_error(void);
 extern void paq_forget_error(void);
 extern void paq_error_unrecorded(void);
+extern void paq_error_recorded(void);
 extern const PaqError *paq_error_catch(const char *text);
 extern const PaqError *paq_error_command(const char *text);
 

@@ -136,20 +136,18 @@ static void
 record_denied(PaqStatement *statement, const PaqCommand *command,
 			  const PaqObject *object)
 {
-	uint32		flags = paq_setting_flags(statement->text_recorded);
+	uint32		flags = paq_setting_flags(statement);
 	PaqPending *pending;
 
 	if ((flags & (PAQ_RECORD_STMT_NOT_LOGGED | PAQ_RECORD_STMT_PREVIOUS)) == 0)
-	{
 		flags |= PAQ_RECORD_PARAM_NOT_LOGGED;
-		statement->text_recorded = true;
-	}
 	if (paq_log_parameter && statement->params != NULL)
 		flags |= PAQ_RECORD_INCOMPLETE;
 	pending = paq_create_record(statement, paq_classify(command), command->tag,
 								object, NULL, flags, false);
 	if (pending == NULL)
 		return;
+	paq_note_text(statement, pending);
 	paq_known_ids(statement, pending);
 	paq_entry_add(statement, pending, false, true);
 }

@@ -149,6 +149,7 @@ note_error(int sqlstate, const char *statement)
 
 	error_seen = true;
 	error.sqlstate = sqlstate;
+	error.recorded = false;
 	error.fatal = false;
 	set_message(NULL);
 	if (sqlstate == ERRCODE_OUT_OF_MEMORY)
@@ -192,6 +193,13 @@ paq_error_command(const char *text)
 	caught = owned = true;
 	next_frame = NULL;
 	return &error;
+}
+
+/* A record has the message. */
+void
+paq_error_recorded(void)
+{
+	error.recorded = true;
 }
 
 /* The error has come too late for the record of the statement that it ends. */
@@ -258,6 +266,7 @@ note_report(ErrorData *edata)
 	{
 		error_seen = true;
 		error.sqlstate = edata->sqlerrcode;
+		error.recorded = false;
 		error.message = NULL;
 		if (!in_signal_handler(edata))
 		{
@@ -284,8 +293,16 @@ capture_emit_log(ErrorData *edata)
 		(paq_log_classes != PAQ_CLASSES_NONE || paq_role[0] != '\0'))
 	{
 		in_emit_log = true;
-		note_report(edata);
-		in_emit_log = false;
+		PG_TRY();
+		{
+			note_report(edata);
+		}
+		PG_FINALLY();
+		{
+			/* If that failed after all, later errors are recorded. */
+			in_emit_log = false;
+		}
+		PG_END_TRY();
 	}
 	if (prev_emit_log)
 		prev_emit_log(edata);

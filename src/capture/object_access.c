@@ -99,6 +99,7 @@ record_early_call(Oid function)
 {
 	static Oid	last_function = InvalidOid;
 	static TimestampTz last_message = 0;
+	static Size text_bytes = 0; /* in records of the last message */
 	const TimestampTz message = GetCurrentStatementStartTimestamp();
 	const bool	places = paq_masks_constants(PAQ_CLASS_FUNCTION);
 	PaqEvent	event = {.class = PAQ_CLASS_FUNCTION};
@@ -112,6 +113,8 @@ record_early_call(Oid function)
 		return;
 	paq_settle(PAQ_SPACE_WAIT);
 	paq_session_warm();
+	if (message != last_message)
+		text_bytes = 0;
 	last_function = function;
 	last_message = message;
 	event.flags = PAQ_RECORD_NO_OUTCOME | PAQ_RECORD_PARAM_NOT_LOGGED;
@@ -120,12 +123,15 @@ record_early_call(Oid function)
 	event.object_type = "FUNCTION";
 	if (!paq_log_statement)
 		event.flags |= PAQ_RECORD_STMT_NOT_LOGGED;
+	else if (text_bytes > PAQ_MAX_TEXT_BYTES)
+		event.flags |= PAQ_RECORD_STMT_PREVIOUS;
 	else if (debug_query_string != NULL)
 	{
 		paq_mask_text(debug_query_string,
 					  PAQ_MASK_SCAN | (places ? PAQ_MASK_CONSTANTS : 0), &shown);
 		event.text = shown.text;
 		event.flags |= paq_masked_flags(&shown);
+		text_bytes += shown.len;
 	}
 	paq_record_event(&event, 0);
 	if (shown.copy != NULL)

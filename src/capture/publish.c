@@ -45,6 +45,12 @@
 /* Most bytes of records that may wait for room without belonging to a statement */
 #define MAX_DEFERRED_BYTES		((Size) 1024 * 1024)
 
+/*
+ * Longest message, in bytes, that a record has if another one has it whole.  One error
+ * can end thousands of statements that execute each other.
+ */
+#define MAX_REPEATED_MESSAGE	((uint32) 8192)
+
 /* Structs that are not in use. */
 static slist_head free_entries = SLIST_STATIC_INIT(free_entries);
 
@@ -328,6 +334,45 @@ finish_entry(PaqStatement *statement, PaqEntry *entry, bool failed)
 		finish_late_entry(statement, entry, failed);
 }
 
+/* Add the error's message to a record of a statement. */
+static void
+add_message(PaqPending *pending, const PaqError *error)
+{
+	if (paq_pending_header(pending)->flags & PAQ_RECORD_CONSTANTS)
+	{
+		paq_pending_add_message(pending, PAQ_MASKED_MESSAGE, PG_UINT32_MAX);
+		return;
+	}
+	paq_pending_add_message(pending, error->message, error->recorded ?
+							MAX_REPEATED_MESSAGE : PG_UINT32_MAX);
+	paq_error_recorded();
+}
+
+/* Note the outcome in a record that is about to be published. */
+static void
+finish_record(PaqPending *pending, const PaqError *error, TimestampTz end_time)
+{
+	PaqRecordHeader *header = paq_pending_header(pending);
+
+	if (error != NULL && header->sqlstate == 0)
+	{
+		header->sqlstate = error->sqlstate;
+		if (error->message != NULL)
+			add_message(pending, error);
+		header = paq_pending_header(pending);
+	}
+	header->end_time = end_time;
+	complete_header(header);
+}
+
+/* Let a finished record of a statement, in no list any more, wait for room. */
+static void
+defer_entry(PaqEntry *entry)
+{
+	paq_pending_keep(entry->pending);
+	append_node(&deferred, &last_deferred, &entry->node);
+}
+
 /*
  * Publish the first entry of a list with its outcome and remove it.  May raise
  * an error if wait is PAQ_SPACE_WAIT; the entry is then still in the list.
@@ -337,19 +382,8 @@ publish_first(slist_head *list, const PaqError *error, TimestampTz end_time,
 			  PaqSpaceWait wait)
 {
 	PaqEntry   *entry = slist_head_element(PaqEntry, node, list);
-	PaqRecordHeader *header = paq_pending_header(entry->pending);
 
-	if (error != NULL && header->sqlstate == 0)
-	{
-		header->sqlstate = error->sqlstate;
-		if (error->message != NULL)
-			paq_pending_add_message(entry->pending,
-									(header->flags & PAQ_RECORD_CONSTANTS) ?
-									PAQ_MASKED_MESSAGE : error->message);
-		header = paq_pending_header(entry->pending);
-	}
-	header->end_time = end_time;
-	complete_header(header);
+	finish_record(entry->pending, error, end_time);
 	if (slist_is_empty(&deferred) && publish_pending(entry->pending, wait))
 	{
 		slist_pop_head_node(list);
@@ -357,45 +391,43 @@ publish_first(slist_head *list, const PaqError *error, TimestampTz end_time,
 	}
 	else
 	{
-		paq_pending_keep(entry->pending);
 		slist_pop_head_node(list);
-		append_node(&deferred, &last_deferred, &entry->node);
+		defer_entry(entry);
 	}
 }
 
 /*
  * Publish the records of the functions that a statement has called so far; it goes
- * on, and its outcome is not known.  May raise an error.
+ * on, and its outcome is not known.  May raise an error, before anything else
+ * is done.
  */
 void
 paq_publish_calls(PaqStatement *statement)
 {
 	TimestampTz now = GetCurrentTimestamp();
-	slist_head	others;
-	slist_node *last = NULL;
+	slist_mutable_iter iter;
 
 	publish_deferred(PAQ_SPACE_WAIT);
-	slist_init(&others);
-	while (!slist_is_empty(&statement->entries))
-	{
-		PaqEntry   *entry = slist_head_element(PaqEntry, node,
-											 &statement->entries);
-		PaqRecordHeader *header = paq_pending_header(entry->pending);
-
-		if (entry->call)
-		{
-			header->flags |= PAQ_RECORD_NO_OUTCOME;
-			publish_first(&statement->entries, NULL, now, PAQ_SPACE_NOWAIT);
-		}
-		else
-		{
-			slist_pop_head_node(&statement->entries);
-			append_node(&others, &last, &entry->node);
-		}
-	}
-	statement->entries = others;
-	statement->last_entry = last;
 	statement->calls = 0;
+	statement->last_entry = NULL;
+	slist_foreach_modify(iter, &statement->entries)
+	{
+		PaqEntry   *entry = slist_container(PaqEntry, node, iter.cur);
+
+		if (!entry->call)
+		{
+			statement->last_entry = &entry->node;
+			continue;
+		}
+		slist_delete_current(&iter);
+		paq_pending_header(entry->pending)->flags |= PAQ_RECORD_NO_OUTCOME;
+		finish_record(entry->pending, NULL, now);
+		if (slist_is_empty(&deferred) &&
+			publish_pending(entry->pending, PAQ_SPACE_NOWAIT))
+			slist_push_head(&free_entries, &entry->node);
+		else
+			defer_entry(entry);
+	}
 }
 
 /*

@@ -109,7 +109,8 @@ publish_record(const PaqError *error)
 	pending = NULL;
 	if (error != NULL && error->message != NULL)
 		paq_pending_add_message(record, paq_masks_constants(PAQ_CLASS_MISC) ?
-								PAQ_MASKED_MESSAGE : error->message);
+								PAQ_MASKED_MESSAGE : error->message,
+								PG_UINT32_MAX);
 	paq_publish_now(record, error ? error->sqlstate : 0);
 }
 

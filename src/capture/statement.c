@@ -120,6 +120,7 @@ paq_statement_new(const char *text, const PaqCommand *command,
 	statement->len = plan ? plan->stmt_len : 0;
 	statement->flags = 0;
 	statement->calls = 0;
+	statement->text_bytes = 0;
 	statement->subxact = GetCurrentSubTransactionId();
 	statement->recorded = false;
 	statement->text_recorded = false;
