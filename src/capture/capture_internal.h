@@ -124,6 +124,7 @@ typedef struct PaqStatement
 	bool		text_recorded;	/* some record of it has the text */
 	bool		perms_checked;	/* permissions were granted */
 	bool		unfinished;		/* its records are being made */
+	bool		hidden;			/* log_catalog leaves it out so far */
 	bool		commits;		/* COMMIT or PREPARE TRANSACTION */
 	bool		run;			/* ExecutorRun was called for it */
 	bool		top_level;		/* the client's, not run by another one */
@@ -291,6 +292,7 @@ extern void paq_record_truncate(PaqStatement *statement, Oid relid);
 
 /* catalog.c */
 extern bool paq_catalog_is_hidden(RangeTblEntry *rte, PaqRtePerms *perms);
+extern bool paq_catalog_allows(Oid function);
 
 /* grants.c */
 extern bool paq_role_has_grant(Oid role, Oid relid, AclMode mask);

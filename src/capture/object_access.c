@@ -138,12 +138,29 @@ record_early_call(Oid function)
 		pfree(shown.copy);
 }
 
+/*
+ * A function is about to be called: does it make the statement one that log_catalog
+ * must not leave out?
+ */
+static void
+look_at_hidden(Oid function)
+{
+	PaqStatement *statement = paq_frame ? paq_frame->statement : NULL;
+
+	if (statement == NULL || !statement->hidden || paq_catalog_allows(function))
+		return;
+	statement->hidden = false;
+	paq_record_statement(statement, &statement->command, NULL);
+}
+
 /* Called, or about to be called, by a statement or by the client itself */
 static void
 note_call(Oid function)
 {
 	bool		in_catalog;
 
+	if (unlikely(!paq_log_catalog))
+		look_at_hidden(function);
 	if (paq_frame == NULL && paq_fastpath_begins())
 		paq_fastpath_call(function, function_name(function, &in_catalog));
 	else if (!paq_class_is_audited(PAQ_CLASS_FUNCTION) || creating_extension ||

@@ -137,6 +137,8 @@ paq_record_relations(PaqStatement *statement, List *rangeTable,
 	bool		session = true;
 	bool		first = true;
 	bool		found = false;
+	bool		shown = false;
+	bool		hidden = false;
 	bool		at_end = paq_log_rows && statement->query_desc == NULL;
 	ListCell   *lc;
 
@@ -157,8 +159,13 @@ paq_record_relations(PaqStatement *statement, List *rangeTable,
 		if (!session && (role == InvalidOid || InNoForceRLSOperation()))
 			return;
 		if (paq_catalog_is_hidden(rte, &perms))
+		{
+			hidden = session && !shown;
 			continue;
+		}
 
+		shown = true;
+		hidden = false;
 		granted = role != InvalidOid && paq_is_granted(statement, rte, perminfos);
 		if (session && first && !paq_log_relation && (!at_end || granted))
 		{
@@ -174,6 +181,7 @@ paq_record_relations(PaqStatement *statement, List *rangeTable,
 			return;
 	}
 
+	statement->hidden = hidden && statement->query_desc != NULL;
 	if (!found)
 	{
 		statement->recorded = false;

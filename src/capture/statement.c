@@ -126,6 +126,7 @@ paq_statement_new(const char *text, const PaqCommand *command,
 	statement->text_recorded = false;
 	statement->perms_checked = false;
 	statement->unfinished = false;
+	statement->hidden = false;
 	statement->commits = false;
 	statement->run = false;
 	statement->top_level = top_level;
