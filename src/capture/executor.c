@@ -527,6 +527,7 @@ checked_statement(void)
 		case T_CreateStmt:
 		case T_CreateForeignTableStmt:
 		case T_CreateSchemaStmt:
+		case T_GrantStmt:		/* as the former, see command_of() */
 			return statement;
 		default:
 			return NULL;
