@@ -110,6 +110,8 @@ typedef struct PaqStatement
 	int64		statement_id;	/* 0: none yet */
 	int64		substatement_id;
 	TimestampTz start_time;
+	TimestampTz run_message;	/* statement_timestamp() of the executor's last
+								 * run, 0: none */
 	int64		rows;			/* -1: meaningless */
 	uint64		processed;		/* of the executor's last run that we saw */
 	uint64		query_id;

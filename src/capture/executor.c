@@ -5,10 +5,10 @@
  *
  * A statement becomes known in ExecutorStart, gets its records while
  * permissions are checked there, and is published, with its outcome, in
- * ExecutorEnd.  A plain SELECT that has run to its end is published at the
- * end of ExecutorRun already, because in the extended protocol ExecutorEnd
- * comes with the client's next command only, long after the client was told
- * of the success.
+ * ExecutorEnd.  A plain SELECT that has run to its end, and changed nothing, is
+ * published at the end of ExecutorRun already, because in the extended protocol
+ * ExecutorEnd comes with the client's next command only, long after the client was
+ * told of the success.
  *
  * Guarantees: whatever leaves one of these functions by an error has its
  * records published with the error's SQLSTATE, unless they had been before.
@@ -19,6 +19,7 @@
  */
 #include "postgres.h"
 
+#include "access/transam.h"
 #include "access/xact.h"
 #include "capture/capture_internal.h"
 #include "compat.h"
@@ -249,6 +250,17 @@ begin_query(QueryDesc *queryDesc)
 	return paq_frame_push(statement, queryDesc);
 }
 
+/*
+ * Does the statement's outcome depend on the commit that follows at once?  If it is
+ * a SELECT, it does if functions that it called have changed something.
+ */
+static bool
+awaits_commit(const PaqStatement *statement)
+{
+	return statement->top_level && !IsTransactionBlock() &&
+		TransactionIdIsValid(GetTopTransactionIdIfAny());
+}
+
 static void
 end_run(QueryDesc *queryDesc, ScanDirection direction, uint64 count)
 {
@@ -257,9 +269,11 @@ end_run(QueryDesc *queryDesc, ScanDirection direction, uint64 count)
 	if (unlikely(statement == NULL))
 		return;
 	statement->run = true;
+	statement->run_message = GetCurrentStatementStartTimestamp();
 	statement->processed = queryDesc->estate->es_processed;
 	statement->rows = Max(statement->rows, 0) + queryDesc->estate->es_processed;
-	if (paq_frame->parent == NULL && is_complete(queryDesc, direction, count))
+	if (paq_frame->parent == NULL &&
+		is_complete(queryDesc, direction, count) && !awaits_commit(statement))
 		paq_statement_publish(statement, NULL, PAQ_SPACE_WAIT);
 }
 

@@ -29,6 +29,7 @@
 #include "miscadmin.h"
 #include "stats.h"
 #include "tcop/pquery.h"
+#include "tcop/tcopprot.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -473,6 +474,17 @@ hold_entries(PaqStatement *statement)
 }
 
 /*
+ * Does the commit follow at once, if the statement is in no transaction block?  Not if
+ * it ends because the client's next message takes the place of its portal.
+ */
+static bool
+is_last_message(const PaqStatement *statement)
+{
+	return statement->query_desc == NULL || debug_query_string == NULL ||
+		statement->run_message == GetCurrentStatementStartTimestamp();
+}
+
+/*
  * The statement has succeeded.  If the commit of its transaction follows at
  * once, which for a top-level statement it does outside of a transaction
  * block, the client learns of one outcome for both: the commit may fail, for
@@ -482,7 +494,8 @@ hold_entries(PaqStatement *statement)
 void
 paq_statement_succeed(PaqStatement *statement)
 {
-	if (statement->top_level && (statement->commits || !IsTransactionBlock()))
+	if (statement->top_level && (statement->commits || !IsTransactionBlock()) &&
+		is_last_message(statement))
 	{
 		hold_entries(statement);
 		held_since = GetCurrentStatementStartTimestamp();

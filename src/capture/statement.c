@@ -113,6 +113,7 @@ paq_statement_new(const char *text, const PaqCommand *command,
 	statement->substatement_id = 0;
 	statement->start_time = top_level ?
 		GetCurrentStatementStartTimestamp() : GetCurrentTimestamp();
+	statement->run_message = 0;
 	statement->rows = -1;
 	statement->processed = 0;
 	statement->query_id = plan ? plan->queryId : 0;
