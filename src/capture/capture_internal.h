@@ -331,6 +331,7 @@ extern bool paq_fastpath_refused(PaqEvent *event);
 /* replication.c */
 extern void paq_replication_message(char type, const char *data);
 extern void paq_replication_error(void);
+extern bool paq_replication_known(void);
 extern void paq_replication_exit(const PaqError *error);
 
 /* error.c, executor.c, utility.c, object_access.c, xact.c: install their hooks */

@@ -279,8 +279,9 @@ note_report(ErrorData *edata)
 	if (edata->elevel == FATAL)
 		paq_connect_failed(&error);
 
-	/* One that ends the session, too, ends what the client has sent, if anything. */
-	if (edata->elevel == ERROR || (paq_logged_in && debug_query_string != NULL))
+	/* One that ends the session ends what the client has sent, too, if anything. */
+	if (edata->elevel == ERROR ||
+		(paq_logged_in && debug_query_string != NULL && !paq_replication_known()))
 		record_error();
 	if (paq_frame == NULL)
 		caught = owned = false; /* the next one is another one */

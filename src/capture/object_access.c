@@ -91,8 +91,9 @@ record_call(Oid function)
 /*
  * A function is about to be called while nothing is being executed: to plan a
  * statement, or to make a value of a parameter, which may be all that the client
- * wants of it; or in a parallel worker that builds an index.  The record cannot wait for an outcome.  One is enough if
- * PostgreSQL calls the function several times for the same message.
+ * wants of it; or in a parallel worker that builds an index.  The record cannot
+ * wait for an outcome.  One is enough if PostgreSQL calls the function several times
+ * for the same message.
  */
 static void
 record_early_call(Oid function)

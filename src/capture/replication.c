@@ -162,6 +162,14 @@ paq_replication_error(void)
 	paq_request_waits();
 }
 
+/* Is a command being executed that has a record? */
+bool
+paq_replication_known(void)
+{
+	return current_keyword() != NULL &&
+		last_command == GetCurrentStatementStartTimestamp();
+}
+
 /* The process exits. */
 void
 paq_replication_exit(const PaqError *error)

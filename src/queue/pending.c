@@ -442,8 +442,7 @@ paq_pending_header(PaqPending *pending)
 
 /*
  * Add an error message to a pending record that has none; cut to max bytes, or
- * if the record would get too long for the ring, or the session has too much in
- * local memory already; left out, if there is no memory.
+ * if the record would get too long for the ring; left out, if there is no memory.
  *
  * The longer record is put into local memory: what the slot has, if it has
  * anything, goes on standing for it there.
@@ -454,14 +453,11 @@ paq_pending_add_message(PaqPending *pending, const char *message, uint32 max)
 	PaqRecordHeader *header = paq_pending_header(pending);
 	uint32		room = Min(max, paq_ring_max_record() - header->length);
 	uint32		len = strlen(message);
-	bool		cut;
+	bool		cut = len > room;
 	char	   *copy;
 
 	Assert(header->length <= paq_ring_max_record());
 	Assert(header->field_len[PAQ_FIELD_MESSAGE] == PAQ_NULL_LEN);
-	if (unlikely(local_bytes > MAX_LOCAL_BYTES))
-		room = Min(room, SHORT_RECORD);
-	cut = len > room;
 	if (cut)
 		len = pg_encoding_mbcliplen(header->encoding, message, len, room);
 	copy = MemoryContextAllocExtended(TopMemoryContext, header->length + len,
