@@ -518,16 +518,30 @@ paq_is_committing(void)
 }
 
 /*
+ * Is the portal that is being executed one of what the client has sent?  A function
+ * can have portals of its own, with other texts.
+ */
+static bool
+is_clients_portal(void)
+{
+	const char *text = ActivePortal ? ActivePortal->sourceText : NULL;
+
+	return text != NULL && debug_query_string != NULL &&
+		(text == debug_query_string || strcmp(text, debug_query_string) == 0);
+}
+
+/*
  * Is a statement that no other one executes the client's?  If it is not, it is
  * part of a commit, or PostgreSQL calls a function to plan the client's, or for a
- * value of a parameter, or in a parallel worker.  There is no portal then, but
- * neither is there one for what a background worker executes.
+ * value of a parameter, or in a parallel worker.  The client's statement has no
+ * portal yet then.  What a background worker executes has none at all.
  */
 bool
 paq_is_clients(void)
 {
-	return !paq_is_committing() &&
-		(ActivePortal != NULL || (MyProcPort == NULL && !IsParallelWorker()));
+	if (paq_is_committing())
+		return false;
+	return MyProcPort != NULL ? is_clients_portal() : !IsParallelWorker();
 }
 
 /* The transaction is rolled back: was it to be committed? */
