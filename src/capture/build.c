@@ -399,6 +399,31 @@ paq_record_statement(PaqStatement *statement, const PaqCommand *command,
 }
 
 /*
+ * Record the statement, as command, where pgaudit does not record it: so the record
+ * takes no ids.
+ */
+void
+paq_record_unnumbered(PaqStatement *statement, const PaqCommand *command)
+{
+	PaqClass	class = paq_classify(command);
+	PaqPending *pending;
+
+	if (creating_extension || !paq_class_is_audited(class))
+		return;
+	pending = paq_create_record(statement, class, command->tag, &no_object,
+								statement->params, paq_setting_flags(statement),
+								true);
+	if (pending == NULL)
+		return;
+	statement->recorded = true;
+	paq_note_text(statement, pending);
+	paq_known_ids(statement, pending);
+	paq_entry_add(statement, pending, false, true);
+	if (paq_log_client)
+		paq_show_client(statement, pending);
+}
+
+/*
  * Record one of the statement's relations or, with object NULL, the statement
  * in front of them.  The record of a relation is that of a statement of the
  * executor; a utility statement has its own one beside it.

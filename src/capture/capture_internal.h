@@ -208,6 +208,8 @@ extern void paq_record_provisional(PaqStatement *statement);
 extern void paq_record_statement(PaqStatement *statement,
 								 const PaqCommand *command,
 								 const PaqObject *object);
+extern void paq_record_unnumbered(PaqStatement *statement,
+								  const PaqCommand *command);
 extern void paq_record_relation(PaqStatement *statement,
 								const PaqCommand *command,
 								const PaqObject *object);

@@ -151,7 +151,7 @@ look_at_hidden(Oid function)
 	if (statement == NULL || !statement->hidden || paq_catalog_allows(function))
 		return;
 	statement->hidden = false;
-	paq_record_statement(statement, &statement->command, NULL);
+	paq_record_unnumbered(statement, &statement->command);
 }
 
 /* Called, or about to be called, by a statement or by the client itself */

@@ -47,40 +47,70 @@ relation_command(const PaqStatement *statement, RangeTblEntry *rte,
 							 statement->query_desc->operation : CMD_UNKNOWN);
 }
 
-/*
- * What session auditing records the statement as: what it is as a whole or, if
- * that is not audited, what it does with one of its relations.  A SELECT can delete
- * rows, in its WITH clause, and an UPDATE can return those of another table.
- * Utility statements are what they are as a whole.
- */
-static PaqCommand
-session_command(const PaqStatement *statement, List *rangeTable,
-				List *perminfos)
+/* Is the relation another one than those that the statement changes? */
+static bool
+is_only_read(Oid relid, List *rangeTable, List *perminfos)
 {
-	const uint32 classes = PAQ_CLASS_BIT(PAQ_CLASS_READ) |
-		PAQ_CLASS_BIT(PAQ_CLASS_WRITE);
+	const AclMode changes = ACL_INSERT | ACL_UPDATE | ACL_DELETE;
+	ListCell   *lc;
+
+	foreach(lc, rangeTable)
+	{
+		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
+
+		if (rte->relid == relid &&
+			(paq_rte_perms(rte, perminfos).requiredPerms & changes) != 0)
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Session auditing does not want what the statement is as a whole: does it want
+ * what it does with one of its relations?  A SELECT can delete rows, in its WITH
+ * clause, and an UPDATE can return those of another table.  Utility statements
+ * are what they are as a whole.
+ */
+static bool
+find_command(const PaqStatement *statement, List *rangeTable, List *perminfos,
+			 PaqCommand *command)
+{
 	const QueryDesc *queryDesc = statement->query_desc;
 	ListCell   *lc;
 
-	if (likely(paq_class_is_audited(paq_classify(&statement->command))) ||
-		queryDesc == NULL || (paq_log_classes & classes) == 0 ||
+	if (queryDesc == NULL ||
+		(!paq_class_is_audited(PAQ_CLASS_READ) &&
+		 !paq_class_is_audited(PAQ_CLASS_WRITE)) ||
 		(queryDesc->operation == CMD_SELECT &&
 		 !queryDesc->plannedstmt->hasModifyingCTE))
-		return statement->command;
+		return false;
 	foreach(lc, rangeTable)
 	{
 		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
 		PaqRtePerms perms = paq_rte_perms(rte, perminfos);
-		PaqCommand	command;
 
 		if (perms.requiredPerms == 0 || !OidIsValid(rte->relid) ||
 			paq_catalog_is_hidden(rte, &perms))
 			continue;
-		command = relation_command(statement, rte, &perms);
-		if (paq_class_is_audited(paq_classify(&command)))
-			return command;
+		*command = relation_command(statement, rte, &perms);
+		if (paq_class_is_audited(paq_classify(command)) &&
+			(paq_classify(command) != PAQ_CLASS_READ ||
+			 is_only_read(rte->relid, rangeTable, perminfos)))
+			return true;
 	}
-	return statement->command;
+	return false;
+}
+
+/* Record the statement as a whole, before its relations. */
+static void
+record_whole(PaqStatement *statement, List *rangeTable, List *perminfos)
+{
+	PaqCommand	command;
+
+	if (paq_class_is_audited(paq_classify(&statement->command)))
+		paq_record_relation(statement, &statement->command, NULL);
+	else if (find_command(statement, rangeTable, perminfos, &command))
+		paq_record_unnumbered(statement, &command);
 }
 
 /* Object auditing, and log_relation, for one relation. */
@@ -169,9 +199,7 @@ paq_record_relations(PaqStatement *statement, List *rangeTable,
 		granted = role != InvalidOid && paq_is_granted(statement, rte, perminfos);
 		if (session && first && !paq_log_relation && (!at_end || granted))
 		{
-			PaqCommand	command = session_command(statement, rangeTable, perminfos);
-
-			paq_record_relation(statement, &command, NULL);
+			record_whole(statement, rangeTable, perminfos);
 			first = false;
 		}
 		if (granted || (session && paq_log_relation))
