@@ -312,6 +312,18 @@ foreach my $set (@sets)
 	}
 }
 
+# A statement that is not where it is said to be
+
+($saw, @records) = run_broken(
+	"SELECT a FROM t LIMIT 1 /* break */;\nSELECT 1 /* break */\\; SELECT 2;\n", 'misplace');
+is_deeply(
+	[ columns('exitCode commandText', @records) ],
+	[
+		'00000|SELECT a FROM t LIMIT 1 /* break */;',
+		('00000|SELECT 1 /* break */; SELECT 2;') x 2
+	],
+	'a place outside of the text: the record has all of it');
+
 stop_and_check('hooks that are not called');
 
 # Some hooks fail: those of a library that was loaded after ours, and of one

@@ -215,6 +215,19 @@ sub parity_rules
 		if    => sub { $_[1]{subject} eq 'parallel' && is_in_function($_[0]) }
 	},
 	{
+		name => 'what a statement does beside what it is, where only that is audited',
+		side => 'ours',
+		if   => sub {
+			my ($r, $run) = @_;
+
+			return 0 if $r->{type} ne 'SESSION' || $r->{id};
+			return $r->{class} eq 'READ' && !selects($run, 'write')
+			  && $r->{text} =~ /^(?:INSERT|UPDATE|DELETE|MERGE|WITH|<not logged>)/
+			  || $r->{class} eq 'WRITE' && !selects($run, 'read')
+			  && $r->{text} =~ /^(?:WITH|<not logged>)/;
+		}
+	},
+	{
 		name  => 'changes of catalogs and looks at secrets, with log_catalog = off',
 		side  => 'ours',
 		order => 1,
@@ -223,7 +236,8 @@ sub parity_rules
 
 			return !is_on($run, 'log_catalog') && $run->{subject} =~ /^(?:catalog|programs)$/
 			  && $r->{text} =~ /^(?:UPDATE|DELETE\ FROM|INSERT\ INTO)\ pg_
-				|^SELECT\ .*\b(?:rolpassword|passwd|subconninfo|umoptions)\b.*\bFROM\ pg_/sx;
+				|^SELECT\ .*\b(?:rolpassword|passwd|subconninfo|umoptions)\b.*\bFROM\ pg_
+				|^SELECT\ set_config\(.*\ FROM\ pg_settings/sx;
 		}
 	},
 	{

@@ -115,25 +115,56 @@ paq_statement_is_audited(const PaqStatement *statement)
 		!creating_extension;
 }
 
-/* Which texts a record has, and whether it shows rows. */
-uint32
-paq_setting_flags(bool text_recorded)
+/*
+ * Which texts a record has, and whether it shows rows.  previous: those that it has
+ * in common with one before are left out.
+ */
+static uint32
+setting_flags(bool previous)
 {
 	uint32		flags = paq_log_rows ? PAQ_RECORD_ROWS : 0;
 
 	if (!paq_log_statement)
 		flags |= PAQ_RECORD_STMT_NOT_LOGGED;
-	else if (paq_log_statement_once && text_recorded)
+	else if (previous)
 		flags |= PAQ_RECORD_STMT_PREVIOUS;
 	else if (!paq_log_parameter)
 		flags |= PAQ_RECORD_PARAM_NOT_LOGGED;
 	return flags;
 }
 
+/* The same for a record of the statement itself, which has the text at least once. */
+uint32
+paq_setting_flags(const PaqStatement *statement)
+{
+	return setting_flags(statement->text_recorded &&
+						 (paq_log_statement_once ||
+						  statement->text_bytes > PAQ_MAX_TEXT_BYTES));
+}
+
 static inline bool
 has_text(uint32 flags)
 {
 	return (flags & (PAQ_RECORD_STMT_NOT_LOGGED | PAQ_RECORD_STMT_PREVIOUS)) == 0;
+}
+
+/* Note how much text the record of the statement has. */
+static void
+count_text(PaqStatement *statement, PaqPending *pending)
+{
+	const PaqRecordHeader *header = paq_pending_header(pending);
+
+	for (int i = PAQ_FIELD_STATEMENT; i <= PAQ_FIELD_PARAMETER; i++)
+		if (header->field_len[i] != PAQ_NULL_LEN)
+			statement->text_bytes += header->field_len[i];
+}
+
+/* The same for a record of the statement itself. */
+void
+paq_note_text(PaqStatement *statement, PaqPending *pending)
+{
+	statement->text_recorded |= has_text(paq_pending_header(pending)->flags);
+	count_text(statement, pending);
 }
 
 static void
@@ -274,7 +305,7 @@ paq_record_provisional(PaqStatement *statement)
 	statement->provisional =
 		paq_create_record(statement, paq_classify(&statement->command),
 						  statement->command.tag, &no_object, statement->params,
-						  paq_setting_flags(false), true);
+						  setting_flags(false), true);
 	statement->provisional_tag = statement->command.tag;
 }
 
@@ -334,7 +365,7 @@ record_statement(PaqStatement *statement, const PaqCommand *command,
 
 	if (!late)
 		assign_ids(statement);
-	flags = paq_setting_flags(statement->text_recorded);
+	flags = paq_setting_flags(statement);
 	pending = statement->provisional;
 	if (beside)
 		pending = create_record(statement, class, command->tag, object,
@@ -352,7 +383,7 @@ record_statement(PaqStatement *statement, const PaqCommand *command,
 
 	set_ids(pending, statement->statement_id, statement->substatement_id);
 	paq_pending_header(pending)->rows = statement->rows;
-	statement->text_recorded |= has_text(flags);
+	paq_note_text(statement, pending);
 	paq_entry_add(statement, pending, late, true);
 	if (paq_log_client && !late)
 		paq_show_client(statement, pending);
@@ -365,6 +396,31 @@ paq_record_statement(PaqStatement *statement, const PaqCommand *command,
 {
 	record_statement(statement, command, object ? object : &no_object,
 					 paq_log_rows && statement->query_desc != NULL, false);
+}
+
+/*
+ * Record the statement, as command, where pgaudit does not record it: so the record
+ * takes no ids.
+ */
+void
+paq_record_unnumbered(PaqStatement *statement, const PaqCommand *command)
+{
+	PaqClass	class = paq_classify(command);
+	PaqPending *pending;
+
+	if (creating_extension || !paq_class_is_audited(class))
+		return;
+	pending = paq_create_record(statement, class, command->tag, &no_object,
+								statement->params, paq_setting_flags(statement),
+								true);
+	if (pending == NULL)
+		return;
+	statement->recorded = true;
+	paq_note_text(statement, pending);
+	paq_known_ids(statement, pending);
+	paq_entry_add(statement, pending, false, true);
+	if (paq_log_client)
+		paq_show_client(statement, pending);
 }
 
 /*
@@ -392,24 +448,24 @@ paq_record_relation(PaqStatement *statement, const PaqCommand *command,
 void
 paq_record_object(PaqStatement *statement, const PaqObject *object)
 {
-	const uint32 flags = paq_setting_flags(statement->text_recorded);
 	PaqPending *pending;
 
 	if (creating_extension)
 		return;
 	pending = paq_create_record(statement, paq_classify(&statement->command),
-								statement->command.tag, object,
-								statement->params, flags, true);
+								statement->command.tag, object, statement->params,
+								paq_setting_flags(statement), true);
 	if (pending == NULL)
 		return;
-	statement->text_recorded |= has_text(flags);
+	paq_note_text(statement, pending);
 	paq_entry_add(statement, pending, true, true);
 }
 
 /*
  * Record that the statement calls a function, or is about to; name may be
  * NULL; itself says that the call is all of the statement.  The record has ids
- * of its own, and the statement's outcome.  But there is
+ * of its own, the text, also if log_statement_once is on, and the statement's
+ * outcome.  But there is
  * no end to what one statement may call, a procedure that commits, say, and so
  * there is a limit to what waits for that.
  */
@@ -425,9 +481,12 @@ paq_record_function(PaqStatement *statement, const char *name, bool itself)
 		paq_publish_calls(statement);
 	next_ids(statement, &statement_id, &substatement_id);
 	pending = paq_create_record(statement, PAQ_CLASS_FUNCTION, CMDTAG_EXECUTE,
-								&object, NULL, paq_setting_flags(false), true);
+								&object, NULL,
+								setting_flags(statement->text_bytes > PAQ_MAX_TEXT_BYTES),
+								true);
 	if (pending == NULL)
 		return;
+	count_text(statement, pending);
 	set_ids(pending, statement_id, substatement_id);
 	if (itself)
 		paq_entry_add(statement, pending, false, false);

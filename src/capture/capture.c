@@ -56,6 +56,7 @@
 #include "utils/syscache.h"
 
 PaqCallFrame *paq_frame = NULL;
+bool		paq_executes_part = false;
 
 /* Begins the chain of frames, which is as long as it has ever been. */
 static PaqCallFrame outermost = {NULL};

@@ -42,6 +42,13 @@
 #include "tcop/cmdtag.h"
 #include "tcop/utility.h"
 
+/*
+ * Most bytes of text and parameters in the records of a statement.  Those that
+ * come when there are more refer to the ones before, or a statement of 20 kB that
+ * has 2,000 functions called, or drops 1,000 tables, would have 40 MB of records.
+ */
+#define PAQ_MAX_TEXT_BYTES		(1024 * 1024)
+
 /* What decides the class of a record, and the command it shows */
 typedef struct PaqCommand
 {
@@ -71,6 +78,7 @@ typedef struct PaqError
 	int			sqlstate;
 	const char *message;		/* without secrets; NULL: unknown */
 	bool		fatal;			/* it ends the session */
+	bool		recorded;		/* some record has the message */
 } PaqError;
 
 /* A record that waits for the outcome of its statement */
@@ -102,12 +110,15 @@ typedef struct PaqStatement
 	int64		statement_id;	/* 0: none yet */
 	int64		substatement_id;
 	TimestampTz start_time;
+	TimestampTz run_message;	/* statement_timestamp() of the executor's last
+								 * run, 0: none */
 	int64		rows;			/* -1: meaningless */
 	uint64		processed;		/* of the executor's last run that we saw */
 	uint64		query_id;
 	uint32		flags;			/* PAQ_RECORD_xxx for all of its records */
 	uint32		calls;			/* bytes of records of functions that it calls,
 								 * and that wait for its outcome */
+	uint64		text_bytes;		/* of texts and parameters in its records */
 	int			location;		/* in text, bytes; -1: unknown, or all of it */
 	int			len;			/* there, bytes; 0: to the end */
 	SubTransactionId subxact;	/* in which it began */
@@ -115,6 +126,7 @@ typedef struct PaqStatement
 	bool		text_recorded;	/* some record of it has the text */
 	bool		perms_checked;	/* permissions were granted */
 	bool		unfinished;		/* its records are being made */
+	bool		hidden;			/* log_catalog leaves it out so far */
 	bool		commits;		/* COMMIT or PREPARE TRANSACTION */
 	bool		run;			/* ExecutorRun was called for it */
 	bool		top_level;		/* the client's, not run by another one */
@@ -167,6 +179,7 @@ typedef struct PaqEvent
 
 /* capture.c */
 extern PaqCallFrame *paq_frame; /* innermost; NULL: idle */
+extern bool paq_executes_part;	/* this is a parallel worker for a query */
 extern PaqCallFrame *paq_frame_push(PaqStatement *statement,
 									QueryDesc *queryDesc);
 extern void paq_frame_pop(PaqCallFrame *frame);
@@ -195,6 +208,8 @@ extern void paq_record_provisional(PaqStatement *statement);
 extern void paq_record_statement(PaqStatement *statement,
 								 const PaqCommand *command,
 								 const PaqObject *object);
+extern void paq_record_unnumbered(PaqStatement *statement,
+								  const PaqCommand *command);
 extern void paq_record_relation(PaqStatement *statement,
 								const PaqCommand *command,
 								const PaqObject *object);
@@ -202,7 +217,8 @@ extern void paq_record_object(PaqStatement *statement,
 							  const PaqObject *object);
 extern void paq_record_function(PaqStatement *statement, const char *name,
 								bool itself);
-extern uint32 paq_setting_flags(bool text_recorded);
+extern uint32 paq_setting_flags(const PaqStatement *statement);
+extern void paq_note_text(PaqStatement *statement, PaqPending *pending);
 extern const PaqMasked *paq_shown_text(PaqStatement *statement, bool may_scan,
 									   bool places);
 extern PaqPending *paq_create_record(PaqStatement *statement, PaqClass class,
@@ -252,6 +268,7 @@ extern void paq_statement_publish(PaqStatement *statement,
 								  const PaqError *error, PaqSpaceWait wait);
 extern void paq_statement_succeed(PaqStatement *statement);
 extern bool paq_is_committing(void);
+extern bool paq_is_clients(void);
 extern bool paq_is_failing_commit(void);
 extern void paq_publish_calls(PaqStatement *statement);
 extern void paq_publish_held(const PaqError *error, PaqSpaceWait wait);
@@ -279,6 +296,7 @@ extern void paq_record_truncate(PaqStatement *statement, Oid relid);
 
 /* catalog.c */
 extern bool paq_catalog_is_hidden(RangeTblEntry *rte, PaqRtePerms *perms);
+extern bool paq_catalog_allows(Oid function);
 
 /* grants.c */
 extern bool paq_role_has_grant(Oid role, Oid relid, AclMode mask);
@@ -315,6 +333,7 @@ extern bool paq_fastpath_refused(PaqEvent *event);
 /* replication.c */
 extern void paq_replication_message(char type, const char *data);
 extern void paq_replication_error(void);
+extern bool paq_replication_known(void);
 extern void paq_replication_exit(const PaqError *error);
 
 /* error.c, executor.c, utility.c, object_access.c, xact.c: install their hooks */
@@ -328,6 +347,7 @@ extern void paq_xact_init(void);
 extern const PaqError *paq_error(void);
 extern void paq_forget_error(void);
 extern void paq_error_unrecorded(void);
+extern void paq_error_recorded(void);
 extern const PaqError *paq_error_catch(const char *text);
 extern const PaqError *paq_error_command(const char *text);
 
@@ -422,13 +442,13 @@ paq_class_is_audited(PaqClass class)
 
 /*
  * Does this process record what is done now, whatever the settings are?  A
- * parallel worker does not, except for what functions in its part of the query
- * execute: the query itself is its leader's.
+ * parallel worker does not record the part of a query that it executes, which is
+ * its leader's, but what functions in that execute.
  */
 static inline bool
 paq_capture_possible(void)
 {
-	return !IsParallelWorker() || paq_frame != NULL;
+	return !paq_executes_part || paq_frame != NULL;
 }
 
 /* Do the settings ask for records of statements? */

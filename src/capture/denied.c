@@ -136,20 +136,18 @@ static void
 record_denied(PaqStatement *statement, const PaqCommand *command,
 			  const PaqObject *object)
 {
-	uint32		flags = paq_setting_flags(statement->text_recorded);
+	uint32		flags = paq_setting_flags(statement);
 	PaqPending *pending;
 
 	if ((flags & (PAQ_RECORD_STMT_NOT_LOGGED | PAQ_RECORD_STMT_PREVIOUS)) == 0)
-	{
 		flags |= PAQ_RECORD_PARAM_NOT_LOGGED;
-		statement->text_recorded = true;
-	}
 	if (paq_log_parameter && statement->params != NULL)
 		flags |= PAQ_RECORD_INCOMPLETE;
 	pending = paq_create_record(statement, paq_classify(command), command->tag,
 								object, NULL, flags, false);
 	if (pending == NULL)
 		return;
+	paq_note_text(statement, pending);
 	paq_known_ids(statement, pending);
 	paq_entry_add(statement, pending, false, true);
 }
@@ -198,9 +196,7 @@ paq_record_unfinished(PaqStatement *statement, PlannedStmt *plan)
 
 	if (creating_extension || !slist_is_empty(&statement->entries))
 		return;
-	if (!statement->others_rights &&
-		(paq_log_relation || paq_statement_is_audited(statement)) &&
-		denied_command(statement, plan, &command))
+	if (!statement->others_rights && denied_command(statement, plan, &command))
 		record_denied(statement, &command, &no_object);
 	record_granted(statement);
 }

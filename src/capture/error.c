@@ -149,6 +149,7 @@ note_error(int sqlstate, const char *statement)
 
 	error_seen = true;
 	error.sqlstate = sqlstate;
+	error.recorded = false;
 	error.fatal = false;
 	set_message(NULL);
 	if (sqlstate == ERRCODE_OUT_OF_MEMORY)
@@ -158,17 +159,6 @@ note_error(int sqlstate, const char *statement)
 		note_message(message, statement);
 	if (error_context != NULL)
 		MemoryContextReset(error_context);
-}
-
-/*
- * Does the outermost frame's text come from the client?  If it does not, the
- * frame is for a query that is executed while the client's is being planned.
- */
-static bool
-is_clients_text(const char *text)
-{
-	return debug_query_string == NULL ||
-		(text != NULL && strcmp(text, debug_query_string) == 0);
 }
 
 /*
@@ -188,7 +178,7 @@ paq_error_catch(const char *text)
 	caught = true;
 	next_frame = paq_frame->parent;
 	if (next_frame == NULL)
-		owned = paq_frame->statement != NULL && is_clients_text(text);
+		owned = paq_frame->statement != NULL && paq_frame->statement->top_level;
 	return &error;
 }
 
@@ -203,6 +193,13 @@ paq_error_command(const char *text)
 	caught = owned = true;
 	next_frame = NULL;
 	return &error;
+}
+
+/* A record has the message. */
+void
+paq_error_recorded(void)
+{
+	error.recorded = true;
 }
 
 /* The error has come too late for the record of the statement that it ends. */
@@ -269,6 +266,7 @@ note_report(ErrorData *edata)
 	{
 		error_seen = true;
 		error.sqlstate = edata->sqlerrcode;
+		error.recorded = false;
 		error.message = NULL;
 		if (!in_signal_handler(edata))
 		{
@@ -278,10 +276,13 @@ note_report(ErrorData *edata)
 		}
 	}
 	error.fatal = edata->elevel >= FATAL;
-	if (edata->elevel == ERROR)
-		record_error();
-	else if (edata->elevel == FATAL)
+	if (edata->elevel == FATAL)
 		paq_connect_failed(&error);
+
+	/* One that ends the session ends what the client has sent, too, if anything. */
+	if (edata->elevel == ERROR ||
+		(paq_logged_in && debug_query_string != NULL && !paq_replication_known()))
+		record_error();
 	if (paq_frame == NULL)
 		caught = owned = false; /* the next one is another one */
 }
@@ -293,8 +294,16 @@ capture_emit_log(ErrorData *edata)
 		(paq_log_classes != PAQ_CLASSES_NONE || paq_role[0] != '\0'))
 	{
 		in_emit_log = true;
-		note_report(edata);
-		in_emit_log = false;
+		PG_TRY();
+		{
+			note_report(edata);
+		}
+		PG_FINALLY();
+		{
+			/* If that failed after all, later errors are recorded. */
+			in_emit_log = false;
+		}
+		PG_END_TRY();
 	}
 	if (prev_emit_log)
 		prev_emit_log(edata);

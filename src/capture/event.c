@@ -71,7 +71,7 @@ paq_event_create(const PaqEvent *event)
 	first = paq_frame != NULL && !proc_exit_inprogress && paq_is_first(NULL);
 	pending = paq_pending_create(&header, session, texts, first);
 	if (pending != NULL && event->message != NULL)
-		paq_pending_add_message(pending, event->message);
+		paq_pending_add_message(pending, event->message, PG_UINT32_MAX);
 	return pending;
 }
 

@@ -5,10 +5,10 @@
  *
  * A statement becomes known in ExecutorStart, gets its records while
  * permissions are checked there, and is published, with its outcome, in
- * ExecutorEnd.  A plain SELECT that has run to its end is published at the
- * end of ExecutorRun already, because in the extended protocol ExecutorEnd
- * comes with the client's next command only, long after the client was told
- * of the success.
+ * ExecutorEnd.  A plain SELECT that has run to its end, and changed nothing, is
+ * published at the end of ExecutorRun already, because in the extended protocol
+ * ExecutorEnd comes with the client's next command only, long after the client was
+ * told of the success.
  *
  * Guarantees: whatever leaves one of these functions by an error has its
  * records published with the error's SQLSTATE, unless they had been before.
@@ -19,6 +19,7 @@
  */
 #include "postgres.h"
 
+#include "access/transam.h"
 #include "access/xact.h"
 #include "capture/capture_internal.h"
 #include "compat.h"
@@ -161,11 +162,52 @@ start_query(QueryDesc *queryDesc, int eflags)
 	paq_frame_pop(frame);
 }
 
+pg_noreturn static void
+fail_part(PaqCallFrame *frame)
+{
+	paq_frame_pop(frame);
+	PG_RE_THROW();
+}
+
+/* As run_part(): functions are called here, too, to find partitions, say. */
+static pg_noinline void
+start_part(QueryDesc *queryDesc, int eflags)
+{
+	PaqCallFrame *const frame = paq_frame_push(NULL, NULL);
+
+	if (unlikely(frame == NULL))
+	{
+		next_ExecutorStart(queryDesc, eflags);
+		return;
+	}
+	if (PAQ_FRAME_TRY(frame))
+		next_ExecutorStart(queryDesc, eflags);
+	else
+		fail_part(frame);
+	paq_frame_pop(frame);
+}
+
+/*
+ * In a parallel worker: is that a part of the leader's query?  It is if the rows go
+ * to the leader.  A worker that builds an index has no such part, and what it
+ * executes, functions do.
+ */
+static bool
+is_part(QueryDesc *queryDesc)
+{
+	return paq_frame == NULL && queryDesc->dest != NULL &&
+		queryDesc->dest->mydest == DestTupleQueue;
+}
+
 static void
 capture_ExecutorStart(QueryDesc *queryDesc, int eflags)
 {
+	if (unlikely(IsParallelWorker() && !paq_executes_part))
+		paq_executes_part = is_part(queryDesc);
 	if (paq_capture_wanted())
 		start_query(queryDesc, eflags);
+	else if (unlikely(paq_executes_part && paq_auditing_is_on()))
+		start_part(queryDesc, eflags);
 	else
 		next_ExecutorStart(queryDesc, eflags);
 }
@@ -208,6 +250,17 @@ begin_query(QueryDesc *queryDesc)
 	return paq_frame_push(statement, queryDesc);
 }
 
+/*
+ * Does the statement's outcome depend on the commit that follows at once?  If it is
+ * a SELECT, it does if functions that it called have changed something.
+ */
+static bool
+awaits_commit(const PaqStatement *statement)
+{
+	return statement->top_level && !IsTransactionBlock() &&
+		TransactionIdIsValid(GetTopTransactionIdIfAny());
+}
+
 static void
 end_run(QueryDesc *queryDesc, ScanDirection direction, uint64 count)
 {
@@ -216,9 +269,11 @@ end_run(QueryDesc *queryDesc, ScanDirection direction, uint64 count)
 	if (unlikely(statement == NULL))
 		return;
 	statement->run = true;
+	statement->run_message = GetCurrentStatementStartTimestamp();
 	statement->processed = queryDesc->estate->es_processed;
 	statement->rows = Max(statement->rows, 0) + queryDesc->estate->es_processed;
-	if (paq_frame->parent == NULL && is_complete(queryDesc, direction, count))
+	if (paq_frame->parent == NULL &&
+		is_complete(queryDesc, direction, count) && !awaits_commit(statement))
 		paq_statement_publish(statement, NULL, PAQ_SPACE_WAIT);
 }
 
@@ -250,13 +305,6 @@ run_query(PAQ_EXECUTOR_RUN_ARGS)
 	leave_frame(frame);
 }
 
-pg_noreturn static void
-fail_part(PaqCallFrame *frame)
-{
-	paq_frame_pop(frame);
-	PG_RE_THROW();
-}
-
 /*
  * In a parallel worker: a frame below which functions are, and their
  * statements, but that has none of its own.
@@ -284,7 +332,7 @@ capture_ExecutorRun(PAQ_EXECUTOR_RUN_ARGS)
 {
 	if (!paq_capture_idle())
 		run_query(PAQ_EXECUTOR_RUN_PASS);
-	else if (unlikely(IsParallelWorker() && paq_auditing_is_on()))
+	else if (unlikely(paq_executes_part && paq_auditing_is_on()))
 		run_part(PAQ_EXECUTOR_RUN_PASS);
 	else
 		next_ExecutorRun(PAQ_EXECUTOR_RUN_PASS);
@@ -493,16 +541,25 @@ checked_statement(void)
 		case T_CreateStmt:
 		case T_CreateForeignTableStmt:
 		case T_CreateSchemaStmt:
+		case T_GrantStmt:		/* as the former, see command_of() */
 			return statement;
 		default:
 			return NULL;
 	}
 }
 
+/* Does a parallel worker check again what its leader has checked? */
+static bool
+is_checked_again(void)
+{
+	return paq_executes_part && paq_frame->parent == NULL;
+}
+
 static bool
 capture_ExecutorCheckPerms(PAQ_CHECK_PERMS_ARGS)
 {
-	if (paq_capture_wanted() && !IsAbortedTransactionBlockState())
+	if (paq_capture_wanted() && !IsAbortedTransactionBlockState() &&
+		!is_checked_again())
 	{
 		PaqStatement *statement = checked_statement();
 

@@ -94,14 +94,16 @@ record_call(Oid function)
 /*
  * A function is about to be called while nothing is being executed: to plan a
  * statement, or to make a value of a parameter, which may be all that the client
- * wants of it.  The record cannot wait for an outcome.  One is enough if
- * PostgreSQL calls the function several times for the same message.
+ * wants of it; or in a parallel worker that builds an index.  The record cannot
+ * wait for an outcome.  One is enough if PostgreSQL calls the function several times
+ * for the same message.
  */
 static void
 record_early_call(Oid function)
 {
 	static Oid	last_function = InvalidOid;
 	static TimestampTz last_message = 0;
+	static Size text_bytes = 0; /* in records of the last message */
 	const TimestampTz message = GetCurrentStatementStartTimestamp();
 	const bool	places = paq_masks_constants(PAQ_CLASS_FUNCTION);
 	PaqEvent	event = {.class = PAQ_CLASS_FUNCTION};
@@ -115,6 +117,8 @@ record_early_call(Oid function)
 		return;
 	paq_settle(PAQ_SPACE_WAIT);
 	paq_session_warm();
+	if (message != last_message)
+		text_bytes = 0;
 	last_function = function;
 	last_message = message;
 	event.flags = PAQ_RECORD_NO_OUTCOME | PAQ_RECORD_PARAM_NOT_LOGGED;
@@ -123,16 +127,34 @@ record_early_call(Oid function)
 	event.object_type = "FUNCTION";
 	if (!paq_log_statement)
 		event.flags |= PAQ_RECORD_STMT_NOT_LOGGED;
+	else if (text_bytes > PAQ_MAX_TEXT_BYTES)
+		event.flags |= PAQ_RECORD_STMT_PREVIOUS;
 	else if (debug_query_string != NULL)
 	{
 		paq_mask_text(debug_query_string,
 					  PAQ_MASK_SCAN | (places ? PAQ_MASK_CONSTANTS : 0), &shown);
 		event.text = shown.text;
 		event.flags |= paq_masked_flags(&shown);
+		text_bytes += shown.len;
 	}
 	paq_record_event(&event, 0);
 	if (shown.copy != NULL)
 		pfree(shown.copy);
+}
+
+/*
+ * A function is about to be called: does it make the statement one that log_catalog
+ * must not leave out?
+ */
+static void
+look_at_hidden(Oid function)
+{
+	PaqStatement *statement = paq_frame ? paq_frame->statement : NULL;
+
+	if (statement == NULL || !statement->hidden || paq_catalog_allows(function))
+		return;
+	statement->hidden = false;
+	paq_record_unnumbered(statement, &statement->command);
 }
 
 /* Called, or about to be called, by a statement or by the client itself */
@@ -141,6 +163,8 @@ note_call(Oid function)
 {
 	bool		in_catalog;
 
+	if (unlikely(!paq_log_catalog))
+		look_at_hidden(function);
 	if (paq_frame == NULL && paq_fastpath_begins())
 		paq_fastpath_call(function, function_name(function, &in_catalog));
 	else if (!paq_class_is_audited(PAQ_CLASS_FUNCTION) || creating_extension ||
@@ -148,7 +172,7 @@ note_call(Oid function)
 		return;
 	else if (paq_frame != NULL)
 		record_call(function);
-	else if (MyProcPort != NULL)
+	else if (MyProcPort != NULL || IsParallelWorker())
 		record_early_call(function);
 }
 

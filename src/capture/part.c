@@ -124,6 +124,48 @@ paq_part_begin(PaqStatement *statement)
 	}
 }
 
+/*
+ * Has the text so many bytes?  The statements of the client's string come one after
+ * the other: what has been looked at for the last one need not be again, or
+ * that would take quadratic time.
+ */
+static bool
+has_bytes(const char *text, int count)
+{
+	static const char *seen_text = NULL;
+	static TimestampTz seen_message;
+	static int	seen;
+	const bool	clients = text == debug_query_string;
+	int			from;
+
+	if (clients && (text != seen_text ||
+					seen_message != GetCurrentStatementStartTimestamp()))
+	{
+		seen_text = text;
+		seen_message = GetCurrentStatementStartTimestamp();
+		seen = 0;
+	}
+	from = clients ? Min(seen, count) : 0;
+	if (strnlen(text + from, count - from) < (Size) (count - from))
+		return false;
+	if (clients)
+		seen = Max(seen, count);
+	return true;
+}
+
+/*
+ * Is the statement's place within its text?  An extension can have a statement
+ * executed with another text than that which it was parsed from.
+ */
+static bool
+is_within_text(const PaqStatement *statement)
+{
+	const int	len = Max(statement->len, 0);
+
+	return has_bytes(statement->text, statement->location) &&
+		strnlen(statement->text + statement->location, len) == (Size) len;
+}
+
 /* What may stand behind a statement without anybody missing it */
 static bool
 is_end(const char *rest)
@@ -141,15 +183,15 @@ is_end(const char *rest)
 const char *
 paq_statement_part(PaqStatement *statement)
 {
-	const char *part = statement->text + Max(statement->location, 0);
+	const char *part;
 	Size		len;
 	bool		to_end;
 
 	if (likely(statement->part != NULL))
 		return statement->part;
-	if (statement->location < 0 ||
+	if (statement->location < 0 || !is_within_text(statement) ||
 		(statement->location == 0 &&
-		 (statement->len <= 0 || is_end(part + statement->len))))
+		 (statement->len <= 0 || is_end(statement->text + statement->len))))
 	{
 		statement->location = -1;
 		statement->len = 0;
@@ -157,6 +199,7 @@ paq_statement_part(PaqStatement *statement)
 		return statement->part;
 	}
 
+	part = statement->text + statement->location;
 	to_end = statement->len <= 0;
 	len = to_end ? strlen(part) : (Size) statement->len;
 	for (; len > 0 && scanner_isspace(*part); len--)

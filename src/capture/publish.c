@@ -26,7 +26,10 @@
 #include "access/xact.h"
 #include "capture/capture_internal.h"
 #include "compat.h"
+#include "miscadmin.h"
 #include "stats.h"
+#include "tcop/pquery.h"
+#include "tcop/tcopprot.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -42,6 +45,12 @@
 
 /* Most bytes of records that may wait for room without belonging to a statement */
 #define MAX_DEFERRED_BYTES		((Size) 1024 * 1024)
+
+/*
+ * Longest message, in bytes, that a record has if another one has it whole.  One error
+ * can end thousands of statements that execute each other.
+ */
+#define MAX_REPEATED_MESSAGE	((uint32) 8192)
 
 /* Structs that are not in use. */
 static slist_head free_entries = SLIST_STATIC_INIT(free_entries);
@@ -326,6 +335,45 @@ finish_entry(PaqStatement *statement, PaqEntry *entry, bool failed)
 		finish_late_entry(statement, entry, failed);
 }
 
+/* Add the error's message to a record of a statement. */
+static void
+add_message(PaqPending *pending, const PaqError *error)
+{
+	if (paq_pending_header(pending)->flags & PAQ_RECORD_CONSTANTS)
+	{
+		paq_pending_add_message(pending, PAQ_MASKED_MESSAGE, PG_UINT32_MAX);
+		return;
+	}
+	paq_pending_add_message(pending, error->message, error->recorded ?
+							MAX_REPEATED_MESSAGE : PG_UINT32_MAX);
+	paq_error_recorded();
+}
+
+/* Note the outcome in a record that is about to be published. */
+static void
+finish_record(PaqPending *pending, const PaqError *error, TimestampTz end_time)
+{
+	PaqRecordHeader *header = paq_pending_header(pending);
+
+	if (error != NULL && header->sqlstate == 0)
+	{
+		header->sqlstate = error->sqlstate;
+		if (error->message != NULL)
+			add_message(pending, error);
+		header = paq_pending_header(pending);
+	}
+	header->end_time = end_time;
+	complete_header(header);
+}
+
+/* Let a finished record of a statement, in no list any more, wait for room. */
+static void
+defer_entry(PaqEntry *entry)
+{
+	paq_pending_keep(entry->pending);
+	append_node(&deferred, &last_deferred, &entry->node);
+}
+
 /*
  * Publish the first entry of a list with its outcome and remove it.  May raise
  * an error if wait is PAQ_SPACE_WAIT; the entry is then still in the list.
@@ -335,19 +383,8 @@ publish_first(slist_head *list, const PaqError *error, TimestampTz end_time,
 			  PaqSpaceWait wait)
 {
 	PaqEntry   *entry = slist_head_element(PaqEntry, node, list);
-	PaqRecordHeader *header = paq_pending_header(entry->pending);
 
-	if (error != NULL && header->sqlstate == 0)
-	{
-		header->sqlstate = error->sqlstate;
-		if (error->message != NULL)
-			paq_pending_add_message(entry->pending,
-									(header->flags & PAQ_RECORD_CONSTANTS) ?
-									PAQ_MASKED_MESSAGE : error->message);
-		header = paq_pending_header(entry->pending);
-	}
-	header->end_time = end_time;
-	complete_header(header);
+	finish_record(entry->pending, error, end_time);
 	if (slist_is_empty(&deferred) && publish_pending(entry->pending, wait))
 	{
 		slist_pop_head_node(list);
@@ -355,45 +392,43 @@ publish_first(slist_head *list, const PaqError *error, TimestampTz end_time,
 	}
 	else
 	{
-		paq_pending_keep(entry->pending);
 		slist_pop_head_node(list);
-		append_node(&deferred, &last_deferred, &entry->node);
+		defer_entry(entry);
 	}
 }
 
 /*
  * Publish the records of the functions that a statement has called so far; it goes
- * on, and its outcome is not known.  May raise an error.
+ * on, and its outcome is not known.  May raise an error, before anything else
+ * is done.
  */
 void
 paq_publish_calls(PaqStatement *statement)
 {
 	TimestampTz now = GetCurrentTimestamp();
-	slist_head	others;
-	slist_node *last = NULL;
+	slist_mutable_iter iter;
 
 	publish_deferred(PAQ_SPACE_WAIT);
-	slist_init(&others);
-	while (!slist_is_empty(&statement->entries))
-	{
-		PaqEntry   *entry = slist_head_element(PaqEntry, node,
-											 &statement->entries);
-		PaqRecordHeader *header = paq_pending_header(entry->pending);
-
-		if (entry->call)
-		{
-			header->flags |= PAQ_RECORD_NO_OUTCOME;
-			publish_first(&statement->entries, NULL, now, PAQ_SPACE_NOWAIT);
-		}
-		else
-		{
-			slist_pop_head_node(&statement->entries);
-			append_node(&others, &last, &entry->node);
-		}
-	}
-	statement->entries = others;
-	statement->last_entry = last;
 	statement->calls = 0;
+	statement->last_entry = NULL;
+	slist_foreach_modify(iter, &statement->entries)
+	{
+		PaqEntry   *entry = slist_container(PaqEntry, node, iter.cur);
+
+		if (!entry->call)
+		{
+			statement->last_entry = &entry->node;
+			continue;
+		}
+		slist_delete_current(&iter);
+		paq_pending_header(entry->pending)->flags |= PAQ_RECORD_NO_OUTCOME;
+		finish_record(entry->pending, NULL, now);
+		if (slist_is_empty(&deferred) &&
+			publish_pending(entry->pending, PAQ_SPACE_NOWAIT))
+			slist_push_head(&free_entries, &entry->node);
+		else
+			defer_entry(entry);
+	}
 }
 
 /*
@@ -439,6 +474,17 @@ hold_entries(PaqStatement *statement)
 }
 
 /*
+ * Does the commit follow at once, if the statement is in no transaction block?  Not if
+ * it ends because the client's next message takes the place of its portal.
+ */
+static bool
+is_last_message(const PaqStatement *statement)
+{
+	return statement->query_desc == NULL || debug_query_string == NULL ||
+		statement->run_message == GetCurrentStatementStartTimestamp();
+}
+
+/*
  * The statement has succeeded.  If the commit of its transaction follows at
  * once, which for a top-level statement it does outside of a transaction
  * block, the client learns of one outcome for both: the commit may fail, for
@@ -448,7 +494,8 @@ hold_entries(PaqStatement *statement)
 void
 paq_statement_succeed(PaqStatement *statement)
 {
-	if (statement->top_level && (statement->commits || !IsTransactionBlock()))
+	if (statement->top_level && (statement->commits || !IsTransactionBlock()) &&
+		is_last_message(statement))
 	{
 		hold_entries(statement);
 		held_since = GetCurrentStatementStartTimestamp();
@@ -468,6 +515,33 @@ paq_is_committing(void)
 {
 	return !slist_is_empty(&held) &&
 		held_since == GetCurrentStatementStartTimestamp();
+}
+
+/*
+ * Is the portal that is being executed one of what the client has sent?  A function
+ * can have portals of its own, with other texts.
+ */
+static bool
+is_clients_portal(void)
+{
+	const char *text = ActivePortal ? ActivePortal->sourceText : NULL;
+
+	return text != NULL && debug_query_string != NULL &&
+		(text == debug_query_string || strcmp(text, debug_query_string) == 0);
+}
+
+/*
+ * Is a statement that no other one executes the client's?  If it is not, it is
+ * part of a commit, or PostgreSQL calls a function to plan the client's, or for a
+ * value of a parameter, or in a parallel worker.  The client's statement has no
+ * portal yet then.  What a background worker executes has none at all.
+ */
+bool
+paq_is_clients(void)
+{
+	if (paq_is_committing())
+		return false;
+	return MyProcPort != NULL ? is_clients_portal() : !IsParallelWorker();
 }
 
 /* The transaction is rolled back: was it to be committed? */

@@ -37,15 +37,88 @@ paq_relation_name(Oid relid)
 	return quote_qualified_identifier(schema, name);
 }
 
+/* What the statement does with the relation */
+static PaqCommand
+relation_command(const PaqStatement *statement, RangeTblEntry *rte,
+				 PaqRtePerms *perms)
+{
+	return paq_perms_command(perms->requiredPerms, rte->rellockmode,
+							 statement->query_desc ?
+							 statement->query_desc->operation : CMD_UNKNOWN);
+}
+
+/* Is the relation another one than those that the statement changes? */
+static bool
+is_only_read(Oid relid, List *rangeTable, List *perminfos)
+{
+	const AclMode changes = ACL_INSERT | ACL_UPDATE | ACL_DELETE;
+	ListCell   *lc;
+
+	foreach(lc, rangeTable)
+	{
+		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
+
+		if (rte->relid == relid &&
+			(paq_rte_perms(rte, perminfos).requiredPerms & changes) != 0)
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Session auditing does not want what the statement is as a whole: does it want
+ * what it does with one of its relations?  A SELECT can delete rows, in its WITH
+ * clause, and an UPDATE can return those of another table.  Utility statements
+ * are what they are as a whole.
+ */
+static bool
+find_command(const PaqStatement *statement, List *rangeTable, List *perminfos,
+			 PaqCommand *command)
+{
+	const QueryDesc *queryDesc = statement->query_desc;
+	ListCell   *lc;
+
+	if (queryDesc == NULL ||
+		(!paq_class_is_audited(PAQ_CLASS_READ) &&
+		 !paq_class_is_audited(PAQ_CLASS_WRITE)) ||
+		(queryDesc->operation == CMD_SELECT &&
+		 !queryDesc->plannedstmt->hasModifyingCTE))
+		return false;
+	foreach(lc, rangeTable)
+	{
+		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
+		PaqRtePerms perms = paq_rte_perms(rte, perminfos);
+
+		if (perms.requiredPerms == 0 || !OidIsValid(rte->relid) ||
+			paq_catalog_is_hidden(rte, &perms))
+			continue;
+		*command = relation_command(statement, rte, &perms);
+		if (paq_class_is_audited(paq_classify(command)) &&
+			(paq_classify(command) != PAQ_CLASS_READ ||
+			 is_only_read(rte->relid, rangeTable, perminfos)))
+			return true;
+	}
+	return false;
+}
+
+/* Record the statement as a whole, before its relations. */
+static void
+record_whole(PaqStatement *statement, List *rangeTable, List *perminfos)
+{
+	PaqCommand	command;
+
+	if (paq_class_is_audited(paq_classify(&statement->command)))
+		paq_record_relation(statement, &statement->command, NULL);
+	else if (find_command(statement, rangeTable, perminfos, &command))
+		paq_record_unnumbered(statement, &command);
+}
+
 /* Object auditing, and log_relation, for one relation. */
 static void
 record_relation(PaqStatement *statement, RangeTblEntry *rte,
 				PaqRtePerms *perms, bool granted, bool session)
 {
-	CmdType		operation = statement->query_desc ?
-		statement->query_desc->operation : CMD_UNKNOWN;
-	PaqCommand	command = paq_perms_command(perms->requiredPerms,
-										   rte->rellockmode, operation);
+	PaqCommand	command = relation_command(statement, rte, perms);
 	PaqObject	object;
 
 	object.type = paq_relkind_name(rte->relkind);
@@ -94,6 +167,8 @@ paq_record_relations(PaqStatement *statement, List *rangeTable,
 	bool		session = true;
 	bool		first = true;
 	bool		found = false;
+	bool		shown = false;
+	bool		hidden = false;
 	bool		at_end = paq_log_rows && statement->query_desc == NULL;
 	ListCell   *lc;
 
@@ -114,12 +189,17 @@ paq_record_relations(PaqStatement *statement, List *rangeTable,
 		if (!session && (role == InvalidOid || InNoForceRLSOperation()))
 			return;
 		if (paq_catalog_is_hidden(rte, &perms))
+		{
+			hidden = session && !shown;
 			continue;
+		}
 
+		shown = true;
+		hidden = false;
 		granted = role != InvalidOid && paq_is_granted(statement, rte, perminfos);
 		if (session && first && !paq_log_relation && (!at_end || granted))
 		{
-			paq_record_relation(statement, &statement->command, NULL);
+			record_whole(statement, rangeTable, perminfos);
 			first = false;
 		}
 		if (granted || (session && paq_log_relation))
@@ -129,6 +209,7 @@ paq_record_relations(PaqStatement *statement, List *rangeTable,
 			return;
 	}
 
+	statement->hidden = hidden && statement->query_desc != NULL;
 	if (!found)
 	{
 		statement->recorded = false;

@@ -109,7 +109,8 @@ publish_record(const PaqError *error)
 	pending = NULL;
 	if (error != NULL && error->message != NULL)
 		paq_pending_add_message(record, paq_masks_constants(PAQ_CLASS_MISC) ?
-								PAQ_MASKED_MESSAGE : error->message);
+								PAQ_MASKED_MESSAGE : error->message,
+								PG_UINT32_MAX);
 	paq_publish_now(record, error ? error->sqlstate : 0);
 }
 
@@ -159,6 +160,14 @@ paq_replication_error(void)
 		return;
 	publish_record(paq_error_command(debug_query_string));
 	paq_request_waits();
+}
+
+/* Is a command being executed that has a record? */
+bool
+paq_replication_known(void)
+{
+	return current_keyword() != NULL &&
+		last_command == GetCurrentStatementStartTimestamp();
 }
 
 /* The process exits. */

@@ -113,6 +113,7 @@ paq_statement_new(const char *text, const PaqCommand *command,
 	statement->substatement_id = 0;
 	statement->start_time = top_level ?
 		GetCurrentStatementStartTimestamp() : GetCurrentTimestamp();
+	statement->run_message = 0;
 	statement->rows = -1;
 	statement->processed = 0;
 	statement->query_id = plan ? plan->queryId : 0;
@@ -120,11 +121,13 @@ paq_statement_new(const char *text, const PaqCommand *command,
 	statement->len = plan ? plan->stmt_len : 0;
 	statement->flags = 0;
 	statement->calls = 0;
+	statement->text_bytes = 0;
 	statement->subxact = GetCurrentSubTransactionId();
 	statement->recorded = false;
 	statement->text_recorded = false;
 	statement->perms_checked = false;
 	statement->unfinished = false;
+	statement->hidden = false;
 	statement->commits = false;
 	statement->run = false;
 	statement->top_level = top_level;
@@ -151,7 +154,7 @@ PaqStatement *
 paq_statement_open(QueryDesc *queryDesc)
 {
 	PaqCommand	command = paq_operation_command(queryDesc->operation);
-	bool		top_level = paq_frame->parent == NULL && !paq_is_committing();
+	bool		top_level = paq_frame->parent == NULL && paq_is_clients();
 	PaqStatement *statement = paq_statement_new(queryDesc->sourceText, &command,
 												queryDesc->plannedstmt,
 												top_level);

@@ -67,6 +67,28 @@ room_for(Node *parsetree)
 }
 
 /*
+ * What a statement is recorded as.  CREATE SCHEMA can have GRANTs in it, which have no
+ * records of their own; if these are what is audited, it is one.
+ */
+static PaqCommand
+command_of(Node *parsetree)
+{
+	PaqCommand	command;
+	ListCell   *lc;
+
+	command.level = GetCommandLogLevel(parsetree);
+	command.node = nodeTag(parsetree);
+	command.tag = CreateCommandTag(parsetree);
+	if (!IsA(parsetree, CreateSchemaStmt) ||
+		paq_class_is_audited(paq_classify(&command)))
+		return command;
+	foreach(lc, ((CreateSchemaStmt *) parsetree)->schemaElts)
+		if (IsA(lfirst(lc), GrantStmt))
+			return command_of(lfirst(lc));
+	return command;
+}
+
+/*
  * Note what there is to know; pstmt may be gone when the statement ends.  NULL
  * when out of memory.
  */
@@ -75,14 +97,11 @@ new_statement(PlannedStmt *pstmt, const char *text,
 			  ProcessUtilityContext context, ParamListInfo params,
 			  PaqSpaceWait room)
 {
-	PaqCommand	command;
+	const PaqCommand command = command_of(pstmt->utilityStmt);
 	PaqStatement *statement;
 
-	command.level = GetCommandLogLevel(pstmt->utilityStmt);
-	command.node = nodeTag(pstmt->utilityStmt);
-	command.tag = CreateCommandTag(pstmt->utilityStmt);
 	statement = paq_statement_new(text, &command, pstmt,
-								  paq_frame == NULL && !paq_is_committing());
+								  paq_frame == NULL && paq_is_clients());
 	if (unlikely(statement == NULL))
 		return NULL;
 	statement->room = room;

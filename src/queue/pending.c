@@ -441,17 +441,17 @@ paq_pending_header(PaqPending *pending)
 }
 
 /*
- * Add an error message to a pending record that has none; cut, if the record
- * would get too long for the ring, or left out, if there is no memory.
+ * Add an error message to a pending record that has none; cut to max bytes, or
+ * if the record would get too long for the ring; left out, if there is no memory.
  *
  * The longer record is put into local memory: what the slot has, if it has
  * anything, goes on standing for it there.
  */
 void
-paq_pending_add_message(PaqPending *pending, const char *message)
+paq_pending_add_message(PaqPending *pending, const char *message, uint32 max)
 {
 	PaqRecordHeader *header = paq_pending_header(pending);
-	uint32		room = paq_ring_max_record() - header->length;
+	uint32		room = Min(max, paq_ring_max_record() - header->length);
 	uint32		len = strlen(message);
 	bool		cut = len > room;
 	char	   *copy;

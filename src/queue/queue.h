@@ -57,7 +57,8 @@ extern PaqPending *paq_pending_replace(PaqPending *pending,
 									   bool first);
 extern PaqRecordHeader *paq_pending_header(PaqPending *pending);
 extern void paq_pending_keep(PaqPending *pending);
-extern void paq_pending_add_message(PaqPending *pending, const char *message);
+extern void paq_pending_add_message(PaqPending *pending, const char *message,
+									uint32 max);
 extern uint64 paq_pending_publish(PaqPending *pending, PaqSpaceWait wait);
 extern void paq_pending_free(PaqPending *pending);
 

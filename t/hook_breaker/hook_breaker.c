@@ -10,6 +10,9 @@
  *	hook_breaker.fail_NAME	raise an error; with hook_breaker.late, when what
  *							the hook stands for is done, otherwise before
  *
+ * With hook_breaker.misplace, executor statements are where their text has nothing,
+ * as if they came from another one.
+ *
  * They have an effect only while the client's command contains the text
  * "break", so that a session can be put in and out of this state by
  * statements that do not suffer from it.
@@ -62,6 +65,7 @@ static const char *const hook_names[] = {
 static bool skip[lengthof(hook_names)];
 static bool fail[lengthof(hook_names)];
 static bool late = false;
+static bool misplace = false;
 
 static ExecutorStart_hook_type prev_ExecutorStart = NULL;
 static ExecutorRun_hook_type prev_ExecutorRun = NULL;
@@ -75,10 +79,16 @@ static emit_log_hook_type prev_emit_log = NULL;
 void		_PG_init(void);
 
 static bool
+is_breaking(void)
+{
+	return debug_query_string != NULL &&
+		strstr(debug_query_string, "break") != NULL;
+}
+
+static bool
 is_on(const bool *setting, Hook hook)
 {
-	return setting[hook] && debug_query_string != NULL &&
-		strstr(debug_query_string, "break") != NULL;
+	return setting[hook] && is_breaking();
 }
 
 static void
@@ -94,6 +104,14 @@ static void
 break_ExecutorStart(QueryDesc *queryDesc, int eflags)
 {
 	may_fail(HOOK_START, false);
+	if (misplace && is_breaking())
+	{
+		PlannedStmt *plan = queryDesc->plannedstmt;
+
+		if (plan->stmt_len == 0)
+			plan->stmt_location = 100000000;
+		plan->stmt_len = 100000000;
+	}
 	if (prev_ExecutorStart && !is_on(skip, HOOK_START))
 		prev_ExecutorStart(queryDesc, eflags);
 	else
@@ -225,6 +243,7 @@ _PG_init(void)
 		define_setting("fail_", hook_names[i], &fail[i]);
 	}
 	define_setting("", "late", &late);
+	define_setting("", "misplace", &misplace);
 
 	prev_ExecutorStart = ExecutorStart_hook;
 	ExecutorStart_hook = break_ExecutorStart;
