@@ -477,7 +477,8 @@ sub size_asleep
 	return ($size, sum0(values %{ { new_records($pid, $text) } }));
 }
 
-my $long = '/* ' . ('x' x 50_000) . ' */';
+# as long as it can be without being put into a file for that
+my $long = '/* ' . ('x' x 60_000) . ' */';
 unaudited_sql(
 	$node, "CREATE FUNCTION deep(n int) RETURNS void LANGUAGE plpgsql AS '
 	BEGIN
@@ -492,17 +493,17 @@ unaudited_sql(
 my %going_on = (
 	'functions, in a procedure that commits' =>
 	  [ "CALL calling(1500, '$comment')", '"objectName":"public.f"', 1_500 ],
-	'functions in each other' => [ 'SELECT deep(300)', '"objectName":"public.deep"', 301 ],
+	'functions in each other' => [ 'SELECT deep(500)', '"objectName":"public.deep"', 501 ],
 	'cursors' => [
 		"DO \$do\$
 		DECLARE c refcursor;
 		BEGIN
-			FOR i IN 1 .. 600 LOOP
+			FOR i IN 1 .. 500 LOOP
 				c := 'c' || i;
 				OPEN c FOR EXECUTE 'SELECT 1 $long';
 			END LOOP;
 			PERFORM pg_sleep(600);
-		END \$do\$", '"commandText":"SELECT 1 /* x', 600
+		END \$do\$", '"commandText":"SELECT 1 /* x', 500
 	]);
 
 foreach my $way (sort keys %going_on)
