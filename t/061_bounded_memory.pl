@@ -483,7 +483,7 @@ unaudited_sql(
 	$node, "CREATE FUNCTION deep(n int) RETURNS void LANGUAGE plpgsql AS '
 	BEGIN
 		IF n > 0 THEN
-			PERFORM deep(n - 1) $long;
+			PERFORM deep(n - 1 $long);
 		ELSE
 			PERFORM pg_sleep(600);
 		END IF;
@@ -493,7 +493,7 @@ unaudited_sql(
 my %going_on = (
 	'functions, in a procedure that commits' =>
 	  [ "CALL calling(1500, '$comment')", '"objectName":"public.f"', 1_500 ],
-	'functions in each other' => [ 'SELECT deep(500)', '"objectName":"public.deep"', 501 ],
+	'functions in each other' => [ 'SELECT deep(300)', '"objectName":"public.deep"', 301 ],
 	'cursors' => [
 		"DO \$do\$
 		DECLARE c refcursor;
