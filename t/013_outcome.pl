@@ -245,11 +245,11 @@ is($node->safe_psql('postgres', 'SELECT count(*) FROM child'),
 # Cancelled, terminated
 
 outcomes_are(
-	q{SET statement_timeout = 50; SELECT pg_sleep(600); SELECT 1;},
+	q{SET statement_timeout = '1s'; SELECT pg_sleep(600); SELECT 1;},
 	[ 'MISC|SET|00000|', 'READ|SELECT|57014|', 'READ|SELECT|00000|1' ],
 	'statement_timeout');
 outcomes_are(
-	q{SET statement_timeout = 50; DO $$ BEGIN PERFORM pg_sleep(600); END $$;},
+	q{SET statement_timeout = '1s'; DO $$ BEGIN PERFORM pg_sleep(600); END $$;},
 	[ 'MISC|SET|00000|', 'READ|SELECT|57014|', 'FUNCTION|DO|57014|' ],
 	'statement_timeout in a nested statement');
 # Start a statement that sleeps, do something to its backend when it does, and
@@ -319,10 +319,10 @@ foreach my $case (
 
 # Times
 
-@records = records_for($node, q{SELECT pg_sleep(0.2); SELECT 1; SELECT pg_sleep(0.1), 1 / (count(*) - count(*)) FROM t;},
+@records = records_for($node, q{SELECT pg_sleep(1); SELECT 1; SELECT pg_sleep(0.1), 1 / (count(*) - count(*)) FROM t;},
 	on_error_stop => 0);
 is(scalar @records, 3, 'records of statements that sleep');
-foreach my $test ([ 0, 200_000 ], [ 1, 0 ], [ 2, 0 ])
+foreach my $test ([ 0, 1_000_000 ], [ 1, 0 ], [ 2, 0 ])
 {
 	my ($i, $least) = @$test;
 	my $record = $records[$i];

@@ -438,8 +438,8 @@ records_are(
 	BEGIN;
 	SELECT 1;
 	ROLLBACK;
-	SET statement_timeout = '100ms';
-	SELECT pg_sleep(10);}, [
+	SET statement_timeout = '1s';
+	SELECT pg_sleep(600);}, [
 		'MISC|SET|1|00000|',
 		'MISC|BEGIN|2|00000|',
 		'READ|SELECT|3|00000|',

@@ -72,8 +72,7 @@ ok( poll_until(
 			return scalar files_with('audit/*.log',
 				"<$user\@postgres 00000> LOG:  AUDIT: SESSION,1,1,READ,SELECT,,,SELECT 'prefixed'"
 			);
-		},
-		30),
+		}),
 	'lines have the new prefix');
 
 ok(reload(format => 'json'), 'format, back');

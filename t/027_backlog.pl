@@ -108,7 +108,7 @@ my %possible = (log_directory => 'audit', log_filename => 'audit-%Y-%m-%d_%H%M%S
 crash_with_record('in the stubborn file');
 $node->append_conf('postgresql.conf', settings_text(%impossible));
 start_again($node);
-ok(poll_until(sub { (stats($node)->{last_error} // '') =~ /could not create file/ }, 30),
+ok(poll_until(sub { (stats($node)->{last_error} // '') =~ /could not create file/ }),
 	'the trail cannot be written');
 is_deeply([ grep { /^queue\.\d+$/ } queue_files() ],
 	['queue.1'], 'so there is backlog');

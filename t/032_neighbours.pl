@@ -185,7 +185,7 @@ BEGIN;
 INSERT INTO child VALUES (4711);
 SELECT count(*) FROM child;
 COMMIT;
-SET statement_timeout = '50ms';
+SET statement_timeout = '1s';
 SELECT pg_sleep(100) FROM t;
 RESET statement_timeout;
 -- transactions, subtransactions and cursors

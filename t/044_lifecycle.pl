@@ -28,6 +28,10 @@ my %impossible = (log_directory => 'elsewhere', log_filename => '%A' x 60);
 my %possible =
   (log_directory => 'audit', log_filename => 'audit-%Y-%m-%d_%H%M%S');
 
+# Longer than the worker's second before it starts again, whatever else the machine
+# does, and shorter than PostgreSQL's minute
+use constant LONG => 20;
+
 my $bad  = qr/WARNING:  audit trail cannot be written/;
 my $good = qr/LOG:  audit trail can be written again/;
 
@@ -172,7 +176,7 @@ kill('TERM', $worker);
 ok(poll_until(sub { !kill(0, $worker) }), 'the worker ends');
 my $start = time;
 isnt($worker = wait_for_worker($node, $worker), undef, 'another one starts');
-cmp_ok(time - $start, '<', 2, 'within two seconds');
+cmp_ok(time - $start, '<', LONG, 'soon');
 my ($status, $stdout, $stderr) = finish_psql($clock);
 my @times = split /\n/, $stdout;
 is(scalar @times, 600, 'a session in mode immediate comes through');
@@ -184,7 +188,7 @@ foreach my $i (1 .. $#times)
 	$longest = $pause if $pause > $longest;
 }
 note("longest pause: $longest");
-cmp_ok($longest, '<', 2.5, 'and has never waited for long');
+cmp_ok($longest, '<', LONG, 'and has never waited for long');
 
 # The sessions of the server without a worker
 

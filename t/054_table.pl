@@ -19,7 +19,7 @@ use PostgreSQL::Test::Utils;
 
 # What a session may take that waits for its records, in s; the limits of
 # loading.c and loader.c are below it, and what a machine may add
-my $patience = 30;
+my $patience = 60;
 
 my %table = (sink => 'table');
 my $node  = audited_node(
@@ -305,12 +305,12 @@ kill 'STOP', $loader;
 $started = time;
 {
 	local $ENV{PGOPTIONS} = '-c pg_audit_queue.mode=immediate';
-	$node->safe_psql('postgres', "SELECT 'stopped-$_-'") foreach 1 .. 5;
+	$node->safe_psql('postgres', "SELECT 'stopped-$_-'") foreach 1 .. 20;
 }
 kill 'CONT', $loader;
 cmp_ok(time - $started, '<', $patience, 'a stopped loader holds nobody up');
 is(loaded(), 1, 'it goes on');
-is(found('stopped-5-'), 1, 'with all records');
+is(found('stopped-20-'), 1, 'with all records');
 
 # What the table refuses stays in the files.
 

@@ -108,7 +108,8 @@ is($_->{paramListOmitted}, 'not logged', 'log_parameter = off');
 	my @records = recorded({}, q{SELECT f('zqs5')});
 
 	is((grep { $_->{class} eq 'WRITE' } @records)[0]{commandText}, 'DELETE FROM q WHERE name = $1', 'a nested statement');
-	is($_->{commandText}, 'SELECT f($1)', "class $_->{class}") foreach grep { $_->{class} =~ /READ|FUNCTION/ } @records;
+	is_deeply([ map { $_->{commandText} } grep { $_->{class} =~ /READ|FUNCTION/ } @records ],
+		[ ('SELECT f($1)') x 2 ], 'its caller, and the call');
 }
 
 # Errors: in a statement that is executed, before one is, in one that is denied
@@ -161,6 +162,7 @@ is_deeply($_->{paramList}, ['x'], 'with parameters');
 recorded({}, "SELECT 'zqs9', '" . 'x' x 2_000_000 . "' -- zqcontrol " . 'y' x 2_000_000);
 
 flush_trail($node);
+is(texts_in_trail($node, 'zqcontrol'), 1, 'a long text is recorded');
 foreach my $dir (trail_dir($node), queue_dir($node))
 {
 	foreach my $file (grep { -f "$dir/$_" } slurp_dir($dir))

@@ -75,11 +75,14 @@ sub current_file
 }
 
 # Have a new file started, put those before away, and let it have some records.
+my $begun;
+
 sub begin_file
 {
 	my ($label) = @_;
 
 	flush_trail($node);
+	$begun = unaudited_sql($node, 'SELECT now()');
 	unaudited_sql($node, 'SELECT audit_rotate()');
 	foreach my $file (grep { $_ ne current_file() } trail_files($node))
 	{
@@ -129,8 +132,11 @@ sub check_sequences
 		[ map { $_->{sequence} } @records ],
 		[ $records[0]{sequence} .. $records[0]{sequence} + $#records ],
 		"$label: from there on no sequence is missing");
-	ok($records[0]{startTime}, "$label: since when the file was written to");
-	ok($records[0]{endTime}, "$label: until when");
+	is( $records[0]{type} ne 'gap' || unaudited_sql(
+			$node, "SELECT s BETWEEN '$begun' AND e AND e <= now()
+					  FROM CAST('$records[0]{startTime}' AS timestamptz) s,
+						   CAST('$records[0]{endTime}' AS timestamptz) e"),
+		't', "$label: since when the file was written to, and until when");
 	return @records;
 }
 

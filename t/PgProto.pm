@@ -86,6 +86,16 @@ sub finish
 	return $self->_answer('Z');
 }
 
+# is_answering($seconds): has the server begun to answer what was started, or does
+# so within that time?
+sub is_answering
+{
+	my ($self, $seconds) = @_;
+
+	return $self->{in} ne ''
+	  || !!IO::Select->new($self->{socket})->can_read($seconds);
+}
+
 # until($letters): the answer to what was started up to a message with one of the
 # letters.
 sub until
