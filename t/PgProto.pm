@@ -181,7 +181,8 @@ sub quit
 {
 	my ($self) = @_;
 
-	$self->_add('X', '')->_send;
+	# the server may have ended it already
+	eval { $self->_add('X', '')->_send; };
 	close $self->{socket};
 	return;
 }
