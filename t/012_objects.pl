@@ -189,6 +189,7 @@ is_deeply(
 			@records)
 	],
 	[
+		'SESSION|SELECT||||2|00000|INSERT INTO i SELECT a, b FROM s;',
 		'OBJECT|INSERT|public.i|1|1|2|00000|INSERT INTO i SELECT a, b FROM s;',
 		'OBJECT|SELECT|public.s|1|1|2|00000|INSERT INTO i SELECT a, b FROM s;',
 		'SESSION|SELECT||2|1||22012|SELECT 1 / b FROM s;',

@@ -354,7 +354,7 @@ flush_trail($node);
 foreach my $case (
 	[ 201, 'WRITE|00000', 'ERROR|57014' ],
 	[ 202, 'WRITE|00000', 'ERROR|57014' ],
-	[ 203, 'WRITE|00000' ],
+	[ 203, 'WRITE|00000', 'ERROR|57P01' ],
 	[ 204, 'WRITE|00000' ],
 	[ 205, 'WRITE|00000' ])
 {
@@ -454,7 +454,7 @@ like($stderr, qr/FATAL:  57P01:/, 'shutdown ends it');
 kill('CONT', $worker);
 $node->stop;
 is(texts_in_trail($node, 'waits at shutdown'),
-	1, 'its record is written before the server has ended');
+	2, 'its record is written before the server has ended, and that the wait failed');
 check_trail($node, 'the trail is whole');
 
 done_testing();
