@@ -269,9 +269,15 @@ foreach my $name (sort keys %long)
 {
 	foreach my $options (0, 1, 3)
 	{
-		my ($linear, $times) = is_linear($long{$name}, 100_000, $options);
+		# first with short texts: what is not linear would take hours with the others
+		foreach my $length (10_000, 100_000)
+		{
+			my ($linear, $times) = is_linear($long{$name}, $length, $options);
 
-		push @slow, "$name, $options: $times" if !$linear;
+			next if $linear;
+			push @slow, "$name, $options: $times";
+			last;
+		}
 	}
 }
 is_deeply(\@slow, [], 'ten times the text takes ten times as long');
