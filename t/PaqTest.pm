@@ -448,12 +448,13 @@ sub worker_at_rest
 	return $wakeups;
 }
 
-# worker_pid($node): process id of the worker; undef if there is none.
+# worker_pid($node): process id of the worker, which may not be there yet when the
+# server has just started; undef if there is none in time.
 sub worker_pid
 {
 	my ($node) = @_;
 
-	return stats($node)->{worker_pid};
+	return poll_until(sub { stats($node)->{worker_pid} });
 }
 
 # wait_for_worker($node, $old_pid): wait until a worker runs, another one than
@@ -465,7 +466,7 @@ sub wait_for_worker
 	return poll_until(
 		sub {
 			# the server may be on its way up again
-			my $pid = eval { worker_pid($node) };
+			my $pid = eval { stats($node)->{worker_pid} };
 
 			return $pid && $pid != ($old_pid // 0) ? $pid : 0;
 		}) || die 'no worker';
@@ -719,7 +720,7 @@ sub crash_node
 {
 	my ($node, $worker_pid) = @_;
 
-	$worker_pid //= worker_pid($node);
+	$worker_pid //= stats($node)->{worker_pid};
 	my ($postmaster) =
 	  slurp_file($node->data_dir . '/postmaster.pid') =~ /^(\d+)/;
 
