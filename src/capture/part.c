@@ -189,9 +189,10 @@ paq_statement_part(PaqStatement *statement)
 
 	if (likely(statement->part != NULL))
 		return statement->part;
-	if (statement->location < 0 || !is_within_text(statement) ||
-		(statement->location == 0 &&
-		 (statement->len <= 0 || is_end(statement->text + statement->len))))
+	if (statement->location < 0 ||
+		(statement->location == 0 && statement->len <= 0) ||
+		!is_within_text(statement) ||
+		(statement->location == 0 && is_end(statement->text + statement->len)))
 	{
 		statement->location = -1;
 		statement->len = 0;
