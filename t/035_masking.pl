@@ -298,6 +298,7 @@ check_cases(
 
 my @failing = (
 	q{ALTER ROLE bob PASWORD '[[#]]'},
+	qq{-- a comment\nALTER ROLE bob PASWORD '[[#]]'},
 	q{ALTER ROLE bob '[[#]]'},
 	q{ALTER ROLE bob PASSWORD '[[it]]'s zqx'},
 	q{ALTER ROLE bob PASSWORD '[[#]]},

@@ -19,10 +19,11 @@
 
 #define VERIFIER_PREFIX	"SCRAM-SHA-256$"
 
-/* Beside white space, what ends an address, its parts, and a shell's word */
+/* Beside white space, what ends an address, its parts, a shell's word, a phrase */
 #define QUOTES			"'\"`"
 #define PARAM_ENDS		QUOTES "&;#"
-#define WORD_ENDS		QUOTES ";&|),"
+#define WORD_ENDS		QUOTES ";&|)<>"
+#define PHRASE_ENDS		QUOTES ";&|),"
 
 /* Can it be part of a keyword, or of the name of a variable? */
 static inline bool
@@ -52,14 +53,6 @@ static inline bool
 is_end(char c, const char *ends)
 {
 	return paq_mask_is_space(c) || strchr(ends, c) != NULL;
-}
-
-static uint32
-skip_to(const PaqMaskText *text, uint32 pos, const char *ends)
-{
-	while (pos < text->len && !is_end(text->data[pos], ends))
-		pos++;
-	return pos;
 }
 
 static bool
@@ -118,6 +111,7 @@ find_credentials(PaqMaskText *text, uint32 *pos, bool for_libpq)
 static bool
 find_addresses(PaqMaskText *text)
 {
+	/* libpq takes all of it for the address, and "&" for the end of a value */
 	const bool	for_libpq = has_at(text, 0, "postgresql://") ||
 		has_at(text, 0, "postgres://");
 	bool		open = false;
@@ -137,7 +131,7 @@ find_addresses(PaqMaskText *text)
 			pos += strlen("//");
 			open |= find_credentials(text, &pos, first && for_libpq);
 		}
-		else if (is_end(c, QUOTES))
+		else if (!for_libpq && is_end(c, QUOTES))
 			inside = false;
 		else if (inside && (c == '?' || c == '&'))
 		{
@@ -149,7 +143,9 @@ find_addresses(PaqMaskText *text)
 				!paq_mask_name_is_secret(text->data + name, pos - name))
 				continue;
 			value = ++pos;
-			pos = skip_to(text, pos, PARAM_ENDS);
+			while (pos < text->len && text->data[pos] != '&' &&
+				   (for_libpq || !is_end(text->data[pos], PARAM_ENDS)))
+				pos++;
 			open |= mark_value(text, value, pos);
 		}
 	}
@@ -237,6 +233,38 @@ find_conninfo(PaqMaskText *text)
  */
 
 /*
+ * The end of a value at pos, in quotes or up to where a shell's word ends.  What
+ * the shell puts in there by executing it, $(...) or `...`, is a command, not
+ * the value.
+ */
+static uint32
+assigned_value_end(const PaqMaskText *text, uint32 pos, const char *ends)
+{
+	/* how a shell gets an apostrophe into apostrophes */
+	const char *const apostrophe = "'\\''";
+	char		quote = '\0';
+
+	if (has_at(text, pos, "'") || has_at(text, pos, "\""))
+		quote = text->data[pos++];
+	for (; pos < text->len; pos++)
+	{
+		const char	c = text->data[pos];
+
+		if (quote == '\'' && has_at(text, pos, apostrophe))
+			pos += strlen(apostrophe) - 1;
+		else if (c == quote)
+			return pos + 1;
+		else if (quote != '\'' && (c == '`' || has_at(text, pos, "$(")))
+			return pos;
+		else if (quote != '\'' && c == '\\')
+			pos++;
+		else if (quote == '\0' && is_end(c, ends))
+			return pos;
+	}
+	return text->len;
+}
+
+/*
  * NAME=value, as commands get their environment; with capitals set, the name
  * must be in these.
  */
@@ -263,17 +291,7 @@ paq_content_assignments(PaqMaskText *text, bool capitals)
 			continue;
 		}
 		value = ++pos;
-		if (pos < text->len && strchr(QUOTES, text->data[pos]) != NULL)
-		{
-			const char	quote = text->data[pos];
-
-			do
-				pos++;
-			while (pos < text->len && text->data[pos] != quote);
-			pos = Min(pos + 1, text->len);
-		}
-		else
-			pos = skip_to(text, pos, WORD_ENDS);
+		pos = assigned_value_end(text, pos, capitals ? WORD_ENDS : PHRASE_ENDS);
 		paq_mask_mark(text, value, pos, PAQ_MARK_SECRET);
 	}
 }

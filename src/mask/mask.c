@@ -114,7 +114,9 @@ failed_is_candidate(const char *text, Size len)
 			pos++;
 		if (strncmp(pos, "/*", 2) == 0 && strstr(pos, "*/") == NULL)
 			break;
-		if (pos == start)
+		if (strncmp(pos, "--", 2) == 0)
+			pos += strcspn(pos, "\r\n");
+		else if (pos == start)
 			pos = *pos == '/' && pos[1] == '*' ? strstr(pos, "*/") + 2 : pos + 1;
 		else if (!paq_mask_word_in(start, pos - start, words[found++]))
 			break;

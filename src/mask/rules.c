@@ -33,7 +33,7 @@ typedef enum Statement
 {
 	STATEMENT_START,			/* its first word is still to come */
 	STATEMENT_OBJECT,			/* behind CREATE, ALTER, IMPORT */
-	STATEMENT_USER,				/* behind these and USER */
+	STATEMENT_USER,				/* behind these and USER, ROLE or GROUP */
 	STATEMENT_ROLE,				/* from here on it is known */
 	STATEMENT_FOREIGN,
 	STATEMENT_SETTINGS,			/* has SET, and no secrets but in settings */
@@ -70,6 +70,7 @@ typedef struct Call
 	uint32		depth;			/* of its parentheses */
 	bool		secret;			/* of a secret setting */
 	int			argument;		/* which one this is */
+	uint32		query;			/* parentheses of a query; 0: not in there */
 	PaqToken	value;			/* first literal of the value, if it has an end */
 	int			name_param;		/* 0: none */
 	int			value_param;
@@ -147,6 +148,16 @@ token_name(const PaqRules *rules, const PaqToken *token, uint32 *len)
 	return name + (quoted ? 1 : 0);
 }
 
+/* Is it this name, with or without quotes? */
+static bool
+is_named(const PaqRules *rules, const PaqToken *token, const char *word)
+{
+	uint32		len;
+	const char *name = token_name(rules, token, &len);
+
+	return len == strlen(word) && pg_strncasecmp(name, word, len) == 0;
+}
+
 static bool
 is_secret_name(const PaqRules *rules, const PaqToken *token)
 {
@@ -189,13 +200,23 @@ own_call(PaqRules *rules)
 	return call != NULL && call->depth == rules->parens ? call : NULL;
 }
 
-/* Is what comes now part of a secret setting's value? */
+/*
+ * Is what comes now part of the value?  What is in a query is not, but tells
+ * which data were read.
+ */
+static bool
+in_value(const Call *call)
+{
+	return call->argument == ARGUMENT_VALUE && call->query == 0;
+}
+
+/* ... of a secret setting's? */
 static bool
 in_secret_value(const PaqRules *rules)
 {
 	for (uint32 i = 0; i < rules->ncalls; i++)
 	{
-		if (rules->calls[i].secret && rules->calls[i].argument == ARGUMENT_VALUE)
+		if (rules->calls[i].secret && in_value(&rules->calls[i]))
 			return true;
 	}
 	return false;
@@ -221,14 +242,10 @@ pop_call(PaqRules *rules)
 static void
 open_paren(PaqRules *rules)
 {
-	uint32		len;
-	const char *name = token_name(rules, &rules->last, &len);
-
 	rules->parens++;
 	if (rules->statement == STATEMENT_FOREIGN && is(rules, &rules->last, "options"))
 		rules->options = rules->parens;
-	if (len == strlen("set_config") && rules->ncalls < MAX_CALLS &&
-		pg_strncasecmp(name, "set_config", len) == 0)
+	if (rules->ncalls < MAX_CALLS && is_named(rules, &rules->last, "set_config"))
 		rules->calls[rules->ncalls++] = (Call){ .depth = rules->parens };
 }
 
@@ -237,10 +254,26 @@ close_paren(PaqRules *rules)
 {
 	if (own_call(rules) != NULL)
 		pop_call(rules);
+	for (uint32 i = 0; i < rules->ncalls; i++)
+	{
+		if (rules->calls[i].query == rules->parens)
+			rules->calls[i].query = 0;
+	}
 	if (rules->options == rules->parens)
 		rules->options = 0;
 	if (rules->parens > 0)
 		rules->parens--;
+}
+
+/* A query begins behind a parenthesis. */
+static void
+begin_query(PaqRules *rules)
+{
+	for (uint32 i = 0; i < rules->ncalls; i++)
+	{
+		if (rules->calls[i].query == 0)
+			rules->calls[i].query = rules->parens;
+	}
 }
 
 /* name => value, or name := value */
@@ -249,9 +282,9 @@ argument_name(PaqRules *rules)
 {
 	Call	   *call = own_call(rules);
 
-	if (call != NULL && is(rules, &rules->last, "setting_name"))
+	if (call != NULL && is_named(rules, &rules->last, "setting_name"))
 		call->argument = ARGUMENT_NAME;
-	else if (call != NULL && is(rules, &rules->last, "new_value"))
+	else if (call != NULL && is_named(rules, &rules->last, "new_value"))
 		call->argument = ARGUMENT_VALUE;
 	else if (call != NULL)
 		call->argument = ARGUMENT_OTHER;
@@ -310,7 +343,7 @@ literal(PaqRules *rules, const PaqToken *token)
 
 	if (call != NULL && call->argument == ARGUMENT_NAME)
 		setting_literal(rules, call, token);
-	else if (call != NULL && call->argument == ARGUMENT_VALUE && call->value.end == 0)
+	else if (call != NULL && in_value(call) && call->value.end == 0)
 		call->value = *token;
 	if (is_secret(rules))
 		mark_secret(rules, token);
@@ -339,7 +372,7 @@ parameter(PaqRules *rules, const PaqToken *token)
 		return;
 	if (call->argument == ARGUMENT_NAME && call->name_param == 0)
 		call->name_param = token->number;
-	else if (call->argument == ARGUMENT_VALUE && call->value_param == 0)
+	else if (in_value(call) && call->value_param == 0)
 		call->value_param = token->number;
 }
 
@@ -404,7 +437,11 @@ set_token(PaqRules *rules, const PaqToken *token)
 	}
 	else if (rules->set == SET_VALUE)
 	{
-		if (is_literal(token) || is_number(token))
+		const bool	in_list = rules->last.code == ',' || rules->last.code == '=' ||
+			is(rules, &rules->last, "to");
+
+		if (is_literal(token) || is_number(token) ||
+			(in_list && is_name(rules, token)))
 			return false;
 		if (token->code != ',' && token->code != '+' && token->code != '-')
 			rules->set = SET_NONE;
@@ -416,19 +453,23 @@ set_token(PaqRules *rules, const PaqToken *token)
 static Statement
 statement_about(const PaqRules *rules, const PaqToken *token)
 {
-	static const char *const roles[] = {"role", "group", NULL};
+	static const char *const roles[] = {"user", "role", "group", NULL};
+	static const char *const mapping[] = {"for", "if", NULL};
 	static const char *const foreign[] = {"server", "foreign", NULL};
 	static const char *const settings[] = {"system", "database", NULL};
 	static const char *const functions[] = {"function", "procedure", "routine", NULL};
 
+	/* a role can have any word's name */
+	if (rules->statement == STATEMENT_USER && is(rules, &rules->last, "user") &&
+		is(rules, token, "mapping"))
+		return STATEMENT_USER;
 	if (rules->statement == STATEMENT_USER)
-		return is(rules, token, "mapping") ? STATEMENT_FOREIGN : STATEMENT_ROLE;
+		return is(rules, &rules->last, "mapping") && is_in(rules, token, mapping) ?
+			STATEMENT_FOREIGN : STATEMENT_ROLE;
 	if (is(rules, token, "or") || is(rules, token, "replace"))
 		return STATEMENT_OBJECT;
-	if (is(rules, token, "user"))
-		return STATEMENT_USER;
 	if (is_in(rules, token, roles))
-		return STATEMENT_ROLE;
+		return STATEMENT_USER;
 	/* a table may be a foreign one, unless it is new */
 	if (is_in(rules, token, foreign) ||
 		(is(rules, token, "table") && is(rules, &rules->last, "alter")))
@@ -451,8 +492,9 @@ first_word(PaqRules *rules, const PaqToken *token)
 		rules->statement = STATEMENT_DO;
 	else if (is(rules, token, "set"))
 		begin_setting(rules);
-	else
-		rules->secret_variable = rules->depth > 0 && is_secret_name(rules, token);
+	else						/* unless it is a label */
+		rules->secret_variable = rules->depth > 0 &&
+			!is(rules, &rules->last, "<<") && is_secret_name(rules, token);
 }
 
 static void
@@ -467,9 +509,8 @@ name(PaqRules *rules, const PaqToken *token)
 	const Expected before = rules->expected;
 
 	rules->expected = EXPECT_NOTHING;
-	/* what is in a query is not the value but tells which data were read */
-	while (rules->ncalls > 0 && is_in(rules, token, queries))
-		pop_call(rules);
+	if (rules->last.code == '(' && is_in(rules, token, queries))
+		begin_query(rules);
 	if (rules->depth > 0 && is_in(rules, token, blocks) &&
 		(rules->statement == STATEMENT_START || rules->statement == STATEMENT_OTHER))
 	{
@@ -523,6 +564,7 @@ operator(PaqRules *rules, const PaqToken *token)
 		argument_name(rules);
 		if (rules->secret_variable)
 			rules->expected = EXPECT_SECRET;
+		rules->secret_variable = false;
 	}
 }
 
@@ -541,9 +583,11 @@ paq_rules_token(PaqRules *rules, const PaqToken *token)
 
 	if (is_prefix(rules, token))
 		return;
-	if (!named && rules->statement > STATEMENT_START &&
-		rules->statement < STATEMENT_ROLE)
-		rules->statement = STATEMENT_OTHER; /* what it is about must follow at once */
+	/* what it is about must follow at once; a role's name may be format()'s */
+	if (!named && rules->statement == STATEMENT_USER)
+		rules->statement = STATEMENT_ROLE;
+	else if (!named && rules->statement == STATEMENT_OBJECT)
+		rules->statement = STATEMENT_OTHER;
 	if (set_token(rules, token))
 		rules->expected = EXPECT_NOTHING;
 	else if (is_literal(token))

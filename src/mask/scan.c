@@ -45,7 +45,10 @@
 /* ... and if they are not longer than this. */
 #define MAX_NESTED_LEN		(1024 * 1024)
 
-/* The longest run of operator characters that the scanner gets */
+/*
+ * The longest run of operator characters that the scanner gets; lines of one
+ * character, as comments have them, do not take long.
+ */
 #define MAX_OPERATOR_RUN	200
 
 /* The scanner's value is memory that nobody needs. */
@@ -142,7 +145,14 @@ is_expensive(const PaqMaskText *text)
 	uint32		run = 0;
 
 	for (uint32 pos = 0; pos < text->len && run <= MAX_OPERATOR_RUN; pos++)
-		run = strchr("~!@#^&|`?+-*/%<>=", text->data[pos]) != NULL ? run + 1 : 0;
+	{
+		const char	c = text->data[pos];
+
+		if (strchr("~!@#^&|`?+-*/%<>=", c) == NULL)
+			run = 0;
+		else if (c == '+' || pos == 0 || c != text->data[pos - 1])
+			run++;
+	}
 	return run > MAX_OPERATOR_RUN;
 }
 
