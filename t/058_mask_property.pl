@@ -359,6 +359,7 @@ foreach my $case (
 	q{DO $$ BEGIN EXECUTE format('ALTER ROLE %I PASSWORD ''[[x]]''', a, format('ALTER USER %I PASSWORD ''[[y]]''', b)); END $$},
 	q{SET my.token TO a, '[[x]]', b, '[[y]]'; SELECT 'z'},
 	q{CREATE FUNCTION f() RETURNS int SET my.token TO a AS 'password', 'x' SET my.token TO '[[x]]' AS 'password'},
+	q{SET "my.secret" = '[[x]]'; SET "secret.my" = 'y'; ALTER ROLE r SET "a.b".token TO '[[x]]'},
 	q{SELECT set_config("new_value" => '[[x]]', "is_local" => true, "setting_name" => 'my.secret')},
 	q{SELECT set_config('my.secret', a::timestamp with time zone || '[[x]]', true)},
 	q{SELECT set_config((SELECT 'my.secret'), '[[x]]', true)},

@@ -410,11 +410,19 @@ setting_part(PaqRules *rules, const PaqToken *token)
 	static const char *const scopes[] = {"set", "local", "session", NULL};
 	uint32		len;
 	const char *name = token_name(rules, token, &len);
+	const char *dot;
 
 	if (!is_name(rules, token) ||
 		(rules->last.code != '.' && !is_in(rules, &rules->last, scopes)))
 		return false;
-	rules->set_secret |= rules->set_dot ? paq_mask_name_is_secret(name, len) :
+	/* with quotes, one part can have the dot in it */
+	dot = memchr(name, '.', len);
+	if (rules->set_dot || dot == NULL)
+		dot = name;
+	else
+		rules->set_dot = true;
+	len -= dot - name;
+	rules->set_secret |= rules->set_dot ? paq_mask_name_is_secret(dot, len) :
 		paq_mask_builtin_is_secret(name, len);
 	return true;
 }
