@@ -151,6 +151,7 @@ typedef struct PaqCallFrame
 	PaqStatement *statement;	/* NULL: unknown */
 	QueryDesc  *query_desc;		/* NULL for a utility statement */
 	bool		starting;		/* in ExecutorStart */
+	int			text_errno;		/* paq_text_errno of the caller */
 	PaqGroup   *group;
 	PaqGroup	own_group;		/* for want of a statement that has one */
 	sigjmp_buf *exception_stack;	/* of the caller */
