@@ -354,6 +354,7 @@ extern const PaqError *paq_error_command(const char *text);
 
 /* xact.c */
 extern void paq_register_exit(void);
+extern bool paq_is_before_commit(void);
 
 /* Is there any open executor statement? */
 static inline bool
