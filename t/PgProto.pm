@@ -164,7 +164,15 @@ sub sync
 {
 	my ($self) = @_;
 
-	return $self->_add('S', '')->_send->finish;
+	return $self->start_sync->finish;
+}
+
+# start_sync(): the same without waiting, to be followed by finish().
+sub start_sync
+{
+	my ($self) = @_;
+
+	return $self->_add('S', '')->_send;
 }
 
 # flush($letters): send what has been added and, without ending the implicit

@@ -464,10 +464,9 @@ paq_record_object(PaqStatement *statement, const PaqObject *object)
 /*
  * Record that the statement calls a function, or is about to; name may be
  * NULL; itself says that the call is all of the statement.  The record has ids
- * of its own, the text, also if log_statement_once is on, and the statement's
- * outcome.  But there is
- * no end to what one statement may call, a procedure that commits, say, and so
- * there is a limit to what waits for that.
+ * of its own, the text up to PAQ_MAX_TEXT_BYTES, also if log_statement_once is on,
+ * and the statement's outcome.  But there is no end to what one statement may call,
+ * a procedure that commits, say, and so there is a limit to what waits for that.
  */
 void
 paq_record_function(PaqStatement *statement, const char *name, bool itself)

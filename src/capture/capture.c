@@ -114,6 +114,8 @@ paq_frame_push(PaqStatement *statement, QueryDesc *queryDesc)
 	frame->statement = statement;
 	frame->query_desc = queryDesc;
 	frame->starting = false;
+	frame->text_errno = paq_text_errno;
+	paq_text_errno = 0;
 	paq_forget_error();			/* whatever it was, it has been handled */
 	if (paq_frame != NULL)
 		frame->group = paq_frame->group;
@@ -128,12 +130,16 @@ paq_frame_push(PaqStatement *statement, QueryDesc *queryDesc)
 	return frame;
 }
 
-/* Leave the hook; if it guarded the frame, errors are its caller's again. */
+/*
+ * Leave the hook; if it guarded the frame, errors are its caller's again.  So is
+ * what became of texts: whether it fails for want of one depends on its own.
+ */
 void
 paq_frame_pop(PaqCallFrame *frame)
 {
 	Assert(paq_frame == frame);
 	paq_frame_catch(frame);
+	paq_text_errno = frame->text_errno;
 	paq_frame = frame->parent;
 }
 

@@ -151,6 +151,7 @@ typedef struct PaqCallFrame
 	PaqStatement *statement;	/* NULL: unknown */
 	QueryDesc  *query_desc;		/* NULL for a utility statement */
 	bool		starting;		/* in ExecutorStart */
+	int			text_errno;		/* paq_text_errno of the caller */
 	PaqGroup   *group;
 	PaqGroup	own_group;		/* for want of a statement that has one */
 	sigjmp_buf *exception_stack;	/* of the caller */
@@ -353,6 +354,7 @@ extern const PaqError *paq_error_command(const char *text);
 
 /* xact.c */
 extern void paq_register_exit(void);
+extern bool paq_is_before_commit(void);
 
 /* Is there any open executor statement? */
 static inline bool

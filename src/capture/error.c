@@ -279,9 +279,13 @@ note_report(ErrorData *edata)
 	if (edata->elevel == FATAL)
 		paq_connect_failed(&error);
 
-	/* One that ends the session ends what the client has sent, too, if anything. */
+	/*
+	 * One that ends the session ends what the client has sent, too, if anything: a
+	 * Sync has no text, and commits.
+	 */
 	if (edata->elevel == ERROR ||
-		(paq_logged_in && debug_query_string != NULL && !paq_replication_known()))
+		(paq_logged_in && !paq_replication_known() &&
+		 (debug_query_string != NULL || paq_is_before_commit())))
 		record_error();
 	if (paq_frame == NULL)
 		caught = owned = false; /* the next one is another one */

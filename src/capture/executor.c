@@ -566,6 +566,10 @@ capture_ExecutorCheckPerms(PAQ_CHECK_PERMS_ARGS)
 		if (statement != NULL)
 		{
 			record_relations(statement, rangeTable, PAQ_CHECK_PERMS_INFOS);
+
+			/* That of a query is admitted in end_start(). */
+			if (!paq_frame->starting)
+				paq_queue_admit_text();
 		}
 		else
 			record_unknown(rangeTable, PAQ_CHECK_PERMS_INFOS);

@@ -15,7 +15,7 @@
  * Raises errors for what a statement may be refused for, see paq_settle(), if
  * it has not begun yet; and the same where a statement has called so many
  * functions that their records have to go first, see paq_publish_calls(), or where
- * the record of a call lacks a part of its text.
+ * the record of a call or of a TRUNCATE lacks a part of its text.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -140,6 +140,7 @@ record_early_call(Oid function)
 	paq_record_event(&event, 0);
 	if (shown.copy != NULL)
 		pfree(shown.copy);
+	paq_queue_admit_text();
 }
 
 /*
@@ -184,8 +185,10 @@ record_truncate(Oid relid)
 	if (paq_role[0] == '\0' || !paq_capture_possible())
 		return;
 	statement = paq_current_statement();
-	if (statement != NULL && statement->command.node == T_TruncateStmt)
-		paq_record_truncate(statement, relid);
+	if (statement == NULL || statement->command.node != T_TruncateStmt)
+		return;
+	paq_record_truncate(statement, relid);
+	paq_queue_admit_text();
 }
 
 static void

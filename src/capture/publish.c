@@ -612,12 +612,14 @@ paq_prepare_held(void)
  *
  * If a commit was to follow the top-level statement before, but did not, as in
  * a pipeline, that statement was a success, and what has to wait for it waits
- * now.  Texts that could not be kept before are none of this one's.
+ * now.  Texts that could not be kept before are none of this one's; as to those
+ * of a statement that executes it, see paq_frame_push().
  */
 void
 paq_settle(PaqSpaceWait wait)
 {
-	paq_text_errno = 0;
+	if (paq_frame == NULL)
+		paq_text_errno = 0;
 	if (likely(slist_is_empty(&deferred) && slist_is_empty(&held)))
 		return;
 	publish_deferred(wait);

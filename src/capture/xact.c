@@ -24,6 +24,9 @@
 
 static bool exit_registered = false;
 
+/* before_commit() waits, or was ended by an error; not for a login */
+static bool before_commit_runs = false;
+
 /*
  * The transaction is about to commit.  PostgreSQL has stopped the clock for
  * statement_timeout by now, but a session shall not wait for the worker for
@@ -44,6 +47,7 @@ before_commit(void)
 	paq_statement_close_all(InvalidSubTransactionId, NULL,
 							PAQ_RECORD_INCOMPLETE);
 	login = paq_connect_login();
+	before_commit_runs = !login;
 	paq_prepare_held();
 
 	/* The client has not begun a transaction yet when it logs in. */
@@ -54,6 +58,14 @@ before_commit(void)
 
 	if (timeout)
 		disable_timeout(STATEMENT_TIMEOUT, false);
+	before_commit_runs = false;
+}
+
+/* Does the session wait for what it has to before it commits? */
+bool
+paq_is_before_commit(void)
+{
+	return before_commit_runs;
 }
 
 /*
@@ -66,6 +78,8 @@ at_abort(void)
 {
 	static const PaqError unreported = {ERRCODE_TRANSACTION_ROLLBACK, NULL, false};
 	const PaqError *error = paq_error();
+
+	before_commit_runs = false;
 
 	/* The log's settings may hide the error, but not that there was one. */
 	if (error == NULL && paq_is_failing_commit())
