@@ -252,7 +252,7 @@ set_outcome(PaqPending *pending, uint64 id)
 			stress->copy[me][id] |= MESSAGE_IS_CUT;
 		message = stress_make_message(me, id, len);
 		stress_window(true);
-		paq_pending_add_message(pending, message);
+		paq_pending_add_message(pending, message, PG_UINT32_MAX);
 		stress_window(false);
 		header = paq_pending_header(pending);
 		if (header->length != before || header->field_len[PAQ_FIELD_MESSAGE] == 0)
