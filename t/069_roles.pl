@@ -29,9 +29,11 @@ unaudited_sql(
 	$node, join '; ',
 	'CREATE ROLE ordinary LOGIN', 'CREATE ROLE owner LOGIN',
 	(map { "CREATE ROLE in_$_ LOGIN" . ($_ eq 'pg_database_owner' ? '' : " IN ROLE $_") }
-		@roles, 'pg_read_server_files', 'pg_write_server_files', 'pg_execute_server_program'),
-	'ALTER DATABASE postgres OWNER TO owner');
+		@roles, 'pg_read_server_files', 'pg_write_server_files', 'pg_execute_server_program'));
 ok(table_loaded($node), 'the loader is at work');
+
+# while it has another owner, nothing is loaded into it
+unaudited_sql($node, 'ALTER DATABASE postgres OWNER TO owner');
 
 my $stats = stats($node);
 my $file  = "$data/$stats->{current_file}";
