@@ -12,8 +12,6 @@
 use strict;
 use warnings;
 
-use Cwd qw(abs_path);
-use File::Copy qw(copy);
 use FindBin;
 use lib $FindBin::RealBin;
 use PaqTest;
@@ -24,26 +22,7 @@ use Test::More;
 
 my @hooks = qw(start run finish end perms utility access);
 
-# Build the library where nothing else is.
-sub build_breaker
-{
-	my $dir = PostgreSQL::Test::Utils::tempdir();
-	my $source = "$FindBin::RealBin/hook_breaker";
-	my $output;
-
-	copy("$source/$_", "$dir/$_") or die "could not copy $_: $!"
-	  foreach 'Makefile', 'hook_breaker.c';
-	IPC::Run::run(
-		[
-			'make', '-C', $dir, 'PG_CONFIG=pg_config',
-			'PAQ_SRC=' . abs_path("$FindBin::RealBin/../src")
-		],
-		'>', \$output, '2>&1')
-	  or die "could not build hook_breaker: $output";
-	return "$dir/hook_breaker";
-}
-
-my $breaker = build_breaker();
+my $breaker = build_test_library('hook_breaker', 'hook_breaker');
 my $node = audited_node('main', start => 0);
 
 # Start with these libraries.

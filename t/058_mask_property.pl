@@ -10,7 +10,6 @@
 use strict;
 use warnings;
 
-use Cwd qw(abs_path);
 use File::Copy qw(copy);
 use FindBin;
 use lib $FindBin::RealBin;
@@ -26,26 +25,7 @@ use PostgreSQL::Test::Utils;
 my $mask = '<REDACTED>';
 my $seed = $ENV{PAQ_SEED} // 20261123;
 
-# Build the library where nothing else is.
-sub build_library
-{
-	my $dir    = PostgreSQL::Test::Utils::tempdir();
-	my $source = "$FindBin::RealBin/mask";
-	my $output;
-
-	copy("$source/$_", "$dir/$_") or die "could not copy $_: $!"
-	  foreach 'Makefile', 'mask_test.c';
-	IPC::Run::run(
-		[
-			'make', '-C', $dir, 'PG_CONFIG=pg_config',
-			'PAQ_SRC=' . abs_path("$FindBin::RealBin/../src")
-		],
-		'>', \$output, '2>&1')
-	  or die "could not build mask_test: $output";
-	return "$dir/mask_test";
-}
-
-my $library = build_library();
+my $library = build_test_library('mask', 'mask_test');
 my $node = audited_node('main', settings => { log_parameter => 'on' });
 
 unaudited_sql($node, join '', map { <<"SQL" }

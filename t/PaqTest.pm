@@ -27,6 +27,8 @@ use strict;
 use warnings;
 
 use Exporter 'import';
+use Cwd qw(abs_path);
+use File::Copy qw(copy);
 use FindBin;
 use IPC::Run;
 use JSON::PP;
@@ -38,6 +40,7 @@ use Test::More;
 
 our @EXPORT = qw(
   audited_node
+  build_test_library
   check_load
   check_trail
   crash_node
@@ -183,6 +186,27 @@ sub unaudited_sql
 	local $ENV{PGOPTIONS} = '';
 	return $node->safe_psql($database, $sql,
 		connstr => $node->connstr($database) . " user=$quiet_role");
+}
+
+# build_test_library($folder, $name): build the library of that name from a folder
+# of t/, where nothing else is.  Returns its path without the ending.
+sub build_test_library
+{
+	my ($folder, $name) = @_;
+	my $dir    = PostgreSQL::Test::Utils::tempdir();
+	my $source = "$FindBin::RealBin/$folder";
+	my $output;
+
+	copy("$source/$_", "$dir/$_") or die "could not copy $_: $!"
+	  foreach 'Makefile', "$name.c";
+	IPC::Run::run(
+		[
+			'make', '-C', $dir, 'PG_CONFIG=pg_config',
+			'PAQ_SRC=' . abs_path("$FindBin::RealBin/../src")
+		],
+		'>', \$output, '2>&1')
+	  or die "could not build $name: $output";
+	return "$dir/$name";
 }
 
 # full_tests(): may a test take many minutes?  (scripts/test --full)
