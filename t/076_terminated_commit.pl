@@ -2,6 +2,9 @@
 # records are there, as if it had committed, and one that says that it has not; also
 # where the commit is that of a Sync, a message without a text.
 #
+# One that is terminated or cancelled while it waits for what a function has executed,
+# before the statement that called it ends: that statement's record says so, and no other.
+#
 # Copyright (c) 2026, pg_audit_queue contributors
 
 use strict;
@@ -40,6 +43,36 @@ flush_trail($node);
 is( join(', ', map { "$_->{class} $_->{exitCode}" }
 		grep { ($_->{clientApplication} // '') eq 'terminated' } trail_records($node)),
 	'WRITE 00000, WRITE 00000, ERROR 57P01', 'as the trail says');
+
+unaudited_sql(
+	$node, q{CREATE FUNCTION write() RETURNS int LANGUAGE plpgsql AS
+		'BEGIN INSERT INTO written VALUES (3); RETURN 1; END'});
+foreach my $how (
+	[ 'terminate_backend', '57P01' ],
+	[ 'cancel_backend', '57014' ])
+{
+	my ($function, $state) = @$how;
+	my $sequence = flush_trail($node);
+
+	$client = PgProto->connect($node,
+		options => "-c application_name=$function -c pg_audit_queue.mode=immediate" .
+		  ' -c pg_audit_queue.log=read,write,function,error');
+	$worker = worker_pid($node);
+	kill('STOP', $worker) == 1 or die "could not stop $worker: $!";
+	$client->start('SELECT write()');
+	$pid = wait_until_waiting($node, $function);
+	ok($pid, 'a session waits for what a function has executed');
+	unaudited_sql($node, "SELECT pg_$function($pid)") if $pid;
+	like($client->until('E'), qr/$state/, "until $function()");
+	kill('CONT', $worker) == 1 or die "could not continue $worker: $!";
+	$client->quit;
+	flush_trail($node);
+	is( join(', ', map { "$_->{class} $_->{exitCode}" }
+			grep { $_->{sequence} > $sequence && $_->{class} ne q(CONFIG) &&
+			  ($_->{clientApplication} // q()) eq $function }
+			trail_records($node)),
+		"WRITE 00000, READ $state, FUNCTION $state", 'each statement has one record');
+}
 $node->stop;
 
 done_testing();

@@ -25,7 +25,7 @@ KINDS = {
     "prepared": 15,
     "written": 10,
     "block": 15,
-    "nest": 6,
+    "nest": 12,
     "long": 3,
     "null": 3,
     "syntax": 2,

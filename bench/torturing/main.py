@@ -31,7 +31,7 @@ KILLS = {
     "backend": 13,
     "worker": 18,
     "other": 4,
-    "terminate": 3,
+    "terminate": 6,
     "worker-term": 5,
     "immediate": 11,
     "fast": 4,

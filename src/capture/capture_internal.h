@@ -194,6 +194,7 @@ extern PaqStatement *paq_statement_open(QueryDesc *queryDesc);
 extern void paq_statement_forget(QueryDesc *queryDesc);
 extern PaqStatement *paq_statement_look_up(QueryDesc *queryDesc);
 extern bool paq_is_first(PaqStatement *statement);
+extern bool paq_statement_awaits_outcome(void);
 extern PaqStatement *paq_statement_new(const char *text,
 									   const PaqCommand *command,
 									   const PlannedStmt *plan,

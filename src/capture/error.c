@@ -221,7 +221,8 @@ record_error(void)
 	bool		places;
 
 	if (!paq_capture_possible() || owned || paq_frame != NULL ||
-		paq_is_committing() || (MyProcPort == NULL && IsUnderPostmaster) ||
+		paq_statement_awaits_outcome() || paq_is_committing() ||
+		(MyProcPort == NULL && IsUnderPostmaster) ||
 		(!paq_fastpath_refused(&event) &&
 		 !paq_class_is_audited(PAQ_CLASS_ERROR)))
 		return;

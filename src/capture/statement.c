@@ -247,6 +247,25 @@ paq_is_first(PaqStatement *statement)
 	return true;
 }
 
+/*
+ * Is the newest open statement one that the client's last message has run, and
+ * whose records wait for its outcome?  Then it is ended by whatever error comes
+ * now, although it has no frame any more, as while its session waits for the
+ * records of what it has executed.
+ */
+bool
+paq_statement_awaits_outcome(void)
+{
+	PaqStatement *statement;
+
+	if (dlist_is_empty(&paq_statements))
+		return false;
+	statement = dlist_head_element(PaqStatement, node, &paq_statements);
+	return statement->top_level && statement->run &&
+		statement->run_message == GetCurrentStatementStartTimestamp() &&
+		!slist_is_empty(&statement->entries);
+}
+
 /* Forget a statement all of whose records have been published. */
 void
 paq_statement_close(PaqStatement *statement)
