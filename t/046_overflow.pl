@@ -300,12 +300,19 @@ new_records('a clean stop');
 # error
 
 ok(set_server(overflow => 'error'), 'overflow = error');
-unaudited_sql($node, 'CREATE SEQUENCE ran');
+unaudited_sql(
+	$node, q{CREATE SEQUENCE ran;
+	CREATE TABLE watched (a int);
+	INSERT INTO watched VALUES (1);
+	CREATE ROLE watching;
+	GRANT SELECT, TRUNCATE ON watched TO watching;});
 my $blocked = $node->background_psql('postgres', on_error_stop => 0);
 $blocked->query_safe("BEGIN");
 $blocked->query_safe("SELECT 'blocked 1'");
 flush_trail($node);
 my $errors = PgProto->connect($node);
+my $watched = PgProto->connect($node,
+	options => '-c pg_audit_queue.log=none -c pg_audit_queue.role=watching');
 $worker = worker_stop();
 my $accepted = 0;
 my $answer   = '';
@@ -327,6 +334,11 @@ is($error, '53400', 'other sessions meet the same');
 like($stderr, qr/ERROR:  53400: audit queue is full\n.*DETAIL:  The audit worker does not make space\.\nHINT:  \S/s,
 	'with a message, a reason and a hint');
 is((run_sql("VACUUM pg_class"))[0], '53400', 'what has no rollback does not run');
+my $copied = $node->basedir . '/copied';
+is($watched->query("COPY watched TO '$copied'"), 'E:53400', 'COPY, only by a grant recorded');
+ok(!-e $copied, 'nor does that, if it has none');
+is($watched->query('TRUNCATE watched'), 'E:53400', 'TRUNCATE');
+$watched->quit;
 
 is($errors->query('BEGIN'), 'E:53400', 'no transaction begins');
 $waits = stats($node)->{space_waits};

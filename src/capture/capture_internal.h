@@ -379,6 +379,17 @@ paq_statement_find(QueryDesc *queryDesc)
 }
 
 /*
+ * The statement is about to do what its records, if it has any yet, are of: may it?
+ * Raises as paq_queue_admit() does.
+ */
+static inline void
+paq_statement_admit(PaqStatement *statement)
+{
+	if (!slist_is_empty(&statement->entries))
+		paq_queue_admit();
+}
+
+/*
  * PG_TRY() for the function that has pushed the frame:
  *
  *	if (PAQ_FRAME_TRY(frame))

@@ -122,8 +122,7 @@ end_start(QueryDesc *queryDesc)
 	}
 	if (unlikely(statement->granted != NIL))
 		paq_forget_granted(statement);
-	if (!slist_is_empty(&statement->entries))
-		paq_queue_admit();
+	paq_statement_admit(statement);
 }
 
 pg_noreturn static void
@@ -569,7 +568,7 @@ capture_ExecutorCheckPerms(PAQ_CHECK_PERMS_ARGS)
 
 			/* That of a query is admitted in end_start(). */
 			if (!paq_frame->starting)
-				paq_queue_admit_text();
+				paq_statement_admit(statement);
 		}
 		else
 			record_unknown(rangeTable, PAQ_CHECK_PERMS_INFOS);

@@ -188,7 +188,7 @@ record_truncate(Oid relid)
 	if (statement == NULL || statement->command.node != T_TruncateStmt)
 		return;
 	paq_record_truncate(statement, relid);
-	paq_queue_admit_text();
+	paq_statement_admit(statement);
 }
 
 static void
