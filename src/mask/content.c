@@ -81,10 +81,10 @@ mark_value(PaqMaskText *text, uint32 start, uint32 end)
 /*
  * Behind "://": user:password@host.  Moves *pos to the "@".  For libpq, all from
  * the first ":" to the last "@" in front of the path is a password, spaces as
- * well.
+ * well.  In a command, one that the shell executes is none.
  */
 static bool
-find_credentials(PaqMaskText *text, uint32 *pos, bool for_libpq)
+find_credentials(PaqMaskText *text, uint32 *pos, bool for_libpq, bool is_command)
 {
 	uint32		colon = 0;
 	uint32		at = 0;
@@ -93,7 +93,8 @@ find_credentials(PaqMaskText *text, uint32 *pos, bool for_libpq)
 	{
 		const char	c = text->data[end];
 
-		if (c == '/' || (!for_libpq && is_end(c, QUOTES "?#")))
+		if (c == '/' || (!for_libpq && is_end(c, QUOTES "?#")) ||
+			(is_command && has_at(text, end, "$(")))
 			break;
 		if (c == ':' && colon == 0)
 			colon = end;
@@ -109,11 +110,11 @@ find_credentials(PaqMaskText *text, uint32 *pos, bool for_libpq)
 }
 
 static bool
-find_addresses(PaqMaskText *text)
+find_addresses(PaqMaskText *text, bool is_command)
 {
 	/* libpq takes all of it for the address, and "&" for the end of a value */
-	const bool	for_libpq = has_at(text, 0, "postgresql://") ||
-		has_at(text, 0, "postgres://");
+	const bool	for_libpq = !is_command && (has_at(text, 0, "postgresql://") ||
+											has_at(text, 0, "postgres://"));
 	bool		open = false;
 	bool		inside = false;
 	uint32		pos = 0;
@@ -129,7 +130,7 @@ find_addresses(PaqMaskText *text)
 
 			inside = true;
 			pos += strlen("//");
-			open |= find_credentials(text, &pos, first && for_libpq);
+			open |= find_credentials(text, &pos, first && for_libpq, is_command);
 		}
 		else if (!for_libpq && is_end(c, QUOTES))
 			inside = false;
@@ -144,7 +145,8 @@ find_addresses(PaqMaskText *text)
 				continue;
 			value = ++pos;
 			while (pos < text->len && text->data[pos] != '&' &&
-				   (for_libpq || !is_end(text->data[pos], PARAM_ENDS)))
+				   (for_libpq || !is_end(text->data[pos], PARAM_ENDS)) &&
+				   !(is_command && has_at(text, pos, "$(")))
 				pos++;
 			open |= mark_value(text, value, pos);
 		}
@@ -298,16 +300,18 @@ paq_content_assignments(PaqMaskText *text, bool capitals)
 
 /*
  * Mark the secrets of a literal's contents.  Returns whether they end where a
- * secret must follow.
+ * secret must follow.  A command is no connection string, whatever it begins with:
+ * what would be a value there may be executed.
  */
 bool
-paq_content_find(PaqMaskText *text)
+paq_content_find(PaqMaskText *text, PaqContent content)
 {
-	const bool	open = find_conninfo(text);
+	const bool	is_command = content == PAQ_CONTENT_COMMAND;
+	const bool	open = !is_command && find_conninfo(text);
 
 	paq_content_assignments(text, true);
 	/* what pg_authid has instead of passwords */
-	if (has_at(text, 0, VERIFIER_PREFIX))
+	if (!is_command && has_at(text, 0, VERIFIER_PREFIX))
 		paq_mask_mark(text, 0, text->len, PAQ_MARK_SECRET);
-	return find_addresses(text) || open;
+	return find_addresses(text, is_command) || open;
 }

@@ -448,7 +448,7 @@ paq_mask_message(const char *message, const char *statement, PaqMasked *shown)
 		return;
 	}
 	paq_mask_mark(&text, 0, len, PAQ_MARK_LITERAL);
-	(void) paq_content_find(&text);
+	(void) paq_content_find(&text, PAQ_CONTENT_ANY);
 	paq_content_assignments(&text, false);
 	if (quotes)
 	{

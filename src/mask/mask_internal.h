@@ -70,6 +70,14 @@ typedef enum PaqTokenCode
 	PAQ_TOKEN_PARAM
 } PaqTokenCode;
 
+/* What a literal's contents are known to be */
+typedef enum PaqContent
+{
+	PAQ_CONTENT_ANY,
+	PAQ_CONTENT_SQL,
+	PAQ_CONTENT_COMMAND			/* of a shell */
+} PaqContent;
+
 typedef struct PaqToken
 {
 	int			code;			/* PaqTokenCode, character, or another one */
@@ -133,7 +141,7 @@ extern void paq_plain_mark(PaqMaskWork *work, PaqMaskText *text, uint32 pos,
 						   uint8 mark);
 
 /* content.c */
-extern bool paq_content_find(PaqMaskText *text);
+extern bool paq_content_find(PaqMaskText *text, PaqContent content);
 extern void paq_content_assignments(PaqMaskText *text, bool capitals);
 
 /* rules.c */
@@ -147,7 +155,8 @@ extern bool paq_rules_want_secret(const PaqRules *rules);
 extern uint32 paq_scan(PaqMaskWork *work, PaqMaskText *text,
 					   bool is_statement);
 extern bool paq_scan_literal(PaqMaskWork *work, PaqMaskText *text,
-							 const PaqToken *token, bool is_body, int depth);
+							 const PaqToken *token, PaqContent content,
+							 int depth);
 
 /* render.c */
 extern bool paq_render(const PaqMaskText *text, int max_param,

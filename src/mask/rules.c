@@ -11,7 +11,7 @@
  * where its secret must follow.
  *
  * The tokens come one by one, and each takes constant time.  Of calls of
- * set_config() inside of each other, MAX_CALLS are known at a time.
+ * set_config() inside of each other only the last is known.
  *
  * May raise an error for want of memory; see scan.c.  Locking: none.
  *
@@ -23,8 +23,6 @@
 
 #include "mask/mask_internal.h"
 
-#define MAX_CALLS			16
-
 /* The longest literal that can be the name of a setting */
 #define MAX_NAME_LITERAL	256
 
@@ -32,14 +30,10 @@
 typedef enum Statement
 {
 	STATEMENT_START,			/* its first word is still to come */
-	STATEMENT_OBJECT,			/* behind CREATE, ALTER, IMPORT */
-	STATEMENT_USER,				/* behind these and USER, ROLE or GROUP */
-	STATEMENT_ROLE,				/* from here on it is known */
-	STATEMENT_FOREIGN,
-	STATEMENT_SETTINGS,			/* has SET, and no secrets but in settings */
-	STATEMENT_FUNCTION,
+	STATEMENT_OTHER,
 	STATEMENT_DO,
-	STATEMENT_OTHER
+	STATEMENT_OBJECT,			/* CREATE, ALTER, IMPORT */
+	STATEMENT_ROLE				/* ... ROLE, USER, GROUP, unless it is SET */
 } Statement;
 
 /* Where in SET name TO value we are */
@@ -64,10 +58,10 @@ typedef enum Expected
 #define ARGUMENT_VALUE	1
 #define ARGUMENT_OTHER	2
 
-/* A call of set_config() that is not at its end */
+/* The last call of set_config(), if that is not at its end */
 typedef struct Call
 {
-	uint32		depth;			/* of its parentheses */
+	uint32		depth;			/* of its parentheses; 0: none */
 	bool		secret;			/* of a secret setting */
 	int			argument;		/* which one this is */
 	uint32		query;			/* parentheses of a query; 0: not in there */
@@ -89,9 +83,7 @@ struct PaqRules
 	bool		set_secret;		/* of a secret setting */
 	PaqToken	last;			/* token before; at the beginning, none */
 	uint32		parens;
-	uint32		options;		/* parentheses of OPTIONS; 0: not in there */
-	Call		calls[MAX_CALLS];
-	uint32		ncalls;
+	Call		call;
 };
 
 PaqRules *
@@ -184,20 +176,11 @@ is_number(const PaqToken *token)
  * ---------------------------------------------------------------------------
  */
 
-/* The innermost call */
-static Call *
-top_call(PaqRules *rules)
+/* Is this an argument of the call? */
+static bool
+in_argument(const PaqRules *rules, int argument)
 {
-	return rules->ncalls > 0 ? &rules->calls[rules->ncalls - 1] : NULL;
-}
-
-/* ... if the token is right in its parentheses */
-static Call *
-own_call(PaqRules *rules)
-{
-	Call	   *call = top_call(rules);
-
-	return call != NULL && call->depth == rules->parens ? call : NULL;
+	return rules->call.depth > 0 && rules->call.argument == argument;
 }
 
 /*
@@ -205,37 +188,33 @@ own_call(PaqRules *rules)
  * which data were read.
  */
 static bool
-in_value(const Call *call)
+in_value(const PaqRules *rules)
 {
-	return call->argument == ARGUMENT_VALUE && call->query == 0;
+	return in_argument(rules, ARGUMENT_VALUE) && rules->call.query == 0;
 }
 
 /* ... of a secret setting's? */
 static bool
 in_secret_value(const PaqRules *rules)
 {
-	for (uint32 i = 0; i < rules->ncalls; i++)
-	{
-		if (rules->calls[i].secret && in_value(&rules->calls[i]))
-			return true;
-	}
-	return false;
+	return rules->call.secret && in_value(rules);
 }
 
-/* The call is at its end: does it make a setting of a parameter? */
+/* There is no call any more: has it made a setting of a parameter? */
 static void
-pop_call(PaqRules *rules)
+end_call(PaqRules *rules)
 {
-	const Call *call = &rules->calls[--rules->ncalls];
+	const Call	call = rules->call;
 	PaqMaskWork *work = rules->work;
 	MemoryContext old_context;
 
-	if (!work->want_rules || call->value_param == 0 ||
-		(call->name_param == 0 && !call->secret))
+	rules->call = (Call){ 0 };
+	if (!work->want_rules || call.value_param == 0 ||
+		(call.name_param == 0 && !call.secret))
 		return;
 	old_context = MemoryContextSwitchTo(work->context);
-	work->rules = lappend_int(work->rules, call->secret ? 0 : call->name_param);
-	work->rules = lappend_int(work->rules, call->value_param);
+	work->rules = lappend_int(work->rules, call.secret ? 0 : call.name_param);
+	work->rules = lappend_int(work->rules, call.value_param);
 	MemoryContextSwitchTo(old_context);
 }
 
@@ -243,51 +222,33 @@ static void
 open_paren(PaqRules *rules)
 {
 	rules->parens++;
-	if (rules->statement == STATEMENT_FOREIGN && is(rules, &rules->last, "options"))
-		rules->options = rules->parens;
-	if (rules->ncalls < MAX_CALLS && is_named(rules, &rules->last, "set_config"))
-		rules->calls[rules->ncalls++] = (Call){ .depth = rules->parens };
+	if (is_named(rules, &rules->last, "set_config"))
+	{
+		end_call(rules);
+		rules->call.depth = rules->parens;
+	}
 }
 
 static void
 close_paren(PaqRules *rules)
 {
-	if (own_call(rules) != NULL)
-		pop_call(rules);
-	for (uint32 i = 0; i < rules->ncalls; i++)
-	{
-		if (rules->calls[i].query == rules->parens)
-			rules->calls[i].query = 0;
-	}
-	if (rules->options == rules->parens)
-		rules->options = 0;
+	if (rules->call.query == rules->parens)
+		rules->call.query = 0;
+	if (rules->call.depth == rules->parens)
+		end_call(rules);
 	if (rules->parens > 0)
 		rules->parens--;
-}
-
-/* A query begins behind a parenthesis. */
-static void
-begin_query(PaqRules *rules)
-{
-	for (uint32 i = 0; i < rules->ncalls; i++)
-	{
-		if (rules->calls[i].query == 0)
-			rules->calls[i].query = rules->parens;
-	}
 }
 
 /* name => value, or name := value */
 static void
 argument_name(PaqRules *rules)
 {
-	Call	   *call = own_call(rules);
-
-	if (call != NULL && is_named(rules, &rules->last, "setting_name"))
-		call->argument = ARGUMENT_NAME;
-	else if (call != NULL && is_named(rules, &rules->last, "new_value"))
-		call->argument = ARGUMENT_VALUE;
-	else if (call != NULL)
-		call->argument = ARGUMENT_OTHER;
+	if (rules->call.depth > 0 && rules->call.depth == rules->parens)
+		rules->call.argument =
+			is_named(rules, &rules->last, "setting_name") ? ARGUMENT_NAME :
+			is_named(rules, &rules->last, "new_value") ? ARGUMENT_VALUE :
+			ARGUMENT_OTHER;
 	else if (rules->depth > 0 && is_secret_name(rules, &rules->last))
 		rules->expected = EXPECT_SECRET;
 }
@@ -306,8 +267,9 @@ mark_secret(PaqRules *rules, const PaqToken *token)
 
 /* A literal that is, or is part of, the name of a setting */
 static void
-setting_literal(PaqRules *rules, Call *call, const PaqToken *token)
+setting_literal(PaqRules *rules, const PaqToken *token)
 {
+	Call	   *call = &rules->call;
 	char		name[MAX_NAME_LITERAL];
 	uint32		len;
 
@@ -321,34 +283,43 @@ setting_literal(PaqRules *rules, Call *call, const PaqToken *token)
 		mark_secret(rules, &call->value);
 }
 
-/* Is the literal secret, by what is in front of it? */
+/*
+ * Is a literal that comes now secret, by what is in front of it?  Right behind a
+ * name, the statements about objects have passwords and options of what is
+ * foreign; elsewhere that would be a type's name.
+ */
 static bool
 is_secret(const PaqRules *rules)
 {
 	return rules->expected == EXPECT_SECRET ||
 		(rules->set == SET_VALUE && rules->set_secret) ||
+		(rules->statement >= STATEMENT_OBJECT &&
+		 is_secret_name(rules, &rules->last)) ||
 		/* the word that must be in front of it may be misspelt */
-		(rules->statement == STATEMENT_ROLE && !is(rules, &rules->last, "until")) ||
-		(rules->options > 0 && is_secret_name(rules, &rules->last)) ||
+		(rules->statement == STATEMENT_ROLE && rules->parens == 0 &&
+		 !is(rules, &rules->last, "until")) ||
 		in_secret_value(rules);
 }
 
 static void
 literal(PaqRules *rules, const PaqToken *token)
 {
-	Call	   *call = top_call(rules);
-	const bool	is_body = rules->expected == EXPECT_BODY ||
-		rules->statement == STATEMENT_DO;
+	PaqContent	content = PAQ_CONTENT_ANY;
 	bool		open = false;
 
-	if (call != NULL && call->argument == ARGUMENT_NAME)
-		setting_literal(rules, call, token);
-	else if (call != NULL && in_value(call) && call->value.end == 0)
-		call->value = *token;
+	if (rules->expected == EXPECT_BODY || rules->statement == STATEMENT_DO)
+		content = PAQ_CONTENT_SQL;
+	else if (is(rules, &rules->last, "program"))
+		content = PAQ_CONTENT_COMMAND;
+
+	if (in_argument(rules, ARGUMENT_NAME))
+		setting_literal(rules, token);
+	else if (in_value(rules) && rules->call.value.end == 0)
+		rules->call.value = *token;
 	if (is_secret(rules))
 		mark_secret(rules, token);
 	else
-		open = paq_scan_literal(rules->work, rules->text, token, is_body,
+		open = paq_scan_literal(rules->work, rules->text, token, content,
 								rules->depth);
 	rules->expected = open ? EXPECT_PIPES : EXPECT_NOTHING;
 }
@@ -365,15 +336,11 @@ number(PaqRules *rules, const PaqToken *token)
 static void
 parameter(PaqRules *rules, const PaqToken *token)
 {
-	Call	   *call = top_call(rules);
-
 	rules->expected = EXPECT_NOTHING;
-	if (call == NULL)
-		return;
-	if (call->argument == ARGUMENT_NAME && call->name_param == 0)
-		call->name_param = token->number;
-	else if (in_value(call) && call->value_param == 0)
-		call->value_param = token->number;
+	if (in_argument(rules, ARGUMENT_NAME) && rules->call.name_param == 0)
+		rules->call.name_param = token->number;
+	else if (in_value(rules) && rules->call.value_param == 0)
+		rules->call.value_param = token->number;
 }
 
 /* ---------------------------------------------------------------------------
@@ -384,10 +351,8 @@ parameter(PaqRules *rules, const PaqToken *token)
 static void
 end_statement(PaqRules *rules)
 {
-	while (rules->ncalls > 0)
-		pop_call(rules);
+	end_call(rules);
 	rules->parens = 0;
-	rules->options = 0;
 	rules->statement = STATEMENT_START;
 	rules->secret_variable = false;
 	rules->set = SET_NONE;
@@ -457,42 +422,12 @@ set_token(PaqRules *rules, const PaqToken *token)
 	return rules->set != SET_NONE;
 }
 
-/* What a statement that begins with CREATE, ALTER or IMPORT is about */
-static Statement
-statement_about(const PaqRules *rules, const PaqToken *token)
-{
-	static const char *const roles[] = {"user", "role", "group", NULL};
-	static const char *const mapping[] = {"for", "if", NULL};
-	static const char *const foreign[] = {"server", "foreign", NULL};
-	static const char *const settings[] = {"system", "database", NULL};
-	static const char *const functions[] = {"function", "procedure", "routine", NULL};
-
-	/* a role can have any word's name */
-	if (rules->statement == STATEMENT_USER && is(rules, &rules->last, "user") &&
-		is(rules, token, "mapping"))
-		return STATEMENT_USER;
-	if (rules->statement == STATEMENT_USER)
-		return is(rules, &rules->last, "mapping") && is_in(rules, token, mapping) ?
-			STATEMENT_FOREIGN : STATEMENT_ROLE;
-	if (is(rules, token, "or") || is(rules, token, "replace"))
-		return STATEMENT_OBJECT;
-	if (is_in(rules, token, roles))
-		return STATEMENT_USER;
-	/* a table may be a foreign one, unless it is new */
-	if (is_in(rules, token, foreign) ||
-		(is(rules, token, "table") && is(rules, &rules->last, "alter")))
-		return STATEMENT_FOREIGN;
-	if (is_in(rules, token, settings))
-		return STATEMENT_SETTINGS;
-	return is_in(rules, token, functions) ? STATEMENT_FUNCTION : STATEMENT_OTHER;
-}
+static const char *const verbs[] = {"create", "alter", "import", NULL};
 
 /* The first word of a statement */
 static void
 first_word(PaqRules *rules, const PaqToken *token)
 {
-	static const char *const verbs[] = {"create", "alter", "import", NULL};
-
 	rules->statement = STATEMENT_OTHER;
 	if (is_in(rules, token, verbs))
 		rules->statement = STATEMENT_OBJECT;
@@ -513,12 +448,13 @@ name(PaqRules *rules, const PaqToken *token)
 		"begin", "declare", "else", "loop", "then", NULL
 	};
 	static const char *const queries[] = {"select", "table", "values", "with", NULL};
+	static const char *const roles[] = {"role", "user", "group", NULL};
 	static const char *const quoting[] = {"quote_literal", "quote_nullable", NULL};
 	const Expected before = rules->expected;
 
 	rules->expected = EXPECT_NOTHING;
 	if (rules->last.code == '(' && is_in(rules, token, queries))
-		begin_query(rules);
+		rules->call.query = rules->call.query ? rules->call.query : rules->parens;
 	if (rules->depth > 0 && is_in(rules, token, blocks) &&
 		(rules->statement == STATEMENT_START || rules->statement == STATEMENT_OTHER))
 	{
@@ -527,18 +463,17 @@ name(PaqRules *rules, const PaqToken *token)
 	}
 	else if (rules->statement == STATEMENT_START)
 		first_word(rules, token);
-	else if (rules->statement < STATEMENT_ROLE)
-		rules->statement = statement_about(rules, token);
-	else if (is(rules, token, "set") && rules->parens == 0 &&
-			 (rules->statement == STATEMENT_ROLE ||
-			  rules->statement == STATEMENT_SETTINGS ||
-			  rules->statement == STATEMENT_FUNCTION))
+	else if (rules->statement == STATEMENT_OBJECT && is_in(rules, token, roles) &&
+			 is_in(rules, &rules->last, verbs))
+		rules->statement = STATEMENT_ROLE;
+	else if (rules->statement >= STATEMENT_OBJECT && rules->parens == 0 &&
+			 is(rules, token, "set"))
 	{
 		begin_setting(rules);
-		if (rules->statement == STATEMENT_ROLE)
-			rules->statement = STATEMENT_SETTINGS;
+		rules->statement = STATEMENT_OBJECT;
 	}
-	else if (rules->statement == STATEMENT_FUNCTION && is(rules, token, "as"))
+	else if (rules->statement == STATEMENT_OBJECT && rules->parens == 0 &&
+			 is(rules, token, "as"))
 		rules->expected = EXPECT_BODY;
 	else if ((rules->secret_variable && is(rules, token, "default")) ||
 			 (before == EXPECT_SECRET && is_in(rules, token, quoting)))
@@ -560,8 +495,8 @@ operator(PaqRules *rules, const PaqToken *token)
 	}
 	else if (token->code == ')')
 		close_paren(rules);
-	else if (token->code == ',' && own_call(rules) != NULL)
-		own_call(rules)->argument++;
+	else if (token->code == ',' && rules->call.depth == rules->parens)
+		rules->call.argument++;
 	else if (token->code == ';')
 		end_statement(rules);
 	else if (before == EXPECT_PIPES && is(rules, token, "||"))
@@ -591,10 +526,8 @@ paq_rules_token(PaqRules *rules, const PaqToken *token)
 
 	if (is_prefix(rules, token))
 		return;
-	/* what it is about must follow at once; a role's name may be format()'s */
-	if (!named && rules->statement == STATEMENT_USER)
-		rules->statement = STATEMENT_ROLE;
-	else if (!named && rules->statement == STATEMENT_OBJECT)
+	/* CREATE TABLE ... AS SELECT, not a function's text */
+	if (rules->expected == EXPECT_BODY && !is_literal(token))
 		rules->statement = STATEMENT_OTHER;
 	if (set_token(rules, token))
 		rules->expected = EXPECT_NOTHING;
@@ -609,8 +542,8 @@ paq_rules_token(PaqRules *rules, const PaqToken *token)
 		name(rules, token);
 		/* it may be a string of another language than SQL */
 		if (rules->depth > 0 && rules->text->data[token->start] == '"')
-			(void) paq_scan_literal(rules->work, rules->text, token, false,
-									rules->depth);
+			(void) paq_scan_literal(rules->work, rules->text, token,
+									PAQ_CONTENT_ANY, rules->depth);
 	}
 	else
 		operator(rules, token);
@@ -624,8 +557,9 @@ paq_rules_want_secret(const PaqRules *rules)
 	const PaqToken *last = &rules->last;
 
 	return rules->expected == EXPECT_SECRET ||
-		(rules->statement == STATEMENT_ROLE && is(rules, last, "password")) ||
 		(rules->set == SET_VALUE && rules->set_secret && !is_literal(last)) ||
-		(rules->options > 0 && is_secret_name(rules, last)) ||
-		(last->code == ',' && in_secret_value(rules));
+		(last->code == ',' && in_secret_value(rules)) ||
+		/* behind another name, a table's, say, a statement goes on */
+		(rules->statement >= STATEMENT_OBJECT && is_secret_name(rules, last) &&
+		 (rules->parens > 0 || is(rules, last, "password")));
 }

@@ -183,26 +183,26 @@ begins_statement(const PaqMaskText *text)
 
 /*
  * Look into the contents of a literal, or a value that is as good as one, depth
- * literals deep.  is_body says that it is SQL.  Returns whether it ends where a
- * secret must follow.
+ * literals deep.  Returns whether it ends where a secret must follow.
  */
 static bool
-scan_contents(PaqMaskWork *work, PaqMaskText *contents, bool is_body,
+scan_contents(PaqMaskWork *work, PaqMaskText *contents, PaqContent content,
 			  int depth)
 {
+	const bool	is_sql = content == PAQ_CONTENT_SQL;
 	PaqMaskWork plain = *work;
 	uint32		reached = 0;
 	bool		open = true;
 
-	if (!is_body && !begins_statement(contents))
-		return paq_content_find(contents);
+	if (content == PAQ_CONTENT_COMMAND || (!is_sql && !begins_statement(contents)))
+		return paq_content_find(contents, content);
 	if (!is_expensive(contents))
 		reached = scan_level(work, contents, depth, &open);
 	if (reached == contents->len)
 		return open;
 	/* what only looked like SQL, most likely */
-	if (!is_body && !open)
-		return paq_content_find(contents);
+	if (!is_sql && !open)
+		return paq_content_find(contents, content);
 	paq_plain_mark(&plain, contents, reached, PAQ_MARK_SECRET);
 	work->limited = true;
 	return false;
@@ -214,7 +214,7 @@ scan_contents(PaqMaskWork *work, PaqMaskText *contents, bool is_body,
  */
 bool
 paq_scan_literal(PaqMaskWork *work, PaqMaskText *text, const PaqToken *token,
-				 bool is_body, int depth)
+				 PaqContent content, int depth)
 {
 	const uint32 len = token->end - token->start;
 	const char	last = text->data[token->end - 1];
@@ -237,7 +237,7 @@ paq_scan_literal(PaqMaskWork *work, PaqMaskText *text, const PaqToken *token,
 	{
 		contents.data = data;
 		contents.len = paq_literal(text, token, work->conforming, 0, NULL, data);
-		open = scan_contents(work, &contents, is_body, depth + 1);
+		open = scan_contents(work, &contents, content, depth + 1);
 		(void) paq_literal(text, token, work->conforming, 0, contents.marks, NULL);
 	}
 	else
@@ -284,7 +284,7 @@ paq_scan(PaqMaskWork *work, PaqMaskText *text, bool is_statement)
 			reached = scan_level(work, text, 0, &open);
 		else
 		{
-			(void) scan_contents(work, text, false, 1);
+			(void) scan_contents(work, text, PAQ_CONTENT_ANY, 1);
 			reached = text->len;
 		}
 	}
