@@ -362,6 +362,14 @@ protocol_records_are(
 		'ERROR||42703|column "nothing" does not exist|SELECT nothing'
 	],
 	'a failure in a pipeline is that of the statement that fails');
+protocol_records_are(
+	sub {
+		$session->parse('', 'SELECT b FROM t')->bind_formats('', '', 2);
+		$session->execute('')->sync;
+	}, [
+		'READ|SELECT|08P01|bind message has 2 result formats but query has 1 columns|SELECT b FROM t'
+	],
+	'Bind that fails when the statement has begun');
 
 protocol_records_are(
 	sub {

@@ -111,7 +111,7 @@ typedef struct PaqStatement
 	int64		substatement_id;
 	TimestampTz start_time;
 	TimestampTz run_message;	/* statement_timestamp() of the executor's last
-								 * run, 0: none */
+								 * run, 0: none; not if another statement ran it */
 	int64		rows;			/* -1: meaningless */
 	uint64		processed;		/* of the executor's last run that we saw */
 	uint64		query_id;
