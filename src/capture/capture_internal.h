@@ -129,6 +129,7 @@ typedef struct PaqStatement
 	bool		hidden;			/* log_catalog leaves it out so far */
 	bool		commits;		/* COMMIT or PREPARE TRANSACTION */
 	bool		run;			/* ExecutorRun was called for it */
+	bool		complete;		/* has told its client everything */
 	bool		top_level;		/* the client's, not run by another one */
 	bool		others_rights;	/* runs with rights that the session's user has
 								 * not: session auditing leaves it out */

@@ -274,7 +274,8 @@ end_run(QueryDesc *queryDesc, ScanDirection direction, uint64 count)
 	if (paq_frame->parent != NULL)
 		return;
 	statement->run_message = GetCurrentStatementStartTimestamp();
-	if (is_complete(queryDesc, direction, count) && !awaits_commit(statement))
+	statement->complete = is_complete(queryDesc, direction, count);
+	if (statement->complete && !awaits_commit(statement))
 		paq_statement_publish(statement, NULL, PAQ_SPACE_WAIT);
 }
 

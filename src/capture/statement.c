@@ -131,6 +131,7 @@ paq_statement_new(const char *text, const PaqCommand *command,
 	statement->hidden = false;
 	statement->commits = false;
 	statement->run = false;
+	statement->complete = false;
 	statement->top_level = top_level;
 	statement->others_rights = false;
 	statement->granted_known = false;
@@ -386,7 +387,9 @@ paq_statement_close_all(SubTransactionId from, const PaqError *error,
 			if (error == NULL)
 				statement->flags |= PAQ_RECORD_NO_OUTCOME;
 		}
-		paq_statement_fail(statement, error);
+
+		/* In a pipeline, what the client was told to be complete is a success. */
+		paq_statement_fail(statement, statement->complete && !last ? NULL : error);
 		detach_frames(statement);
 		paq_statement_close(statement);
 	}
