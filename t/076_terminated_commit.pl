@@ -2,9 +2,9 @@
 # records are there, as if it had committed, and one that says that it has not; also
 # where the commit is that of a Sync, a message without a text.
 #
-# One that is terminated or cancelled in the waits of mode immediate.  Each statement has
-# its records, and those that say 00000 of what did not come about are taken back by one
-# of class ERROR.
+# One that is terminated or cancelled elsewhere: in the waits of mode immediate, in a
+# trigger at the commit, in planning.  Each statement has its records, and those that
+# say 00000 of what did not come about are taken back by one of class ERROR.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 
@@ -47,10 +47,18 @@ is( join(', ', map { "$_->{class} $_->{exitCode}" }
 
 unaudited_sql(
 	$node, q{
+	CREATE TABLE lazy (a int);
+	CREATE TABLE uniq (a int UNIQUE DEFERRABLE INITIALLY DEFERRED);
 	CREATE FUNCTION write() RETURNS int LANGUAGE plpgsql AS
 		'BEGIN INSERT INTO written VALUES (3); RETURN 1; END';
 	CREATE FUNCTION write_and_open() RETURNS int LANGUAGE plpgsql AS
-		'DECLARE c refcursor; BEGIN OPEN c FOR SELECT 1; RETURN write(); END';});
+		'DECLARE c refcursor; BEGIN OPEN c FOR SELECT 1; RETURN write(); END';
+	CREATE FUNCTION sleep() RETURNS int LANGUAGE plpgsql IMMUTABLE AS
+		'BEGIN PERFORM pg_sleep(600); RETURN 1; END';
+	CREATE FUNCTION at_commit() RETURNS trigger LANGUAGE plpgsql AS
+		'BEGIN PERFORM pg_sleep(600); RETURN NULL; END';
+	CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON lazy DEFERRABLE INITIALLY DEFERRED
+		FOR EACH ROW EXECUTE FUNCTION at_commit();});
 
 # A session does something, is cancelled or terminated while it waits for the worker,
 # which is stopped, or sleeps; its records.  Options: event, for which it waits, mode, log,
@@ -110,6 +118,8 @@ sub executed
 	return $client->start_sync;
 }
 
+my $write = unaudited_sql($node, q{SELECT 'write'::regproc::oid});
+my $other = PgProto->connect($node, options => '-c pg_audit_queue.log=none');
 my $in_block = sub { $client->query('BEGIN') };
 
 ended_is('what a function has executed', sub { $client->start('SELECT write()') },
@@ -132,6 +142,29 @@ ended_is('a portal that a FETCH runs',
 	},
 	'ERROR STATE, FUNCTION STATE, MISC 00000, MISC 00000, READ STATE, WRITE 00000',
 	before => $in_block);
+ended_is('a fast-path call', sub { $client->start_call($write) },
+	'ERROR STATE, FUNCTION 00000, MISC 00000, WRITE 00000', before => $in_block);
+ended_is('the commit of several statements',
+	sub { $client->start('INSERT INTO written VALUES (4); INSERT INTO lazy VALUES (1)') },
+	'ERROR STATE, WRITE 00000, WRITE 00000',
+	event => 'PgSleep', mode => 'queued', log => 'write,error');
+ended_is('a COMMIT that has no record', sub { $client->start('COMMIT') },
+	'ERROR STATE, WRITE 00000',
+	event => 'PgSleep', mode => 'queued', log => 'write,error',
+	before => sub { $client->query('BEGIN; INSERT INTO lazy VALUES (1)') });
+ended_is('a Sync with a trigger',
+	sub { executed('INSERT INTO lazy VALUES (1)', 'SELECT 1') },
+	'ERROR STATE, WRITE 00000',
+	event => 'PgSleep', mode => 'queued', log => 'write,error');
+$other->query('BEGIN; INSERT INTO uniq VALUES (1)');
+ended_is('a Sync with a constraint',
+	sub { executed('INSERT INTO uniq VALUES (1)', 'SELECT 1') },
+	'ERROR STATE, WRITE 00000',
+	event => 'transactionid', mode => 'queued', log => 'write,error');
+$other->quit;
+ended_is('planning', sub { $client->start('SELECT sleep()') },
+	'ERROR STATE, READ STATE',
+	event => 'PgSleep', mode => 'queued', log => 'read,error');
 $node->stop;
 
 done_testing();

@@ -328,6 +328,7 @@ extern void paq_messages_ignore(void);
 
 /* fastpath.c */
 extern bool paq_fastpath_begins(void);
+extern bool paq_fastpath_ends(void);
 extern void paq_fastpath_call(Oid function, const char *name);
 extern void paq_fastpath_message(char type);
 extern void paq_fastpath_error(void);
