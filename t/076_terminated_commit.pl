@@ -19,7 +19,8 @@ use PgProto;
 use Test::More;
 
 my $node = audited_node('main',
-	settings => { flush_interval => '1h', mode => 'commit', log => 'write,error' });
+	settings => { flush_interval => '1h', mode => 'commit', log => 'write,error' },
+	init => [ allows_streaming => 1 ]);
 my $client;
 my $worker;
 
@@ -62,7 +63,7 @@ unaudited_sql(
 
 # A session does something, is cancelled or terminated while it waits for the worker,
 # which is stopped, or sleeps; its records.  Options: event, for which it waits, mode, log,
-# and before, which the client does first.
+# before, which the client does first, and those of PgProto.
 sub ended_is
 {
 	my ($name, $start, $expected, %options) = @_;
@@ -79,7 +80,8 @@ sub ended_is
 
 		$client = PgProto->connect($node,
 			options => "-c application_name=ended -c pg_audit_queue.mode=$mode" .
-			  " -c pg_audit_queue.log=$log");
+			  " -c pg_audit_queue.log=$log",
+			replication => $options{replication});
 		$options{before}->() if $options{before};
 		$worker = worker_pid($node);
 		kill('STOP', $worker) == 1 or die "could not stop $worker: $!";
@@ -165,6 +167,8 @@ $other->quit;
 ended_is('planning', sub { $client->start('SELECT sleep()') },
 	'ERROR STATE, READ STATE',
 	event => 'PgSleep', mode => 'queued', log => 'read,error');
+ended_is('a replication command', sub { $client->start('IDENTIFY_SYSTEM') },
+	'ERROR STATE, MISC 00000', replication => 'database');
 $node->stop;
 
 done_testing();
