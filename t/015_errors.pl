@@ -26,6 +26,8 @@ unaudited_sql(
 	INSERT INTO t SELECT i, i FROM generate_series(1, 10) i;
 	CREATE TABLE d (a int UNIQUE DEFERRABLE INITIALLY DEFERRED);
 	CREATE ROLE plain LOGIN;
+	CREATE FUNCTION writes(i int) RETURNS int LANGUAGE plpgsql AS $$
+		BEGIN INSERT INTO t VALUES (i); RETURN i; END $$;
 	CREATE FUNCTION handled() RETURNS int LANGUAGE plpgsql AS $$
 		BEGIN
 			BEGIN
@@ -362,6 +364,26 @@ protocol_records_are(
 		'ERROR||42703|column "nothing" does not exist|SELECT nothing'
 	],
 	'a failure in a pipeline is that of the statement that fails');
+protocol_records_are(
+	sub {
+		$session->parse('', 'SELECT writes(32)')->bind('', '')->execute('');
+		$session->parse('', 'SELECT nothing');
+		$session->sync;
+	}, [
+		'WRITE|INSERT|00000||INSERT INTO t VALUES (i)',
+		'ERROR||42703|column "nothing" does not exist|SELECT nothing',
+		'READ|SELECT|00000||SELECT writes(32)',
+		'FUNCTION|EXECUTE|00000||SELECT writes(32)'
+	],
+	'also if the one before is a SELECT that has changed something');
+protocol_records_are(
+	sub {
+		$session->parse('', 'SELECT b FROM t')->bind_formats('', '', 2);
+		$session->execute('')->sync;
+	}, [
+		'READ|SELECT|08P01|bind message has 2 result formats but query has 1 columns|SELECT b FROM t'
+	],
+	'Bind that fails when the statement has begun');
 
 protocol_records_are(
 	sub {

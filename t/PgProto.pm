@@ -144,6 +144,16 @@ sub bind
 		  . pack('n', 0));
 }
 
+# bind_formats($portal, $name, $formats): without parameters, with that many formats of
+# columns of the result, text all of them.
+sub bind_formats
+{
+	my ($self, $portal, $name, $formats) = @_;
+
+	return $self->_add('B',
+		pack('Z* Z* n n n n*', $portal, $name, 0, 0, $formats, (0) x $formats));
+}
+
 # execute($portal, $max_rows): 0 rows are all.
 sub execute
 {

@@ -111,7 +111,7 @@ typedef struct PaqStatement
 	int64		substatement_id;
 	TimestampTz start_time;
 	TimestampTz run_message;	/* statement_timestamp() of the executor's last
-								 * run, 0: none */
+								 * run, 0: none; not if another statement ran it */
 	int64		rows;			/* -1: meaningless */
 	uint64		processed;		/* of the executor's last run that we saw */
 	uint64		query_id;
@@ -129,6 +129,7 @@ typedef struct PaqStatement
 	bool		hidden;			/* log_catalog leaves it out so far */
 	bool		commits;		/* COMMIT or PREPARE TRANSACTION */
 	bool		run;			/* ExecutorRun was called for it */
+	bool		complete;		/* has told its client everything */
 	bool		top_level;		/* the client's, not run by another one */
 	bool		others_rights;	/* runs with rights that the session's user has
 								 * not: session auditing leaves it out */
@@ -327,6 +328,7 @@ extern void paq_messages_ignore(void);
 
 /* fastpath.c */
 extern bool paq_fastpath_begins(void);
+extern bool paq_fastpath_ends(void);
 extern void paq_fastpath_call(Oid function, const char *name);
 extern void paq_fastpath_message(char type);
 extern void paq_fastpath_error(void);

@@ -37,6 +37,7 @@
 #include "miscadmin.h"
 #include "tcop/tcopprot.h"
 #include "utils/elog.h"
+#include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
 
 static emit_log_hook_type prev_emit_log = NULL;
@@ -210,6 +211,25 @@ paq_error_unrecorded(void)
 }
 
 /*
+ * Is the error the outcome of a statement of the client's?  One that ends the session
+ * is reported while there are frames, and what is executed may be others': those of a
+ * commit, or of planning.
+ */
+static bool
+has_owner(void)
+{
+	PaqCallFrame *frame = paq_frame;
+
+	if (frame == NULL)
+		return owned || paq_statement_awaits_outcome();
+	if (!error.fatal)
+		return true;
+	while (frame->parent != NULL)
+		frame = frame->parent;
+	return frame->statement != NULL && frame->statement->top_level;
+}
+
+/*
  * The error is reported and ends the client's command.  Unless something that
  * was executed has it as its outcome, it gets a record of its own.
  */
@@ -220,8 +240,7 @@ record_error(void)
 	PaqMasked	shown = {0};
 	bool		places;
 
-	if (!paq_capture_possible() || owned || paq_frame != NULL ||
-		paq_statement_awaits_outcome() || paq_is_committing() ||
+	if (!paq_capture_possible() || has_owner() || paq_is_committing() ||
 		(MyProcPort == NULL && IsUnderPostmaster) ||
 		(!paq_fastpath_refused(&event) &&
 		 !paq_class_is_audited(PAQ_CLASS_ERROR)))
@@ -259,6 +278,18 @@ in_signal_handler(const ErrorData *edata)
 	return edata->elevel >= FATAL && MyProcPort == NULL;
 }
 
+/*
+ * One that ends the session ends what the client has sent, too, if anything.  A call
+ * has no text; nor has a Sync, which commits, perhaps by way of triggers.
+ */
+static bool
+is_busy(void)
+{
+	return debug_query_string != NULL || paq_frame != NULL ||
+		paq_is_before_commit() || paq_fastpath_ends() ||
+		DatumGetInt32(pg_trigger_depth(NULL)) > 0;
+}
+
 /* Keep what is reported, unless it is what the hooks know already. */
 static void
 note_report(ErrorData *edata)
@@ -280,13 +311,8 @@ note_report(ErrorData *edata)
 	if (edata->elevel == FATAL)
 		paq_connect_failed(&error);
 
-	/*
-	 * One that ends the session ends what the client has sent, too, if anything: a
-	 * Sync has no text, and commits.
-	 */
 	if (edata->elevel == ERROR ||
-		(paq_logged_in && !paq_replication_known() &&
-		 (debug_query_string != NULL || paq_is_before_commit())))
+		(paq_logged_in && !paq_replication_known() && is_busy()))
 		record_error();
 	if (paq_frame == NULL)
 		caught = owned = false; /* the next one is another one */

@@ -268,11 +268,13 @@ end_run(QueryDesc *queryDesc, ScanDirection direction, uint64 count)
 	if (unlikely(statement == NULL))
 		return;
 	statement->run = true;
-	statement->run_message = GetCurrentStatementStartTimestamp();
 	statement->processed = queryDesc->estate->es_processed;
 	statement->rows = Max(statement->rows, 0) + queryDesc->estate->es_processed;
-	if (paq_frame->parent == NULL &&
-		is_complete(queryDesc, direction, count) && !awaits_commit(statement))
+	if (paq_frame->parent != NULL)
+		return;
+	statement->run_message = GetCurrentStatementStartTimestamp();
+	statement->complete = is_complete(queryDesc, direction, count);
+	if (statement->complete && !awaits_commit(statement))
 		paq_statement_publish(statement, NULL, PAQ_SPACE_WAIT);
 }
 

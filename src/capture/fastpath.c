@@ -75,6 +75,16 @@ paq_fastpath_begins(void)
 	return is_fastpath() && last_call != GetCurrentStatementStartTimestamp();
 }
 
+/*
+ * The session is ended: while a call is dealt with?  Without track_activities that
+ * cannot be told from an idle session.
+ */
+bool
+paq_fastpath_ends(void)
+{
+	return MyBEEntry != NULL && MyBEEntry->st_state == STATE_FASTPATH;
+}
+
 /* The text lives in MessageContext, as those that clients send do. */
 static PaqCallFrame *
 begin_call(Oid function)

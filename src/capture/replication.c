@@ -49,6 +49,9 @@ static PaqPending *pending = NULL;
 /* statement_timestamp() of the last command that has a record */
 static TimestampTz last_command = 0;
 
+/* Does the session wait for the record, which says that the command has succeeded? */
+static bool waits = false;
+
 /* Which command is being executed?  NULL if none is. */
 static const char *
 current_keyword(void)
@@ -119,8 +122,10 @@ static void
 succeed(void)
 {
 	publish_record(NULL);
+	waits = true;
 	paq_wait_statement(PAQ_SPACE_WAIT);
 	paq_wait_commit();
+	waits = false;
 }
 
 /*
@@ -154,6 +159,7 @@ paq_replication_error(void)
 {
 	const char *keyword = current_keyword();
 
+	waits = false;
 	if (keyword != NULL)
 		begin_record(keyword, false);
 	if (pending == NULL)
@@ -162,11 +168,11 @@ paq_replication_error(void)
 	paq_request_waits();
 }
 
-/* Is a command being executed that has a record? */
+/* Is a command being executed that has a record, and is not waiting for it? */
 bool
 paq_replication_known(void)
 {
-	return current_keyword() != NULL &&
+	return !waits && current_keyword() != NULL &&
 		last_command == GetCurrentStatementStartTimestamp();
 }
 

@@ -24,6 +24,7 @@
 #include "access/xact.h"
 #include "capture/capture_internal.h"
 #include "common/hashfn.h"
+#include "tcop/tcopprot.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -130,6 +131,7 @@ paq_statement_new(const char *text, const PaqCommand *command,
 	statement->hidden = false;
 	statement->commits = false;
 	statement->run = false;
+	statement->complete = false;
 	statement->top_level = top_level;
 	statement->others_rights = false;
 	statement->granted_known = false;
@@ -248,22 +250,37 @@ paq_is_first(PaqStatement *statement)
 }
 
 /*
- * Is the newest open statement one that the client's last message has run, and
- * whose records wait for its outcome?  Then it is ended by whatever error comes
- * now, although it has no frame any more, as while its session waits for the
- * records of what it has executed.
+ * Is the client's last message about the statement: has it begun it (Bind), or run
+ * it, or is it about to (Execute, whose text is the portal's)?
+ */
+static bool
+is_clients_last(const PaqStatement *statement)
+{
+	const TimestampTz message = GetCurrentStatementStartTimestamp();
+
+	return statement->top_level &&
+		(statement->start_time == message || statement->run_message == message ||
+		 statement->text == debug_query_string);
+}
+
+/*
+ * Is the client's last message about an open statement whose records wait for its
+ * outcome?  Then it is ended by whatever error comes now, although it has no frame,
+ * as while its session waits for the records of what it has executed.
  */
 bool
 paq_statement_awaits_outcome(void)
 {
-	PaqStatement *statement;
+	dlist_iter	iter;
 
-	if (dlist_is_empty(&paq_statements))
-		return false;
-	statement = dlist_head_element(PaqStatement, node, &paq_statements);
-	return statement->top_level && statement->run &&
-		statement->run_message == GetCurrentStatementStartTimestamp() &&
-		!slist_is_empty(&statement->entries);
+	dlist_foreach(iter, &paq_statements)
+	{
+		PaqStatement *statement = dlist_container(PaqStatement, node, iter.cur);
+
+		if (is_clients_last(statement) && !slist_is_empty(&statement->entries))
+			return true;
+	}
+	return false;
 }
 
 /* Forget a statement all of whose records have been published. */
@@ -357,19 +374,22 @@ paq_statement_close_all(SubTransactionId from, const PaqError *error,
 	dlist_foreach_modify(iter, &paq_statements)
 	{
 		PaqStatement *statement = dlist_container(PaqStatement, node, iter.cur);
+		const bool	last = is_clients_last(statement);
 
 		if (statement->subxact < from)
 			break;
 		statement->flags |= flags;
 		if (statement->command.tag != CMDTAG_SELECT)
 		{
-			/* Only a SELECT may stop before its end. */
-			if (statement->run)
+			/* Only a SELECT may stop before its end, if there is no error. */
+			if (statement->run && (error == NULL || !last))
 				statement->flags |= PAQ_RECORD_INCOMPLETE;
 			if (error == NULL)
 				statement->flags |= PAQ_RECORD_NO_OUTCOME;
 		}
-		paq_statement_fail(statement, error);
+
+		/* In a pipeline, what the client was told to be complete is a success. */
+		paq_statement_fail(statement, statement->complete && !last ? NULL : error);
 		detach_frames(statement);
 		paq_statement_close(statement);
 	}
