@@ -48,6 +48,7 @@ is( join(', ', map { "$_->{class} $_->{exitCode}" }
 
 unaudited_sql(
 	$node, q{
+	CREATE TABLE one ();
 	CREATE TABLE lazy (a int);
 	CREATE TABLE uniq (a int UNIQUE DEFERRABLE INITIALLY DEFERRED);
 	CREATE FUNCTION write() RETURNS int LANGUAGE plpgsql AS
@@ -169,6 +170,27 @@ ended_is('planning', sub { $client->start('SELECT sleep()') },
 	event => 'PgSleep', mode => 'queued', log => 'read,error');
 ended_is('a replication command', sub { $client->start('IDENTIFY_SYSTEM') },
 	'ERROR STATE, MISC 00000', replication => 'database');
+
+# A queue that cannot take all records of a statement
+
+$node->append_conf('postgresql.conf', settings_text(queue_size => '64kB'));
+$node->restart;
+my $many  = join(' UNION ALL ', ('SELECT 1 FROM one') x 300);
+my $reads = ', READ 00000' x 300;
+my $relations = sub { $client->query('SET pg_audit_queue.log_relation = on') };
+
+ended_is('a full queue', sub { $client->start($many) }, "ERROR STATE$reads",
+	mode => 'queued', log => 'read,error', before => $relations);
+ended_is('a full queue, in a block', sub { $client->start($many) }, "ERROR STATE$reads",
+	mode => 'queued', log => 'read,error',
+	before => sub { $relations->(); $client->query('BEGIN') });
+ended_is('a full queue, at the commit', sub { $client->start("INSERT INTO written $many") },
+	"ERROR STATE$reads, WRITE 00000",
+	mode => 'queued', log => 'read,write,error', before => $relations);
+ended_is('a full queue, a statement that a function executes',
+	sub { $client->start("DO \$\$ BEGIN PERFORM 2 FROM ($many) x; PERFORM 3 FROM one; END \$\$") },
+	"FUNCTION STATE$reads",
+	mode => 'queued', log => 'read,function,error', before => $relations);
 $node->stop;
 
 done_testing();

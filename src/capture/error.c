@@ -278,6 +278,16 @@ in_signal_handler(const ErrorData *edata)
 	return edata->elevel >= FATAL && MyProcPort == NULL;
 }
 
+/* pg_trigger_depth(), which is all that PostgreSQL tells of triggers */
+static int
+trigger_depth(void)
+{
+	LOCAL_FCINFO(fcinfo, 0);
+
+	InitFunctionCallInfoData(*fcinfo, NULL, 0, InvalidOid, NULL, NULL);
+	return DatumGetInt32(pg_trigger_depth(fcinfo));
+}
+
 /*
  * One that ends the session ends what the client has sent, too, if anything.  A call
  * has no text; nor has a Sync, which commits, perhaps by way of triggers.
@@ -287,7 +297,7 @@ is_busy(void)
 {
 	return debug_query_string != NULL || paq_frame != NULL ||
 		paq_is_before_commit() || paq_fastpath_ends() ||
-		DatumGetInt32(pg_trigger_depth(NULL)) > 0;
+		trigger_depth() > 0;
 }
 
 /* Keep what is reported, unless it is what the hooks know already. */

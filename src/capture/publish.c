@@ -433,13 +433,16 @@ paq_publish_calls(PaqStatement *statement)
 
 /*
  * Publish all records of the statement with their outcome, NULL being success.
- * With PAQ_SPACE_WAIT an error may be raised; what has not been published by
- * then is still in the statement's list.
+ * With PAQ_SPACE_WAIT an error may be raised, before the first has been published:
+ * if others waited for room, too, and that was cancelled, records of one statement
+ * would tell of two outcomes.  So those are deferred, and whoever waits for them
+ * then does it behind the statement.
  */
 void
 paq_statement_publish(PaqStatement *statement, const PaqError *error,
 					  PaqSpaceWait wait)
 {
+	const bool	failed = wait == PAQ_SPACE_NOWAIT;
 	TimestampTz end_time;
 
 	if (slist_is_empty(&statement->entries))
@@ -450,8 +453,9 @@ paq_statement_publish(PaqStatement *statement, const PaqError *error,
 	{
 		finish_entry(statement,
 					 slist_head_element(PaqEntry, node, &statement->entries),
-					 wait == PAQ_SPACE_NOWAIT);
+					 failed);
 		publish_first(&statement->entries, error, end_time, wait);
+		wait = PAQ_SPACE_NOWAIT;
 	}
 }
 
@@ -565,7 +569,10 @@ paq_publish_held(const PaqError *error, PaqSpaceWait wait)
 	publish_deferred(wait);
 	end_time = GetCurrentTimestamp();
 	while (!slist_is_empty(&held))
+	{
 		publish_first(&held, error, end_time, wait);
+		wait = PAQ_SPACE_NOWAIT;	/* as in paq_statement_publish() */
+	}
 	held_bytes = 0;
 }
 
