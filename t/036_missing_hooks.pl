@@ -388,7 +388,7 @@ start_with("pg_audit_queue, $breaker");
 unaudited_sql($node, qq{
 	CREATE FUNCTION break_panic(int) RETURNS void AS '$breaker' LANGUAGE C});
 my $position = -s $node->logfile;
-$node->psql('postgres', 'SELECT break_panic(100000)');
+$node->psql('postgres', 'SELECT break_panic(100000) /* meant to crash */');
 ok(wait_for_log($node, qr/hook_breaker: PANIC reported, (?:\d+) bytes allocated/, $position),
 	'a PANIC is reported');
 like(slurp_file($node->logfile, $position),

@@ -105,7 +105,7 @@ foreach my $case (
 # The queue file, too: that crashes the server, which comes back, and tells.
 
 my $position = -s $node->logfile;
-$node->psql('postgres', "COPY (SELECT 'forged') TO '$queue'",
+$node->psql('postgres', "COPY (SELECT 'forged') TO '$queue' /* meant to crash */",
 	extra_params => [ '-U', 'in_pg_write_server_files' ]);
 $node->psql('postgres', q{SELECT 'into the void'});
 ok(wait_for_log($node, qr/was terminated by signal/, $position), 'the queue file overwritten: a crash');
