@@ -23,6 +23,7 @@ import time
 import load as pgbench
 from cluster import LIMIT, Failure
 from load import Load
+from machine import output_of
 
 # Statements of each client
 FEW, MORE = 20, 120
@@ -37,6 +38,9 @@ def count(bench, result, configurations, counts):
     "instructions", a list, or why there are none."""
     if shutil.which("valgrind") is None:
         result["absent"]["instructions"] = "valgrind is not installed"
+        return
+    if "-fsanitize=" in (output_of(bench.cluster.program("pg_config"), "--cflags") or ""):
+        result["absent"]["instructions"] = "valgrind runs no server with sanitizers"
         return
     result["instructions"] = []
     for clients in counts:
