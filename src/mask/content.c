@@ -81,7 +81,7 @@ mark_value(PaqMaskText *text, uint32 start, uint32 end)
 /*
  * Behind "://": user:password@host.  Moves *pos to the "@".  For libpq, all from
  * the first ":" to the last "@" in front of the path is a password, spaces as
- * well.  In a command, one that the shell executes is none.
+ * well.  In a command, none is longer than the shell's word.
  */
 static bool
 find_credentials(PaqMaskText *text, uint32 *pos, bool for_libpq, bool is_command)
@@ -94,7 +94,7 @@ find_credentials(PaqMaskText *text, uint32 *pos, bool for_libpq, bool is_command
 		const char	c = text->data[end];
 
 		if (c == '/' || (!for_libpq && is_end(c, QUOTES "?#")) ||
-			(is_command && has_at(text, end, "$(")))
+			(is_command && (is_end(c, WORD_ENDS) || has_at(text, end, "$("))))
 			break;
 		if (c == ':' && colon == 0)
 			colon = end;
@@ -146,7 +146,8 @@ find_addresses(PaqMaskText *text, bool is_command)
 			value = ++pos;
 			while (pos < text->len && text->data[pos] != '&' &&
 				   (for_libpq || !is_end(text->data[pos], PARAM_ENDS)) &&
-				   !(is_command && has_at(text, pos, "$(")))
+				   !(is_command && (is_end(text->data[pos], WORD_ENDS) ||
+									has_at(text, pos, "$("))))
 				pos++;
 			open |= mark_value(text, value, pos);
 		}

@@ -26,6 +26,9 @@
 /* The longest literal that can be the name of a setting */
 #define MAX_NAME_LITERAL	256
 
+/* PostgreSQL's settings that are commands: archive_command and its like */
+#define COMMAND_ENDING		"_command"
+
 /* What is known of the current statement */
 typedef enum Statement
 {
@@ -81,6 +84,7 @@ struct PaqRules
 	SetState	set;
 	bool		set_dot;		/* the name has had a dot */
 	bool		set_secret;		/* of a secret setting */
+	bool		set_command;	/* of one that is a shell's command */
 	PaqToken	last;			/* token before; at the beginning, none */
 	uint32		parens;
 	Call		call;
@@ -309,7 +313,10 @@ literal(PaqRules *rules, const PaqToken *token)
 
 	if (rules->expected == EXPECT_BODY || rules->statement == STATEMENT_DO)
 		content = PAQ_CONTENT_SQL;
-	else if (is(rules, &rules->last, "program"))
+	else if ((rules->set == SET_VALUE && rules->set_command) ||
+			 is_named(rules, &rules->last, "program") ||
+			 /* which can be the same, in escapes */
+			 rules->last.code == PAQ_TOKEN_UIDENT)
 		content = PAQ_CONTENT_COMMAND;
 
 	if (in_argument(rules, ARGUMENT_NAME))
@@ -362,7 +369,7 @@ static void
 begin_setting(PaqRules *rules)
 {
 	rules->set = SET_NAME;
-	rules->set_dot = rules->set_secret = false;
+	rules->set_dot = rules->set_secret = rules->set_command = false;
 }
 
 /*
@@ -389,6 +396,9 @@ setting_part(PaqRules *rules, const PaqToken *token)
 	len -= dot - name;
 	rules->set_secret |= rules->set_dot ? paq_mask_name_is_secret(dot, len) :
 		paq_mask_builtin_is_secret(name, len);
+	rules->set_command = !rules->set_dot && len > strlen(COMMAND_ENDING) &&
+		pg_strncasecmp(name + len - strlen(COMMAND_ENDING), COMMAND_ENDING,
+					   strlen(COMMAND_ENDING)) == 0;
 	return true;
 }
 
