@@ -3,23 +3,25 @@
  * capture_internal.h
  *		What the files of capture/ share.
  *
- * Three things live here.
+ * The prototypes are in the order of the layers, lowest first.  A file calls
+ * only files whose section comes before its own (scripts/check-style enforces
+ * that), and a variable is set only by the file in whose section it is.
  *
  * A PaqStatement is one statement being executed: what it is, which ids it
- * has, and which of its records wait for its outcome (a list of PaqEntry).
- * Statements come from a free list; the executor's are found by their QueryDesc,
- * because a cursor's statement outlives the call that opened it; utility
- * statements belong to the call of the ProcessUtility hook.
+ * has, and its records that wait for the outcome.  Statements come from a free
+ * list.  An executor statement is found by its QueryDesc, because the statement
+ * of a cursor outlives the call that opened it.  A utility statement belongs to
+ * the call of the ProcessUtility hook.
  *
  * A PaqCallFrame is one call of a hook that executes something.  The chain of
- * frames says how deep the session is and on behalf of which statement anything
- * happens.  Neither frames nor statements are on the C stack, because what is
- * there is taken from the recursion that max_stack_depth allows.
+ * frames tells how deep the session is, and on behalf of which statement
+ * anything happens.  Neither frames nor statements are on the C stack, because
+ * they would reduce the recursion that max_stack_depth allows.
  *
  * A PaqGroup hands out ids: all statements that one top-level statement runs
  * share its statement id and are numbered within it.
  *
- * All of it belongs to one process; nothing is shared, so nothing is locked.
+ * Locking: none.  Everything here belongs to one process.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -39,15 +41,20 @@
 #include "nodes/params.h"
 #include "queue/queue.h"
 #include "record/record.h"
+#include "storage/ipc.h"
 #include "tcop/cmdtag.h"
 #include "tcop/utility.h"
 
 /*
- * Most bytes of text and parameters in the records of a statement.  Those that
- * come when there are more refer to the ones before, or a statement of 20 kB that
- * has 2,000 functions called, or drops 1,000 tables, would have 40 MB of records.
+ * Limit for the bytes of text and parameters in the records of one statement.
+ * Records beyond it refer to earlier ones.  Without a limit, a statement of
+ * 20 kB that calls 2,000 functions, or drops 1,000 tables, would make 40 MB of
+ * records.
  */
 #define PAQ_MAX_TEXT_BYTES		(1024 * 1024)
+
+/* What a record has in place of an error message that may quote constants */
+#define PAQ_MASKED_MESSAGE	"<masked>"
 
 /* What decides the class of a record, and the command it shows */
 typedef struct PaqCommand
@@ -81,27 +88,17 @@ typedef struct PaqError
 	bool		recorded;		/* some record has the message */
 } PaqError;
 
-/* A record that waits for the outcome of its statement */
-typedef struct PaqEntry
-{
-	slist_node	node;
-	PaqPending *pending;
-	bool		late;			/* ids and client's copy are still to come */
-	bool		has_rows;		/* shows the rows of its statement */
-	bool		call;			/* of a function that its statement calls */
-} PaqEntry;
-
 typedef struct PaqStatement
 {
 	dlist_node	node;			/* of open executor or free statements */
-	dlist_node	bucket;			/* of open ones with a similar query_desc */
+	dlist_node	bucket;			/* of open ones with the same hash value */
 	QueryDesc  *query_desc;		/* NULL for a utility statement */
 	const char *text;			/* source text */
-	const char *part;			/* what of it is the statement; NULL: not
-								 * looked for yet, or in vain, see part.c */
+	const char *part;			/* the statement's part of the text; NULL: not
+								 * determined yet, or out of memory */
 	char	   *part_copy;		/* its memory, if it is not in text */
 	PaqMasked	shown;			/* part without secrets; text NULL: not yet */
-	bool		shown_places;	/* ... and without constants */
+	bool		shown_without_constants;
 	ParamListInfo params;
 	PaqCommand	command;
 	PaqGroup	group;			/* used if the statement is a top-level one */
@@ -111,38 +108,38 @@ typedef struct PaqStatement
 	int64		substatement_id;
 	TimestampTz start_time;
 	TimestampTz run_message;	/* statement_timestamp() of the executor's last
-								 * run, 0: none; not if another statement ran it */
+								 * run; 0: none, or run by another statement */
 	int64		rows;			/* -1: meaningless */
-	uint64		processed;		/* of the executor's last run that we saw */
+	uint64		processed;		/* rows of the executor's last run that we saw */
 	uint64		query_id;
 	uint32		flags;			/* PAQ_RECORD_xxx for all of its records */
-	uint32		calls;			/* bytes of records of functions that it calls,
-								 * and that wait for its outcome */
+	uint32		call_bytes;		/* of records of functions that it calls, and
+								 * that wait for its outcome */
 	uint64		text_bytes;		/* of texts and parameters in its records */
 	int			location;		/* in text, bytes; -1: unknown, or all of it */
 	int			len;			/* there, bytes; 0: to the end */
 	SubTransactionId subxact;	/* in which it began */
-	bool		recorded;		/* nothing more to say about it by itself */
+	bool		recorded;		/* it has a record of its own */
 	bool		text_recorded;	/* some record of it has the text */
 	bool		perms_checked;	/* permissions were granted */
 	bool		unfinished;		/* its records are being made */
 	bool		hidden;			/* log_catalog leaves it out so far */
 	bool		commits;		/* COMMIT or PREPARE TRANSACTION */
 	bool		run;			/* ExecutorRun was called for it */
-	bool		complete;		/* has told its client everything */
+	bool		complete;		/* its client has been told everything */
 	bool		top_level;		/* the client's, not run by another one */
-	bool		others_rights;	/* runs with rights that the session's user has
-								 * not: session auditing leaves it out */
-	bool		granted_known;	/* "granted" is all of them */
-	List	   *granted;		/* see denied.c */
+	bool		others_rights;	/* runs with rights that the session's user
+								 * lacks: session auditing leaves it out */
+	bool		granted_known;	/* "granted" is complete */
+	List	   *granted;		/* relations that object auditing selects, see
+								 * relation.c */
 	Oid			truncated;		/* the last relation it was about to truncate */
-	PaqSpaceWait room;			/* how its success deals with a full queue */
-	PaqPending *attempt;		/* record of a SET of ours, if that fails */
+	PaqSpaceWait space_policy;	/* of its success, for a full queue */
+	PaqPending *attempt;		/* record of a SET of ours, in case it fails */
 	PaqPending *provisional;	/* stands in for the first record */
 	CommandTag	provisional_tag;	/* its command */
-	bool		provisional_first;	/* paq_is_first() of it */
-	slist_head	entries;		/* oldest first */
-	slist_node *last_entry;
+	bool		provisional_first;	/* it was the first of its message */
+	dlist_head	records;		/* that wait for the outcome, oldest first */
 } PaqStatement;
 
 typedef struct PaqCallFrame
@@ -177,36 +174,96 @@ typedef struct PaqEvent
 	const char *old_value;		/* of a setting */
 	const char *new_value;
 	const char *value_source;
+	PaqMasked	shown[3];		/* memory of text and values */
 } PaqEvent;
 
-/* capture.c */
-extern PaqCallFrame *paq_frame; /* innermost; NULL: idle */
-extern bool paq_executes_part;	/* this is a parallel worker for a query */
+/* classify.c */
+extern PaqClass paq_classify(const PaqCommand *command);
+extern PaqCommand paq_operation_command(CmdType operation);
+extern PaqCommand paq_perms_command(AclMode perms, int lockmode,
+									CmdType operation);
+extern const char *paq_relkind_name(char relkind);
+
+/* grants.c */
+extern bool paq_role_has_grant(Oid role, Oid relid, AclMode mask);
+extern bool paq_role_is_granted(Oid role, RangeTblEntry *rte, List *perminfos);
+
+/* session.c */
+extern bool paq_logged_in;		/* the client's session is set up */
+extern const PaqSessionBlock *paq_session_block(bool may_lookup,
+												bool *complete);
+extern void paq_session_warm(void);
+extern void paq_session_logged_in(void);
+extern void paq_session_init(void);
+
+/* publish.c */
+extern void paq_register_exit(void);
+extern void paq_publish_now(PaqPending *pending, int sqlstate);
+extern void paq_publish_list(dlist_head *records, PaqError *error,
+							 PaqSpaceWait wait);
+extern void paq_publish_calls(dlist_head *records);
+extern void paq_hold(dlist_head *records, bool rollback);
+extern bool paq_is_committing(void);
+extern bool paq_is_failing_commit(void);
+extern void paq_publish_held(PaqError *error, PaqSpaceWait wait);
+extern void paq_prepare_held(void);
+extern bool paq_owes_records(void);
+extern void paq_publish_deferred(PaqSpaceWait wait);
+extern void paq_publish_last(void);
+extern void paq_wait_statement(PaqSpaceWait wait);
+extern void paq_wait_commit(void);
+extern void paq_request_waits(void);
+extern void paq_forget_commit(void);
+extern void paq_publish_init(pg_on_exit_callback at_exit);
+
+/* statement.c */
+typedef struct PaqStack
+{
+	PaqCallFrame *frame;		/* innermost; NULL: idle */
+	uint64		pushes;			/* frames pushed so far */
+	dlist_head	statements;		/* open executor statements, newest first */
+	bool		in_part;		/* this is a parallel worker for a query */
+} PaqStack;
+
+extern PaqStack paq_stack;
 extern PaqCallFrame *paq_frame_push(PaqStatement *statement,
 									QueryDesc *queryDesc);
 extern void paq_frame_pop(PaqCallFrame *frame);
-extern void paq_group_init(PaqGroup *group);
-extern PaqStatement *paq_current_statement(void);
-extern Oid	paq_audit_role(void);
-
-/* statement.c */
-extern dlist_head paq_statements;	/* open executor statements, newest first */
-extern PaqStatement *paq_statement_open(QueryDesc *queryDesc);
-extern void paq_statement_forget(QueryDesc *queryDesc);
-extern PaqStatement *paq_statement_look_up(QueryDesc *queryDesc);
-extern bool paq_is_first(PaqStatement *statement);
-extern bool paq_statement_awaits_outcome(void);
+extern void paq_stack_begin_part(void);
+extern bool paq_is_clients(void);
+extern void paq_settle(PaqSpaceWait wait);
 extern PaqStatement *paq_statement_new(const char *text,
 									   const PaqCommand *command,
 									   const PlannedStmt *plan,
 									   bool top_level);
+extern PaqStatement *paq_statement_open(QueryDesc *queryDesc);
+extern PaqStatement *paq_statement_look_up(QueryDesc *queryDesc);
+extern PaqStatement *paq_current_statement(void);
+extern PaqCallFrame *paq_statement_enter(PaqStatement *statement);
+extern bool paq_statement_is_clients_last(const PaqStatement *statement);
+extern bool paq_statement_awaits_outcome(void);
+extern bool paq_is_first(PaqStatement *statement);
+extern void paq_next_ids(PaqStatement *statement, int64 *statement_id,
+						 int64 *substatement_id);
+extern void paq_assign_ids(PaqStatement *statement);
+extern void paq_assign_late_ids(PaqStatement *statement, PaqPending *pending,
+								bool failed);
+extern void paq_known_ids(PaqStatement *statement, PaqPending *pending);
+extern const char *paq_statement_part(PaqStatement *statement);
+extern void paq_statement_detach(PaqStatement *statement);
 extern void paq_statement_close(PaqStatement *statement);
-extern void paq_statement_close_all(SubTransactionId from,
-									const PaqError *error, uint32 flags);
-extern void paq_statement_fail(PaqStatement *statement, const PaqError *error);
+extern void paq_statement_init(void);
 
-/* build.c */
+/* params.c */
+extern PaqText paq_encode_params(ParamListInfo params, const char *statement,
+								 uint32 *flags);
+
+/* record.c */
 extern bool paq_statement_is_audited(const PaqStatement *statement);
+extern const PaqMasked *paq_shown_text(PaqStatement *statement, bool may_scan,
+									   bool without_constants);
+extern void paq_record_add(PaqStatement *statement, PaqPending *pending,
+						   bool late_ids, bool has_rows);
 extern void paq_record_provisional(PaqStatement *statement);
 extern void paq_record_statement(PaqStatement *statement,
 								 const PaqCommand *command,
@@ -218,32 +275,47 @@ extern void paq_record_relation(PaqStatement *statement,
 								const PaqObject *object);
 extern void paq_record_object(PaqStatement *statement,
 							  const PaqObject *object);
+extern void paq_record_denied(PaqStatement *statement,
+							  const PaqCommand *command,
+							  const PaqObject *object);
 extern void paq_record_function(PaqStatement *statement, const char *name,
 								bool itself);
-extern uint32 paq_setting_flags(const PaqStatement *statement);
-extern void paq_note_text(PaqStatement *statement, PaqPending *pending);
-extern const PaqMasked *paq_shown_text(PaqStatement *statement, bool may_scan,
-									   bool places);
-extern PaqPending *paq_create_record(PaqStatement *statement, PaqClass class,
-									 CommandTag tag, const PaqObject *object,
-									 ParamListInfo params, uint32 flags,
-									 bool may_lookup);
-extern void paq_late_ids(PaqStatement *statement, PaqPending *pending,
-						 bool failed);
-extern void paq_known_ids(PaqStatement *statement, PaqPending *pending);
+extern void paq_record_finish(PaqStatement *statement, bool failed);
+extern void paq_event_set_text(PaqEvent *event, bool may_scan);
+extern PaqPending *paq_event_create(PaqEvent *event);
+extern void paq_record_event(PaqEvent *event, int sqlstate);
 
-/* part.c */
-extern void paq_part_begin(PaqStatement *statement);
-extern const char *paq_statement_part(PaqStatement *statement);
-extern void paq_part_init(void);
+/* error.c */
+extern PaqError *paq_error(void);
+extern void paq_forget_error(void);
+extern void paq_error_unrecorded(void);
+extern PaqError *paq_error_catch(const char *text);
+extern PaqError *paq_error_command(const char *text);
+extern PaqError *paq_error_report(ErrorData *edata);
+extern bool paq_error_has_owner(void);
+extern void paq_error_reported(void);
 
-/* denied.c */
+/* outcome.c */
+extern void paq_statement_publish(PaqStatement *statement, PaqError *error,
+								  PaqSpaceWait wait);
+extern void paq_statement_succeed(PaqStatement *statement);
+extern void paq_statement_fail(PaqStatement *statement, PaqError *error);
+extern void paq_statement_forget(QueryDesc *queryDesc);
+extern void paq_statement_close_all(SubTransactionId from, PaqError *error,
+									uint32 flags);
+extern void paq_leave(PaqCallFrame *frame, PaqSpaceWait wait);
+pg_noreturn extern void paq_rethrow(PaqCallFrame *frame);
+
+/* relation.c */
+extern void paq_record_relations(PaqStatement *statement, List *rangeTable,
+								 List *perminfos);
+extern void paq_record_truncate(PaqStatement *statement, Oid relid);
+extern bool paq_has_others_rights(void);
+extern bool paq_catalog_allows(Oid function);
 extern void paq_find_granted(PaqStatement *statement, PlannedStmt *plan);
-extern bool paq_is_granted(const PaqStatement *statement, RangeTblEntry *rte,
-						   List *perminfos);
 extern void paq_forget_granted(PaqStatement *statement);
-extern void paq_record_denied(PaqStatement *statement, PlannedStmt *plan);
-extern void paq_record_unfinished(PaqStatement *statement, PlannedStmt *plan);
+extern void paq_record_failed_start(PaqStatement *statement, PlannedStmt *plan);
+extern void paq_relation_init(void);
 
 /* config.c */
 extern bool paq_config_concerns(Node *parsetree);
@@ -251,119 +323,36 @@ extern void paq_config_begin(PaqStatement *statement, Node *parsetree);
 extern void paq_config_end(PaqStatement *statement);
 extern void paq_config_init(void);
 
+/* protocol.c */
+extern void paq_protocol_watch(void);
+extern bool paq_fastpath_begins(void);
+extern bool paq_fastpath_ends(void);
+extern void paq_fastpath_call(Oid function, const char *name);
+extern bool paq_fastpath_refused(PaqEvent *event);
+extern bool paq_replication_known(void);
+extern void paq_replication_exit(PaqError *error);
+
 /* connect.c */
-extern bool paq_logged_in;		/* the client's session is set up */
 extern bool paq_connect_login(void);
 extern void paq_connect_failed(const PaqError *error);
 extern void paq_connect_exit(const PaqError *error);
 extern void paq_connect_init(void);
 
-/* event.c */
-extern PaqPending *paq_event_create(const PaqEvent *event);
-extern void paq_record_event(const PaqEvent *event, int sqlstate);
-
-/* publish.c */
-extern void paq_publish_now(PaqPending *pending, int sqlstate);
-extern void paq_entry_add(PaqStatement *statement, PaqPending *pending,
-						  bool late, bool has_rows);
-extern void paq_entry_add_call(PaqStatement *statement, PaqPending *pending);
-extern void paq_statement_publish(PaqStatement *statement,
-								  const PaqError *error, PaqSpaceWait wait);
-extern void paq_statement_succeed(PaqStatement *statement);
-extern bool paq_is_committing(void);
-extern bool paq_is_clients(void);
-extern bool paq_is_failing_commit(void);
-extern void paq_publish_calls(PaqStatement *statement);
-extern void paq_publish_held(const PaqError *error, PaqSpaceWait wait);
-extern void paq_prepare_held(void);
-extern void paq_settle(PaqSpaceWait wait);
-extern void paq_publish_last(void);
-extern void paq_wait_statement(PaqSpaceWait wait);
-extern void paq_wait_commit(void);
-extern void paq_request_waits(void);
-extern void paq_forget_commit(void);
-
-/* classify.c */
-extern PaqClass paq_classify(const PaqCommand *command);
-extern PaqCommand paq_operation_command(CmdType operation);
-extern PaqCommand paq_perms_command(AclMode perms, int lockmode,
-									CmdType operation);
-extern const char *paq_relkind_name(char relkind);
-
-/* relation.c */
-extern const char *paq_relation_name(Oid relid);
-extern void paq_record_relations(PaqStatement *statement, List *rangeTable,
-								 List *perminfos);
-extern bool paq_has_others_rights(void);
-extern void paq_record_truncate(PaqStatement *statement, Oid relid);
-
-/* catalog.c */
-extern bool paq_catalog_is_hidden(RangeTblEntry *rte, PaqRtePerms *perms);
-extern bool paq_catalog_allows(Oid function);
-
-/* grants.c */
-extern bool paq_role_has_grant(Oid role, Oid relid, AclMode mask);
-extern bool paq_role_is_granted(Oid role, RangeTblEntry *rte, List *perminfos);
-
-/* session.c */
-extern const PaqSessionBlock *paq_session_block(bool may_lookup,
-												bool *complete);
-extern void paq_session_warm(void);
-extern void paq_session_init(void);
-
-/* params.c */
-extern PaqText paq_encode_params(ParamListInfo params, const char *statement,
-								 uint32 *flags);
-
-/* param_text.c */
-extern char *paq_param_text(Oid type, Oid output, Datum value, Size size);
-
-/* client.c */
-extern void paq_show_client(const PaqStatement *statement,
-							PaqPending *pending);
-
-/* messages.c */
-extern void paq_messages_watch(void);
-extern void paq_messages_ignore(void);
-
-/* fastpath.c */
-extern bool paq_fastpath_begins(void);
-extern bool paq_fastpath_ends(void);
-extern void paq_fastpath_call(Oid function, const char *name);
-extern void paq_fastpath_message(char type);
-extern void paq_fastpath_error(void);
-extern bool paq_fastpath_refused(PaqEvent *event);
-
-/* replication.c */
-extern void paq_replication_message(char type, const char *data);
-extern void paq_replication_error(void);
-extern bool paq_replication_known(void);
-extern void paq_replication_exit(const PaqError *error);
-
-/* error.c, executor.c, utility.c, object_access.c, xact.c: install their hooks */
-extern void paq_error_init(void);
-extern void paq_executor_init(void);
-extern void paq_utility_init(void);
-extern void paq_object_access_init(void);
+/* xact.c */
+extern bool paq_is_before_commit(void);
 extern void paq_xact_init(void);
 
-/* error.c */
-extern const PaqError *paq_error(void);
-extern void paq_forget_error(void);
-extern void paq_error_unrecorded(void);
-extern void paq_error_recorded(void);
-extern const PaqError *paq_error_catch(const char *text);
-extern const PaqError *paq_error_command(const char *text);
-
-/* xact.c */
-extern void paq_register_exit(void);
-extern bool paq_is_before_commit(void);
+/* report.c, object_access.c, executor.c, utility.c: install their hooks */
+extern void paq_report_init(void);
+extern void paq_object_access_init(void);
+extern void paq_executor_init(void);
+extern void paq_utility_init(void);
 
 /* Is there any open executor statement? */
 static inline bool
 paq_statements_open(void)
 {
-	return !dlist_is_empty(&paq_statements);
+	return !dlist_is_empty(&paq_stack.statements);
 }
 
 /* The open statement of queryDesc, NULL if there is none. */
@@ -374,20 +363,20 @@ paq_statement_find(QueryDesc *queryDesc)
 
 	if (!paq_statements_open())
 		return NULL;
-	newest = dlist_head_element(PaqStatement, node, &paq_statements);
+	newest = dlist_head_element(PaqStatement, node, &paq_stack.statements);
 	if (likely(newest->query_desc == queryDesc))
 		return newest;
 	return paq_statement_look_up(queryDesc);
 }
 
 /*
- * The statement is about to do what its records, if it has any yet, are of: may it?
- * Raises as paq_queue_admit() does.
+ * Before a statement does what its records, if it has any yet, are about: raise
+ * an error if that is not permitted.  Errors as for paq_queue_admit().
  */
 static inline void
 paq_statement_admit(PaqStatement *statement)
 {
-	if (!slist_is_empty(&statement->entries))
+	if (!dlist_is_empty(&statement->records))
 		paq_queue_admit();
 }
 
@@ -397,12 +386,12 @@ paq_statement_admit(PaqStatement *statement)
  *	if (PAQ_FRAME_TRY(frame))
  *		what may raise an error;
  *	else
- *		what is done about it, beginning with paq_frame_catch();
+ *		error handling, which begins with paq_frame_catch();
  *	paq_frame_pop(frame);
  *
- * The buffer of 200 bytes is in the frame instead of on the stack.  Its address
- * is known to elog.c before it is filled, which does no harm, because nothing
- * is done in between.
+ * The jump buffer of 200 bytes is in the frame instead of on the stack.
+ * elog.c knows its address before it is filled.  That is harmless, because
+ * nothing happens in between.
  */
 #define PAQ_FRAME_TRY(frame)	(sigsetjmp(*paq_frame_guard(frame), 0) == 0)
 
@@ -422,8 +411,8 @@ paq_frame_catch(PaqCallFrame *frame)
 }
 
 /*
- * How to deal with a full queue where that must not be a reason to fail: when
- * a session logs in, or gets out of its transaction.
+ * The space policy where a full queue must not be a reason to fail: when a
+ * session logs in, or leaves its transaction.
  */
 static inline PaqSpaceWait
 paq_unrefused(void)
@@ -438,16 +427,13 @@ paq_masks_constants(PaqClass class)
 	return (paq_mask_classes & PAQ_CLASS_BIT(class)) != 0;
 }
 
-/* The flags of a record that has that text */
+/* The flags of a record with that text */
 static inline uint32
 paq_masked_flags(const PaqMasked *shown)
 {
 	return (shown->all ? PAQ_RECORD_MASKED : 0) |
 		(shown->cut ? PAQ_RECORD_CUT : 0);
 }
-
-/* What a record without constants has in place of an error's message */
-#define PAQ_MASKED_MESSAGE	"<masked>"
 
 /* Does session auditing record the class? */
 static inline bool
@@ -457,14 +443,14 @@ paq_class_is_audited(PaqClass class)
 }
 
 /*
- * Does this process record what is done now, whatever the settings are?  A
- * parallel worker does not record the part of a query that it executes, which is
- * its leader's, but what functions in that execute.
+ * Could this process record what is done now, whatever the settings are?  A
+ * parallel worker does not record its part of a query, which is its leader's,
+ * but it does record what functions within that part execute.
  */
 static inline bool
 paq_capture_possible(void)
 {
-	return !paq_executes_part || paq_frame != NULL;
+	return !paq_stack.in_part || paq_stack.frame != NULL;
 }
 
 /* Do the settings ask for records of statements? */
@@ -487,7 +473,8 @@ static inline bool
 paq_capture_idle(void)
 {
 	return !paq_capture_possible() ||
-		(!paq_capture_wanted() && paq_frame == NULL && !paq_statements_open());
+		(!paq_capture_wanted() && paq_stack.frame == NULL &&
+		 !paq_statements_open());
 }
 
 #endif							/* PAQ_CAPTURE_INTERNAL_H */

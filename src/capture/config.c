@@ -69,14 +69,14 @@ has_prefix(const char *name)
 }
 
 /*
- * Set the event's values, as far as mask_patterns, which are no secret
- * themselves, let them be seen.  They are to be freed by free_values().
+ * Set the event's values.  They may be hidden by mask_patterns, but for the value
+ * of mask_patterns itself, which is no secret.
  */
 static void
-set_values(PaqEvent *event, const char *old_value, const char *new_value,
-		   PaqMasked shown[2])
+set_values(PaqEvent *event, const char *old_value, const char *new_value)
 {
-	shown[0].copy = shown[1].copy = NULL;
+	PaqMasked  *shown = &event->shown[1];
+
 	event->old_value = old_value;
 	event->new_value = new_value;
 	if (pg_strcasecmp(event->object_name, PREFIX "mask_patterns") == 0)
@@ -93,14 +93,6 @@ set_values(PaqEvent *event, const char *old_value, const char *new_value,
 	}
 }
 
-static void
-free_values(PaqMasked shown[2])
-{
-	for (int i = 0; i < 2; i++)
-		if (shown[i].copy != NULL)
-			pfree(shown[i].copy);
-}
-
 /*
  * A setting changes in this process.  What a reload or the login brings along
  * is none of the session's doing; see the top of this file.  The postmaster
@@ -109,23 +101,20 @@ free_values(PaqMasked shown[2])
 static void
 record_change(const PaqSettingChange *change)
 {
-	PaqEvent	event = {0};
-	PaqMasked	values[2];
+	PaqEvent	event = {.class = PAQ_CLASS_CONFIG};
 
 	if (MyProc == NULL || proc_exit_inprogress ||
 		(!change->restored && change->source < PGC_S_CLIENT))
 		return;
 	if (!change->restored && IsTransactionState())
 		paq_session_warm();
-	event.class = PAQ_CLASS_CONFIG;
 	event.start_time = GetCurrentTimestamp();
 	event.command = change->restored ? "RESET" : "SET";
 	event.object_type = OBJECT_TYPE;
 	event.object_name = change->name;
-	set_values(&event, change->old_value, change->new_value, values);
+	set_values(&event, change->old_value, change->new_value);
 	event.value_source = GucSource_Names[change->source];
 	paq_record_event(&event, 0);
-	free_values(values);
 }
 
 /* One value of SET as text, NULL if it is something else */
@@ -184,11 +173,9 @@ static PaqPending *
 create_record(PaqStatement *statement, const char *command, const char *name,
 			  const char *old_value, const char *new_value, GucSource source)
 {
-	PaqEvent	event = {0};
+	PaqEvent	event = {.class = PAQ_CLASS_CONFIG};
 	PaqPending *pending;
-	PaqMasked	values[2];
 
-	event.class = PAQ_CLASS_CONFIG;
 	event.start_time = statement->start_time;
 	event.command = command;
 	event.object_type = OBJECT_TYPE;
@@ -197,13 +184,14 @@ create_record(PaqStatement *statement, const char *command, const char *name,
 		event.flags = PAQ_RECORD_STMT_NOT_LOGGED;
 	else
 	{
-		const bool	places = paq_masks_constants(paq_classify(&statement->command));
-		const PaqMasked *shown = paq_shown_text(statement, true, places);
+		PaqClass	class = paq_classify(&statement->command);
+		const PaqMasked *shown = paq_shown_text(statement, true,
+												paq_masks_constants(class));
 
 		event.text = shown->text;
 		event.flags = paq_masked_flags(shown);
 	}
-	set_values(&event, old_value, new_value, values);
+	set_values(&event, old_value, new_value);
 	event.value_source = GucSource_Names[source];
 	pending = paq_event_create(&event);
 	if (pending != NULL)
@@ -212,7 +200,6 @@ create_record(PaqStatement *statement, const char *command, const char *name,
 		paq_pending_header(pending)->stmt_location = statement->location;
 		paq_pending_header(pending)->stmt_len = statement->len;
 	}
-	free_values(values);
 	return pending;
 }
 
@@ -225,7 +212,7 @@ record_store(PaqStatement *statement, const StoreStmt *stmt, const char *name,
 					  name, old_value, given_value(stmt->set), stmt->source);
 
 	if (pending != NULL)
-		paq_entry_add(statement, pending, false, false);
+		paq_record_add(statement, pending, false, false);
 }
 
 /*

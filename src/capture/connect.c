@@ -3,24 +3,23 @@
  * connect.c
  *		Class CONNECT: logins, failed logins and logouts.
  *
- * A session is recorded when PostgreSQL has let the client in: at the commit of
- * the transaction in which it sets the session up.  What comes later - libraries
- * that are loaded, event triggers for logins - can end it again.  By then
- * its settings are known, those of its role and database included, so they
- * decide whether it is recorded, and whether the login waits for the trail.
- * Before that only the server's own settings are there, so they decide about
- * failed logins.
+ * A login is recorded when PostgreSQL has let the client in: at the commit of
+ * the transaction that sets up the session.  The session's settings, those of
+ * its role and database included, are known by then, and decide whether the login
+ * is recorded, and whether it waits for the trail.  What comes later - libraries
+ * that are loaded, event triggers for logins - can still end the session.
+ * For failed logins only the server's own settings are there to decide.
  *
- * A login fails with a FATAL error, which PostgreSQL reports.  That may be so
- * early that the process has neither a PGPROC nor a role.  If log_min_messages
- * hides the report, the end of the process still tells that the login failed,
- * if it came as far as to authentication, but not why.
+ * A login fails with a FATAL error, which PostgreSQL reports, perhaps before the
+ * process has a PGPROC or a role.  If log_min_messages hides the report, the end
+ * of the process tells that the login failed, but not why, provided that it came
+ * as far as to authentication.
  *
- * What is not a failed login to PostgreSQL is none to us: a cancel request; a
- * client that closes the connection during authentication, as psql does before
- * it asks for a password.
+ * PostgreSQL does not regard these as failed logins, and neither do we: a cancel
+ * request; a client that closes the connection during authentication, as psql
+ * does before it asks for a password.
  *
- * Whoever has logged in logs out, however the process exits, unless it is
+ * Each login is followed by a logout, however the process exits, unless it is
  * killed.
  *
  * Must not raise.
@@ -42,8 +41,7 @@
 
 static ClientAuthentication_hook_type prev_ClientAuthentication = NULL;
 
-/* What became of the login so far */
-bool		paq_logged_in = false;
+/* The login has failed, and that has been recorded, if it is audited. */
 static bool login_failed = false;
 
 static void
@@ -58,12 +56,11 @@ capture_ClientAuthentication(Port *port, int status)
 static void
 record_session(const char *command, const PaqError *error)
 {
-	PaqEvent	event = {0};
+	PaqEvent	event = {.class = PAQ_CLASS_CONNECT};
 	PaqPending *pending;
 
 	if (!paq_class_is_audited(PAQ_CLASS_CONNECT))
 		return;
-	event.class = PAQ_CLASS_CONNECT;
 	event.start_time = MyStartTimestamp;
 	event.command = command;
 	if (error != NULL && error->message == NULL)
@@ -80,22 +77,19 @@ record_session(const char *command, const PaqError *error)
 }
 
 /*
- * Before a commit: the first one of a client's session completes its login,
- * and only then true is returned.
- * From now on the names of its roles are known, also to records that must not
- * look them up.
+ * Before a commit.  The first commit of a client's session completes its login;
+ * only then the result is true.
  */
 bool
 paq_connect_login(void)
 {
 	if (likely(paq_logged_in) || MyProcPort == NULL)
 		return false;
-	paq_logged_in = true;
-	paq_session_warm();
+	paq_session_logged_in();
 	paq_register_exit();
 	record_session("LOGIN", NULL);
 	if (am_walsender)
-		paq_messages_watch();
+		paq_protocol_watch();
 	return true;
 }
 
@@ -110,9 +104,8 @@ paq_connect_failed(const PaqError *error)
 }
 
 /*
- * Why the process exits, given the last error that was reported, if there was
- * any; NULL if that is what the client wanted.  What refused a client that has
- * not logged in yet, and was not reported, is anybody's guess.
+ * Why the process exits, given the last error that was reported, NULL if there
+ * was none.  The result is NULL if the client wanted to exit.
  */
 static const PaqError *
 exit_cause(const PaqError *error)
@@ -141,7 +134,7 @@ exit_cause(const PaqError *error)
 	}
 }
 
-/* The process exits; error is the last one that was reported, NULL if none was. */
+/* The process exits.  error: see exit_cause(). */
 void
 paq_connect_exit(const PaqError *error)
 {

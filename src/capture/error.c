@@ -1,24 +1,17 @@
 /*-------------------------------------------------------------------------
  *
  * error.c
- *		The error that is being handled: what the records of whatever it ends
- *		say of it, and records of errors that ended nothing that was executed.
+ *		The error that is being handled, for the records of whatever it ends.
  *
- * An error is met first by the innermost hook that it passes through, which
- * copies it; the hooks further out find that copy.  Starting anything new
- * proves that it was handled.  When it reaches the client, PostgreSQL reports
- * it: the one moment at which errors can be seen that no hook was there for -
- * in a statement's syntax, in its planning, at the commit.  If there was
- * nothing being executed whose record has the error, it gets a record of
- * class ERROR.
+ * The first to see an error is the innermost hook that it passes through, which
+ * copies it; hooks further out find that copy.  An error that passes through no
+ * hook - in a statement's syntax, in its planning, at the commit - is first seen
+ * when PostgreSQL reports it (report.c).  A new frame proves that the error was
+ * handled.
  *
- * Errors that log_min_messages keeps from the server's log are not reported, and
- * PostgreSQL has no function that tells whether an error is being handled, or it
- * could be looked at when the transaction ends.  Of such an error only what
- * passes through a hook is known; see at_abort().
- *
- * A PANIC leaves nobody who could make a record, nor memory that may be
- * allocated: it may come from a critical section.
+ * PostgreSQL has no function that tells whether an error is being handled, so
+ * if log_min_messages keeps an error from being reported, only what passes
+ * through a hook is known of it; see at_abort() in xact.c.
  *
  * Must not raise, except that in PG_CATCH the lack of memory for the copy of an
  * error becomes the error.
@@ -31,59 +24,61 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "capture/capture_internal.h"
 #include "libpq/libpq-be.h"
 #include "miscadmin.h"
 #include "tcop/tcopprot.h"
 #include "utils/elog.h"
-#include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
 
-static emit_log_hook_type prev_emit_log = NULL;
-
-/* The last error seen since the last top-level statement began */
-static PaqError error;
-static bool error_seen = false;
-
-/* Has a hook met it?  Which one does it come to next: NULL if it was the last */
-static bool caught = false;
-static PaqCallFrame *next_frame;
-
-/* Is it the outcome of what the client wanted to have executed? */
-static bool owned = false;
-
-/* Memory for the copy of the error, and for its message without secrets */
-static MemoryContext error_context = NULL;
-static char *own_message = NULL;
-
-/* Is the hook for messages running?  What it calls may report something, too. */
-static bool in_emit_log = false;
-
-/* The error, as far as it is known; NULL if there was none. */
-const PaqError *
-paq_error(void)
+static struct
 {
-	return error_seen ? &error : NULL;
+	PaqError	error;
+	bool		seen;			/* is there one? */
+	uint64		pushes;			/* paq_stack.pushes when it was seen */
+
+	bool		caught;			/* a hook has seen it */
+	PaqCallFrame *next_frame;	/* which one it comes to next, NULL: none */
+
+	/* it is the outcome of what the client wanted to have executed */
+	bool		owned;
+
+	char	   *message;		/* memory of error.message */
+	MemoryContext context;		/* for the copy of an error; NULL: not yet made */
+}			state;
+
+/* Forget the error if something new has begun since it was seen. */
+static void
+forget_handled(void)
+{
+	if (state.pushes != paq_stack.pushes)
+		paq_forget_error();
+	state.pushes = paq_stack.pushes;
 }
 
-/* Something new begins. */
+/* The error has been handled. */
 void
 paq_forget_error(void)
 {
-	error_seen = false;
-	caught = false;
-	owned = false;
+	state.seen = state.caught = state.owned = false;
 }
 
-/* Take over the message in own memory, unless it is there. */
+/* The error, as far as it is known; NULL if there is none. */
+PaqError *
+paq_error(void)
+{
+	forget_handled();
+	return state.seen ? &state.error : NULL;
+}
+
+/* Take over the message, in own memory, NULL if it is unknown. */
 static void
 set_message(char *message)
 {
-	if (own_message != NULL && own_message != message)
-		pfree(own_message);
-	own_message = message;
-	error.message = message;
+	if (state.message != NULL && state.message != message)
+		pfree(state.message);
+	state.message = message;
+	state.error.message = message;
 }
 
 /*
@@ -96,7 +91,7 @@ note_message(const char *message, const char *statement)
 	PaqMasked	shown;
 
 	paq_mask_message(message, statement, &shown);
-	if (shown.text == own_message)
+	if (shown.text == state.message)
 		return;
 	if (shown.copy == NULL)
 	{
@@ -110,8 +105,8 @@ note_message(const char *message, const char *statement)
 
 /*
  * The message of the error on top of PostgreSQL's stack of errors, in
- * error_context; NULL if it cannot be had.  The one way to it is to copy the
- * error, which takes memory; if there is none, that is another error, which
+ * state.context; NULL if it cannot be had.  The only way to it is to copy the
+ * error, which takes memory.  If there is none, that is another error, which
  * stays on top and is the one that goes on.
  */
 static const char *
@@ -124,11 +119,11 @@ copy_message(void)
 
 	PG_TRY();
 	{
-		if (error_context == NULL)
-			error_context = AllocSetContextCreate(TopMemoryContext,
+		if (state.context == NULL)
+			state.context = AllocSetContextCreate(TopMemoryContext,
 												  "pg_audit_queue error",
 												  ALLOCSET_DEFAULT_SIZES);
-		MemoryContextSwitchTo(error_context);
+		MemoryContextSwitchTo(state.context);
 		message = CopyErrorData()->message;
 	}
 	PG_CATCH();
@@ -142,24 +137,32 @@ copy_message(void)
 	return message;
 }
 
+/* A new error, of which only the SQLSTATE is known yet */
+static void
+begin_error(int sqlstate)
+{
+	state.seen = true;
+	state.error.sqlstate = sqlstate;
+	state.error.recorded = false;
+	state.error.fatal = false;
+	state.error.message = NULL;
+}
+
 /* Note the error on top of PostgreSQL's stack of errors. */
 static void
 note_error(int sqlstate, const char *statement)
 {
 	const char *message;
 
-	error_seen = true;
-	error.sqlstate = sqlstate;
-	error.recorded = false;
-	error.fatal = false;
+	begin_error(sqlstate);
 	set_message(NULL);
 	if (sqlstate == ERRCODE_OUT_OF_MEMORY)
 		return;
 	message = copy_message();
 	if (message != NULL)
 		note_message(message, statement);
-	if (error_context != NULL)
-		MemoryContextReset(error_context);
+	if (state.context != NULL)
+		MemoryContextReset(state.context);
 }
 
 /*
@@ -167,105 +170,44 @@ note_error(int sqlstate, const char *statement)
  * that is being handled.  text is that of the statement which it ends, NULL
  * if unknown.
  */
-const PaqError *
+PaqError *
 paq_error_catch(const char *text)
 {
+	PaqCallFrame *frame = paq_stack.frame;
 	int			sqlstate = geterrcode();
 
-	if (!caught || next_frame != paq_frame || error.sqlstate != sqlstate)
+	forget_handled();
+	if (!state.caught || state.next_frame != frame ||
+		state.error.sqlstate != sqlstate)
 		note_error(sqlstate, text);
-	else if (error.message != NULL)
-		note_message(error.message, text);
-	caught = true;
-	next_frame = paq_frame->parent;
-	if (next_frame == NULL)
-		owned = paq_frame->statement != NULL && paq_frame->statement->top_level;
-	return &error;
+	else if (state.error.message != NULL)
+		note_message(state.error.message, text);
+	state.caught = true;
+	state.next_frame = frame->parent;
+	if (state.next_frame == NULL)
+		state.owned = frame->statement != NULL && frame->statement->top_level;
+	return &state.error;
 }
 
 /*
  * The same before PostgresMain() reports the error, for a command that has no
  * frame.
  */
-const PaqError *
+PaqError *
 paq_error_command(const char *text)
 {
+	forget_handled();
 	note_error(geterrcode(), text);
-	caught = owned = true;
-	next_frame = NULL;
-	return &error;
-}
-
-/* A record has the message. */
-void
-paq_error_recorded(void)
-{
-	error.recorded = true;
+	state.caught = state.owned = true;
+	state.next_frame = NULL;
+	return &state.error;
 }
 
 /* The error has come too late for the record of the statement that it ends. */
 void
 paq_error_unrecorded(void)
 {
-	owned = false;
-}
-
-/*
- * Is the error the outcome of a statement of the client's?  One that ends the session
- * is reported while there are frames, and what is executed may be others': those of a
- * commit, or of planning.
- */
-static bool
-has_owner(void)
-{
-	PaqCallFrame *frame = paq_frame;
-
-	if (frame == NULL)
-		return owned || paq_statement_awaits_outcome();
-	if (!error.fatal)
-		return true;
-	while (frame->parent != NULL)
-		frame = frame->parent;
-	return frame->statement != NULL && frame->statement->top_level;
-}
-
-/*
- * The error is reported and ends the client's command.  Unless something that
- * was executed has it as its outcome, it gets a record of its own.
- */
-static void
-record_error(void)
-{
-	PaqEvent	event = {.class = PAQ_CLASS_ERROR};
-	PaqMasked	shown = {0};
-	bool		places;
-
-	if (!paq_capture_possible() || has_owner() || paq_is_committing() ||
-		(MyProcPort == NULL && IsUnderPostmaster) ||
-		(!paq_fastpath_refused(&event) &&
-		 !paq_class_is_audited(PAQ_CLASS_ERROR)))
-		return;
-
-	/* What is still held succeeded before, in the same pipeline. */
-	paq_publish_held(NULL, PAQ_SPACE_NOWAIT);
-	event.start_time = GetCurrentStatementStartTimestamp();
-	places = paq_masks_constants(event.class);
-	event.message = places ? PAQ_MASKED_MESSAGE : error.message;
-	if (!paq_log_statement)
-	{
-		event.flags = PAQ_RECORD_STMT_NOT_LOGGED;
-		event.text = NULL;
-	}
-	else if (debug_query_string != NULL)
-	{
-		paq_mask_text(debug_query_string, places ? PAQ_MASK_CONSTANTS : 0, &shown);
-		event.text = shown.text;
-		event.flags = paq_masked_flags(&shown);
-	}
-	paq_record_event(&event, error.sqlstate);
-	if (shown.copy != NULL)
-		pfree(shown.copy);
-	paq_request_waits();
+	state.owned = false;
 }
 
 /*
@@ -278,38 +220,14 @@ in_signal_handler(const ErrorData *edata)
 	return edata->elevel >= FATAL && MyProcPort == NULL;
 }
 
-/* pg_trigger_depth(), which is all that PostgreSQL tells of triggers */
-static int
-trigger_depth(void)
+/* The error that PostgreSQL reports, which a hook may have seen already. */
+PaqError *
+paq_error_report(ErrorData *edata)
 {
-	LOCAL_FCINFO(fcinfo, 0);
-
-	InitFunctionCallInfoData(*fcinfo, NULL, 0, InvalidOid, NULL, NULL);
-	return DatumGetInt32(pg_trigger_depth(fcinfo));
-}
-
-/*
- * One that ends the session ends what the client has sent, too, if anything.  A call
- * has no text; nor has a Sync, which commits, perhaps by way of triggers.
- */
-static bool
-is_busy(void)
-{
-	return debug_query_string != NULL || paq_frame != NULL ||
-		paq_is_before_commit() || paq_fastpath_ends() ||
-		trigger_depth() > 0;
-}
-
-/* Keep what is reported, unless it is what the hooks know already. */
-static void
-note_report(ErrorData *edata)
-{
-	if (!caught || error.sqlstate != edata->sqlerrcode)
+	forget_handled();
+	if (!state.caught || state.error.sqlstate != edata->sqlerrcode)
 	{
-		error_seen = true;
-		error.sqlstate = edata->sqlerrcode;
-		error.recorded = false;
-		error.message = NULL;
+		begin_error(edata->sqlerrcode);
 		if (!in_signal_handler(edata))
 		{
 			set_message(NULL);
@@ -317,42 +235,33 @@ note_report(ErrorData *edata)
 				note_message(edata->message, debug_query_string);
 		}
 	}
-	error.fatal = edata->elevel >= FATAL;
-	if (edata->elevel == FATAL)
-		paq_connect_failed(&error);
-
-	if (edata->elevel == ERROR ||
-		(paq_logged_in && !paq_replication_known() && is_busy()))
-		record_error();
-	if (paq_frame == NULL)
-		caught = owned = false; /* the next one is another one */
+	state.error.fatal = edata->elevel >= FATAL;
+	return &state.error;
 }
 
-static void
-capture_emit_log(ErrorData *edata)
+/*
+ * Is the error that is reported the outcome of a statement of the client's?  A
+ * FATAL error is reported while there are frames, and what is executed may not
+ * be the client's, but part of a commit or of planning.
+ */
+bool
+paq_error_has_owner(void)
 {
-	if (edata->elevel >= ERROR && edata->elevel < PANIC && !in_emit_log &&
-		(paq_log_classes != PAQ_CLASSES_NONE || paq_role[0] != '\0'))
-	{
-		in_emit_log = true;
-		PG_TRY();
-		{
-			note_report(edata);
-		}
-		PG_FINALLY();
-		{
-			/* If that failed after all, later errors are recorded. */
-			in_emit_log = false;
-		}
-		PG_END_TRY();
-	}
-	if (prev_emit_log)
-		prev_emit_log(edata);
+	PaqCallFrame *frame = paq_stack.frame;
+
+	if (frame == NULL)
+		return state.owned || paq_statement_awaits_outcome();
+	if (!state.error.fatal)
+		return true;
+	while (frame->parent != NULL)
+		frame = frame->parent;
+	return frame->statement != NULL && frame->statement->top_level;
 }
 
+/* The error has been reported: without frames, the next one is a new one. */
 void
-paq_error_init(void)
+paq_error_reported(void)
 {
-	prev_emit_log = emit_log_hook;
-	emit_log_hook = capture_emit_log;
+	if (paq_stack.frame == NULL)
+		state.caught = state.owned = false;
 }

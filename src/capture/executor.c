@@ -41,7 +41,7 @@ static ExecutorCheckPerms_hook_type prev_ExecutorCheckPerms = NULL;
 pg_noreturn static void
 fail_query(PaqCallFrame *frame)
 {
-	const PaqError *error;
+	PaqError   *error;
 	PaqStatement *statement;
 
 	paq_frame_catch(frame);
@@ -49,15 +49,12 @@ fail_query(PaqCallFrame *frame)
 	statement = paq_statement_find(frame->query_desc);
 	if (statement != NULL)
 	{
-		if (statement->recorded && slist_is_empty(&statement->entries))
+		if (statement->recorded && dlist_is_empty(&statement->records))
 			paq_error_unrecorded();
 		paq_statement_fail(statement, error);
 		paq_statement_close(statement);
 	}
-	paq_frame_pop(frame);
-	if (paq_frame == NULL)
-		paq_request_waits();
-	PG_RE_THROW();
+	paq_rethrow(frame);
 }
 
 static void
@@ -133,10 +130,8 @@ fail_start(PaqCallFrame *frame)
 
 	paq_frame_catch(frame);
 	statement = paq_statement_find(frame->query_desc);
-	if (statement != NULL && !statement->perms_checked)
-		paq_record_denied(statement, plan);
-	else if (statement != NULL && statement->unfinished)
-		paq_record_unfinished(statement, plan);
+	if (statement != NULL)
+		paq_record_failed_start(statement, plan);
 	fail_query(frame);
 }
 
@@ -161,13 +156,6 @@ start_query(QueryDesc *queryDesc, int eflags)
 	paq_frame_pop(frame);
 }
 
-pg_noreturn static void
-fail_part(PaqCallFrame *frame)
-{
-	paq_frame_pop(frame);
-	PG_RE_THROW();
-}
-
 /* As run_part(): functions are called here, too, to find partitions, say. */
 static pg_noinline void
 start_part(QueryDesc *queryDesc, int eflags)
@@ -182,7 +170,7 @@ start_part(QueryDesc *queryDesc, int eflags)
 	if (PAQ_FRAME_TRY(frame))
 		next_ExecutorStart(queryDesc, eflags);
 	else
-		fail_part(frame);
+		paq_rethrow(frame);
 	paq_frame_pop(frame);
 }
 
@@ -194,18 +182,18 @@ start_part(QueryDesc *queryDesc, int eflags)
 static bool
 is_part(QueryDesc *queryDesc)
 {
-	return paq_frame == NULL && queryDesc->dest != NULL &&
+	return paq_stack.frame == NULL && queryDesc->dest != NULL &&
 		queryDesc->dest->mydest == DestTupleQueue;
 }
 
 static void
 capture_ExecutorStart(QueryDesc *queryDesc, int eflags)
 {
-	if (unlikely(IsParallelWorker() && !paq_executes_part))
-		paq_executes_part = is_part(queryDesc);
+	if (unlikely(IsParallelWorker() && !paq_stack.in_part && is_part(queryDesc)))
+		paq_stack_begin_part();
 	if (paq_capture_wanted())
 		start_query(queryDesc, eflags);
-	else if (unlikely(paq_executes_part && paq_auditing_is_on()))
+	else if (unlikely(paq_stack.in_part && paq_auditing_is_on()))
 		start_part(queryDesc, eflags);
 	else
 		next_ExecutorStart(queryDesc, eflags);
@@ -270,20 +258,12 @@ end_run(QueryDesc *queryDesc, ScanDirection direction, uint64 count)
 	statement->run = true;
 	statement->processed = queryDesc->estate->es_processed;
 	statement->rows = Max(statement->rows, 0) + queryDesc->estate->es_processed;
-	if (paq_frame->parent != NULL)
+	if (paq_stack.frame->parent != NULL)
 		return;
 	statement->run_message = GetCurrentStatementStartTimestamp();
 	statement->complete = is_complete(queryDesc, direction, count);
 	if (statement->complete && !awaits_commit(statement))
 		paq_statement_publish(statement, NULL, PAQ_SPACE_WAIT);
-}
-
-static void
-leave_frame(PaqCallFrame *frame)
-{
-	paq_frame_pop(frame);
-	if (paq_frame == NULL)
-		paq_wait_statement(PAQ_SPACE_WAIT);
 }
 
 static pg_noinline void
@@ -303,7 +283,7 @@ run_query(PAQ_EXECUTOR_RUN_ARGS)
 	}
 	else
 		fail_query(frame);
-	leave_frame(frame);
+	paq_leave(frame, PAQ_SPACE_WAIT);
 }
 
 /*
@@ -323,8 +303,8 @@ run_part(PAQ_EXECUTOR_RUN_ARGS)
 	if (PAQ_FRAME_TRY(frame))
 		next_ExecutorRun(PAQ_EXECUTOR_RUN_PASS);
 	else
-		fail_part(frame);
-	leave_frame(frame);
+		paq_rethrow(frame);
+	paq_leave(frame, PAQ_SPACE_WAIT);
 }
 
 /* Each way out is a tail call: nothing of this stays on the stack. */
@@ -333,7 +313,7 @@ capture_ExecutorRun(PAQ_EXECUTOR_RUN_ARGS)
 {
 	if (!paq_capture_idle())
 		run_query(PAQ_EXECUTOR_RUN_PASS);
-	else if (unlikely(paq_executes_part && paq_auditing_is_on()))
+	else if (unlikely(paq_stack.in_part && paq_auditing_is_on()))
 		run_part(PAQ_EXECUTOR_RUN_PASS);
 	else
 		next_ExecutorRun(PAQ_EXECUTOR_RUN_PASS);
@@ -421,7 +401,7 @@ end_published(PaqStatement *statement, QueryDesc *queryDesc)
 {
 	paq_statement_close(statement);
 	next_ExecutorEnd(queryDesc);
-	if (paq_frame == NULL)
+	if (paq_stack.frame == NULL)
 		paq_wait_statement(PAQ_SPACE_WAIT);
 }
 
@@ -463,7 +443,7 @@ end_query(PaqStatement *statement, QueryDesc *queryDesc)
 	statement = paq_statement_find(queryDesc);
 	if (statement != NULL)
 		paq_statement_close(statement);
-	leave_frame(frame);
+	paq_leave(frame, PAQ_SPACE_WAIT);
 }
 
 static void
@@ -473,7 +453,7 @@ capture_ExecutorEnd(QueryDesc *queryDesc)
 
 	if (statement == NULL)
 		next_ExecutorEnd(queryDesc);
-	else if (statement->recorded && slist_is_empty(&statement->entries))
+	else if (statement->recorded && dlist_is_empty(&statement->records))
 		end_published(statement, queryDesc);
 	else
 		end_query(statement, queryDesc);
@@ -531,9 +511,9 @@ checked_statement(void)
 {
 	PaqStatement *statement = paq_current_statement();
 
-	if (statement == NULL || paq_frame->starting)
+	if (statement == NULL || paq_stack.frame->starting)
 		return statement;
-	if (paq_frame->query_desc != NULL)
+	if (paq_stack.frame->query_desc != NULL)
 		return NULL;
 	switch (statement->command.node)
 	{
@@ -553,7 +533,7 @@ checked_statement(void)
 static bool
 is_checked_again(void)
 {
-	return paq_executes_part && paq_frame->parent == NULL;
+	return paq_stack.in_part && paq_stack.frame->parent == NULL;
 }
 
 static bool
@@ -569,7 +549,7 @@ capture_ExecutorCheckPerms(PAQ_CHECK_PERMS_ARGS)
 			record_relations(statement, rangeTable, PAQ_CHECK_PERMS_INFOS);
 
 			/* That of a query is admitted in end_start(). */
-			if (!paq_frame->starting)
+			if (!paq_stack.frame->starting)
 				paq_statement_admit(statement);
 		}
 		else

@@ -7,7 +7,7 @@
  * PostgreSQL tells of a function when it prepares to call it, once for each
  * place in a statement.  Those of PostgreSQL itself, in pg_catalog, are not
  * recorded.  A call outside of a statement's execution has a record without
- * ids, as pgaudit has none; what a client calls itself is fastpath.c's.
+ * ids, as pgaudit has none; what a client calls itself is for protocol.c.
  *
  * Of a relation, PostgreSQL tells before it truncates it, whether a statement
  * names it or reaches it as a partition or by CASCADE.
@@ -105,9 +105,7 @@ record_early_call(Oid function)
 	static TimestampTz last_message = 0;
 	static Size text_bytes = 0; /* in records of the last message */
 	const TimestampTz message = GetCurrentStatementStartTimestamp();
-	const bool	places = paq_masks_constants(PAQ_CLASS_FUNCTION);
 	PaqEvent	event = {.class = PAQ_CLASS_FUNCTION};
-	PaqMasked	shown = {0};
 	bool		in_catalog;
 
 	if (function == last_function && message == last_message)
@@ -125,21 +123,14 @@ record_early_call(Oid function)
 	event.start_time = GetCurrentTimestamp();
 	event.command = GetCommandTagName(CMDTAG_EXECUTE);
 	event.object_type = "FUNCTION";
-	if (!paq_log_statement)
-		event.flags |= PAQ_RECORD_STMT_NOT_LOGGED;
-	else if (text_bytes > PAQ_MAX_TEXT_BYTES)
+	if (paq_log_statement && text_bytes > PAQ_MAX_TEXT_BYTES)
 		event.flags |= PAQ_RECORD_STMT_PREVIOUS;
-	else if (debug_query_string != NULL)
+	else
 	{
-		paq_mask_text(debug_query_string,
-					  PAQ_MASK_SCAN | (places ? PAQ_MASK_CONSTANTS : 0), &shown);
-		event.text = shown.text;
-		event.flags |= paq_masked_flags(&shown);
-		text_bytes += shown.len;
+		paq_event_set_text(&event, true);
+		text_bytes += event.shown[0].len;
 	}
 	paq_record_event(&event, 0);
-	if (shown.copy != NULL)
-		pfree(shown.copy);
 	paq_queue_admit_text();
 }
 
@@ -150,7 +141,7 @@ record_early_call(Oid function)
 static void
 look_at_hidden(Oid function)
 {
-	PaqStatement *statement = paq_frame ? paq_frame->statement : NULL;
+	PaqStatement *statement = paq_stack.frame ? paq_stack.frame->statement : NULL;
 
 	if (statement == NULL || !statement->hidden || paq_catalog_allows(function))
 		return;
@@ -166,12 +157,12 @@ note_call(Oid function)
 
 	if (unlikely(!paq_log_catalog))
 		look_at_hidden(function);
-	if (paq_frame == NULL && paq_fastpath_begins())
+	if (paq_stack.frame == NULL && paq_fastpath_begins())
 		paq_fastpath_call(function, function_name(function, &in_catalog));
 	else if (!paq_class_is_audited(PAQ_CLASS_FUNCTION) || creating_extension ||
 			 is_built_in(function))
 		return;
-	else if (paq_frame != NULL)
+	else if (paq_stack.frame != NULL)
 		record_call(function);
 	else if (MyProcPort != NULL || IsParallelWorker())
 		record_early_call(function);

@@ -3,10 +3,20 @@
  * params.c
  *		Parameters of a statement, as the list that record.h describes.
  *
- * Values become text by the output functions of their types.  What cannot
- * become text, or is too large to fit into the list, is left out and the record
- * marked.  Nothing here raises but for lack of memory, or to serve a request to
- * cancel or to terminate.
+ * The text of a value is what the output function of its type returns.  An
+ * output function may raise an error: some types cannot be displayed, some
+ * values are too long as text, and a user's function may do anything.  Where
+ * only the audit wants to see the value, that must not become the statement's
+ * error.  So only the functions of a few common types are called directly, and
+ * all others in a subtransaction, which is the only way to get rid of an error.
+ *
+ * A value that cannot become text, or is too large for the list, is left out,
+ * and the record is marked.
+ *
+ * Must not raise, except for lack of memory, and for a request to cancel or to
+ * terminate.
+ *
+ * Locking: none.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -15,18 +25,152 @@
 #include "postgres.h"
 
 #include "access/detoast.h"
+#include "access/xact.h"
 #include "capture/capture_internal.h"
 #include "catalog/pg_type.h"
 #include "fmgr.h"
 #include "lib/stringinfo.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/resowner.h"
 
 /*
- * Longest value, in bytes, that we turn into text.  The text of some types is
- * twice as long as the value.
+ * Longest value, in bytes, whose output function is called at all.  The text of
+ * some types is twice as long as the value.
  */
 #define MAX_VALUE_SIZE	((Size) (MaxAllocSize / 2 - 64))
+
+/*
+ * Longest value, in bytes, of a type with longer texts whose output function is
+ * called directly
+ */
+#define MAX_DIRECT_SIZE	(1024 * 1024)
+
+/* Can the output function of the type not fail on size bytes of a value? */
+static bool
+is_harmless(Oid type, Size size)
+{
+	switch (type)
+	{
+		case BOOLOID:
+		case INT2OID:
+		case INT4OID:
+		case INT8OID:
+		case OIDOID:
+		case FLOAT4OID:
+		case FLOAT8OID:
+		case NUMERICOID:
+		case CHAROID:
+		case NAMEOID:
+		case TEXTOID:
+		case BPCHAROID:
+		case VARCHAROID:
+		case UNKNOWNOID:
+		case DATEOID:
+		case TIMEOID:
+		case TIMETZOID:
+		case TIMESTAMPOID:
+		case TIMESTAMPTZOID:
+		case INTERVALOID:
+		case UUIDOID:
+		case INETOID:
+		case CIDROID:
+		case JSONOID:
+			return true;
+		case BYTEAOID:
+		case JSONBOID:
+		case INT2ARRAYOID:
+		case INT4ARRAYOID:
+		case INT8ARRAYOID:
+		case FLOAT8ARRAYOID:
+		case NUMERICARRAYOID:
+		case TEXTARRAYOID:
+		case VARCHARARRAYOID:
+		case UUIDARRAYOID:
+			return size <= MAX_DIRECT_SIZE;
+		default:
+			return false;
+	}
+}
+
+/*
+ * Can the output function of the type, which is no domain, be expected not to
+ * fail on a value that is not damaged?  That is so for what has a text of its
+ * own, and not for what has it of others: rows, ranges, pseudo-types.
+ */
+static bool
+is_plain(Oid type)
+{
+	Oid			element = get_element_type(type);
+	char		kind = get_typtype(OidIsValid(element) ? element : type);
+
+	return kind == TYPTYPE_BASE || kind == TYPTYPE_ENUM;
+}
+
+/* Is it an error that must end the statement, whatever we do? */
+static bool
+must_be_raised(const ErrorData *edata)
+{
+	return edata->sqlerrcode == ERRCODE_QUERY_CANCELED ||
+		edata->sqlerrcode == ERRCODE_ADMIN_SHUTDOWN;
+}
+
+/* Call the output function in a subtransaction; NULL if it raises an error. */
+static char *
+careful_text(Oid output, Datum value)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	char	   *volatile text = NULL;
+	ErrorData  *volatile edata = NULL;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		text = OidOutputFunctionCall(output, value);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		edata = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		text = NULL;
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+
+	if (edata != NULL && must_be_raised(edata))
+		ReThrowError(edata);
+	if (edata != NULL)
+		FreeErrorData(edata);
+	return text;
+}
+
+/*
+ * Text of a value of size bytes (0 if its length is fixed), made by the output
+ * function of its type; palloc'ed.  NULL if it cannot be had.
+ */
+static char *
+param_text(Oid type, Oid output, Datum value, Size size)
+{
+	if (is_harmless(type, size))
+		return OidOutputFunctionCall(output, value);
+
+	type = getBaseType(type);
+	if (is_harmless(type, size))
+		return OidOutputFunctionCall(output, value);
+	if (!IsInParallelMode())
+		return careful_text(output, value);
+
+	/* There are no subtransactions in parallel mode. */
+	if (size <= MAX_DIRECT_SIZE && is_plain(type))
+		return OidOutputFunctionCall(output, value);
+	return NULL;
+}
 
 /* Append a parameter: len bytes, or one of PAQ_PARAM_xxx. */
 static void
@@ -102,7 +246,7 @@ encode_param(StringInfo buf, const ParamExternData *param, bool secret,
 		return;
 	}
 
-	str = paq_param_text(param->ptype, output, param->value, size);
+	str = param_text(param->ptype, output, param->value, size);
 	if (str == NULL)
 	{
 		append_param(buf, PAQ_PARAM_SUPPRESSED, NULL);
@@ -140,8 +284,8 @@ names_secret(ParamListInfo params, int number)
 	if (param->isnull || !OidIsValid(param->ptype))
 		return false;
 	getTypeOutputInfo(param->ptype, &output, &is_varlena);
-	name = paq_param_text(param->ptype, output, param->value,
-						  is_varlena ? value_size(param->value) : 0);
+	name = param_text(param->ptype, output, param->value,
+					  is_varlena ? value_size(param->value) : 0);
 	if (name == NULL)
 		return true;
 	secret = paq_mask_setting_is_secret(name);

@@ -1,15 +1,31 @@
 /*-------------------------------------------------------------------------
  *
  * relation.c
- *		Records of the relations that a statement uses.
+ *		Records of the relations that a statement uses: session auditing, with
+ *		log_relation and log_catalog, and object auditing.
  *
- * Runs when PostgreSQL has found that the statement may do what it wants to,
- * the first moment at which everything about its relations is known.
- * Relations for which no permission is needed are none of the statement's
- * business: what a view reads, partitions of a table that it names.
+ * The records are made when PostgreSQL has found that the statement has the
+ * permissions that it needs.  That is the first moment at which everything
+ * about its relations is known.  Relations for which no permission is needed do
+ * not count: what a view reads, partitions of a table that is named.
  *
- * Must not raise, except for what making a record may (build.c); where a
- * relation has vanished, the record lacks its name.
+ * If the statement fails before, most likely because a permission is missing, its
+ * records are made while the error is being handled.  No catalog can be read
+ * then, so what the audit role's grants select is determined beforehand.
+ *
+ * With log_catalog = off, statements are left out that only read what every tool
+ * reads all the time.  Not left out are direct changes of a catalog, reads of
+ * columns that hold passwords, and of what is in users' tables and large
+ * objects.  That concerns the relation that the statement names; what a system
+ * view reads for everybody does not count.  Nor is a statement left out that
+ * calls a function with another purpose, as in "SELECT lo_get(1) FROM pg_class":
+ * any user-defined function, and VOLATILE functions of PostgreSQL, except those
+ * that only look at the server.
+ *
+ * Must not raise, except for what making a record may (record.c).  If a relation
+ * has vanished, the record lacks its name.
+ *
+ * Locking: none.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -17,17 +33,169 @@
  */
 #include "postgres.h"
 
+#include "access/sysattr.h"
+#include "access/transam.h"
 #include "access/xact.h"
 #include "capture/capture_internal.h"
-#include "compat.h"
+#include "catalog/catalog.h"
+#include "catalog/pg_authid.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_subscription.h"
+#include "catalog/pg_user_mapping.h"
+#include "commands/extension.h"
 #include "miscadmin.h"
+#include "nodes/bitmapset.h"
+#include "nodes/plannodes.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/inval.h"
 #include "utils/lsyscache.h"
+#include "utils/syscache.h"
+
+/* A relation that object auditing selects */
+typedef struct Granted
+{
+	RangeTblEntry *rte;			/* in the plan */
+	PaqCommand	command;
+	PaqObject	object;
+} Granted;
+
+/* The audit role as of the last lookup */
+static struct
+{
+	bool		valid;			/* no role has changed since */
+	char		name[NAMEDATALEN];
+	Oid			oid;
+}			audit_role;
+
+/*
+ * Columns with passwords, hashed or not, and columns that may contain some; and
+ * relations with contents of users' tables
+ */
+static const struct
+{
+	const char *relation;
+	const char *column;			/* NULL: any */
+}			secret_columns[] =
+{
+	{"pg_largeobject", NULL},
+	{"pg_statistic", NULL},
+	{"pg_statistic_ext_data", NULL},
+	{"pg_stats", NULL},
+	{"pg_stats_ext", NULL},
+	{"pg_stats_ext_exprs", NULL},
+	{"pg_authid", "rolpassword"},
+	{"pg_shadow", "passwd"},
+	{"pg_subscription", "subconninfo"},
+	{"pg_user_mapping", "umoptions"},
+	{"pg_user_mappings", "umoptions"},
+};
+
+/*
+ * Prefixes of the names of PostgreSQL's VOLATILE functions that only look at the
+ * server
+ */
+static const char *const harmless_functions[] = {
+	"clock_timestamp", "current_query", "gen_random_uuid", "pg_blocking_pids",
+	"pg_collation_", "pg_control_", "pg_current_", "pg_database_", "pg_get_",
+	"pg_hba_file_rules", "pg_ident_file_mappings", "pg_indexes_size", "pg_is_",
+	"pg_jit_", "pg_last_", "pg_lock_status", "pg_notification_queue_usage",
+	"pg_partition_", "pg_prepared_xact", "pg_relation_size",
+	"pg_safe_snapshot_blocking_pids", "pg_sequence_last_value", "pg_show_",
+	"pg_stat_get_", "pg_table_size", "pg_tablespace_size",
+	"pg_total_relation_size", "pg_xact_", "random", "timeofday", "txid_status"
+};
+
+/* Is the column, or the row as a whole, among those that are read? */
+static bool
+reads_column(Bitmapset *columns, AttrNumber attnum)
+{
+	return bms_is_member(attnum - FirstLowInvalidHeapAttributeNumber, columns) ||
+		bms_is_member(InvalidAttrNumber - FirstLowInvalidHeapAttributeNumber,
+					  columns);
+}
+
+static bool
+reads_secret(Oid relid, Bitmapset *columns)
+{
+	char	   *relation = get_rel_name(relid);
+
+	for (int i = 0; relation != NULL && i < lengthof(secret_columns); i++)
+	{
+		if (strcmp(relation, secret_columns[i].relation) == 0)
+			return secret_columns[i].column == NULL ||
+				reads_column(columns, get_attnum(relid, secret_columns[i].column));
+	}
+	return false;
+}
+
+/* Does log_catalog leave out what the statement does with the relation? */
+static bool
+catalog_is_hidden(RangeTblEntry *rte, PaqRtePerms *perms)
+{
+	const AclMode writes = ACL_INSERT | ACL_DELETE | ACL_TRUNCATE;
+
+	if (paq_log_catalog || !IsCatalogNamespace(get_rel_namespace(rte->relid)))
+		return false;
+	if (OidIsValid(perms->checkAsUser))
+		return true;
+	if ((perms->requiredPerms & writes) != 0 ||
+		((perms->requiredPerms & ACL_UPDATE) != 0 &&
+		 rte->rellockmode >= RowExclusiveLock))
+		return false;
+	return !reads_secret(rte->relid, perms->selectedCols);
+}
+
+/*
+ * May a statement that log_catalog leaves out call the function, without being
+ * recorded for that?
+ */
+bool
+paq_catalog_allows(Oid function)
+{
+	char	   *name;
+
+	if (function >= FirstNormalObjectId)
+		return false;
+	if (func_volatile(function) != PROVOLATILE_VOLATILE)
+		return true;
+	name = get_func_name(function);
+	for (int i = 0; name != NULL && i < lengthof(harmless_functions); i++)
+		if (strncmp(name, harmless_functions[i], strlen(harmless_functions[i])) == 0)
+			return true;
+	return false;
+}
+
+static void
+forget_role(Datum arg, int cacheid, uint32 hashvalue)
+{
+	audit_role.valid = false;
+}
+
+/* OID of the role named by pg_audit_queue.role; invalid if there is none. */
+static Oid
+find_audit_role(void)
+{
+	if (paq_role[0] == '\0' || strlen(paq_role) >= NAMEDATALEN)
+		return InvalidOid;
+	if (!audit_role.valid || strcmp(audit_role.name, paq_role) != 0)
+	{
+		audit_role.name[0] = '\0';
+
+		/*
+		 * Valid before the lookup, so that a change of roles that is noticed
+		 * while it runs is not lost; the name after it, in case it fails.
+		 */
+		audit_role.valid = true;
+		audit_role.oid = get_role_oid(paq_role, true);
+		strlcpy(audit_role.name, paq_role, NAMEDATALEN);
+	}
+	return audit_role.oid;
+}
 
 /* Qualified name of a relation, palloc'ed; NULL if it is gone. */
-const char *
-paq_relation_name(Oid relid)
+static const char *
+relation_name(Oid relid)
 {
 	char	   *schema = get_namespace_name(get_rel_namespace(relid));
 	char	   *name = get_rel_name(relid);
@@ -47,9 +215,80 @@ relation_command(const PaqStatement *statement, RangeTblEntry *rte,
 							 statement->query_desc->operation : CMD_UNKNOWN);
 }
 
-/* Is the relation another one than those that the statement changes? */
+/*
+ * Before permissions are checked: note the relations that object auditing
+ * selects.  For use while nothing has failed yet.
+ */
+void
+paq_find_granted(PaqStatement *statement, PlannedStmt *plan)
+{
+	Oid			role = find_audit_role();
+	List	   *perminfos = paq_stmt_perm_infos(plan);
+	ListCell   *lc;
+
+	statement->granted_known = true;
+	if (role == InvalidOid || creating_extension ||
+		(statement->others_rights && InNoForceRLSOperation()))
+		return;
+	foreach(lc, plan->rtable)
+	{
+		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
+		PaqRtePerms perms = paq_rte_perms(rte, perminfos);
+		Granted    *granted;
+
+		if (perms.requiredPerms == 0 || !OidIsValid(rte->relid) ||
+			!paq_role_is_granted(role, rte, perminfos))
+			continue;
+		granted = palloc(sizeof(Granted));
+		granted->rte = rte;
+		granted->command = paq_perms_command(perms.requiredPerms,
+											 rte->rellockmode,
+											 plan->commandType);
+		granted->object.granted = true;
+		granted->object.type = paq_relkind_name(rte->relkind);
+		granted->object.name = relation_name(rte->relid);
+		statement->granted = lappend(statement->granted, granted);
+	}
+}
+
+/* Does object auditing select what the statement does with the relation? */
 static bool
-is_only_read(Oid relid, List *rangeTable, List *perminfos)
+is_granted(const PaqStatement *statement, RangeTblEntry *rte,
+		   List *perminfos)
+{
+	ListCell   *lc;
+
+	if (!statement->granted_known)
+		return paq_role_is_granted(find_audit_role(), rte, perminfos);
+	foreach(lc, statement->granted)
+	{
+		if (((Granted *) lfirst(lc))->rte == rte)
+			return true;
+	}
+	return false;
+}
+
+/* Forget what paq_find_granted() has noted. */
+void
+paq_forget_granted(PaqStatement *statement)
+{
+	ListCell   *lc;
+
+	foreach(lc, statement->granted)
+	{
+		Granted    *granted = lfirst(lc);
+
+		if (granted->object.name != NULL)
+			pfree((char *) granted->object.name);
+	}
+	list_free_deep(statement->granted);
+	statement->granted = NIL;
+	statement->granted_known = false;
+}
+
+/* Does the statement change the relation? */
+static bool
+is_changed(Oid relid, List *rangeTable, List *perminfos)
 {
 	const AclMode changes = ACL_INSERT | ACL_UPDATE | ACL_DELETE;
 	ListCell   *lc;
@@ -60,16 +299,16 @@ is_only_read(Oid relid, List *rangeTable, List *perminfos)
 
 		if (rte->relid == relid &&
 			(paq_rte_perms(rte, perminfos).requiredPerms & changes) != 0)
-			return false;
+			return true;
 	}
-	return true;
+	return false;
 }
 
 /*
- * Session auditing does not want what the statement is as a whole: does it want
- * what it does with one of its relations?  A SELECT can delete rows, in its WITH
- * clause, and an UPDATE can return those of another table.  Utility statements
- * are what they are as a whole.
+ * Session auditing does not want the statement as a whole: does it want what the
+ * statement does with one of its relations?  A SELECT can delete rows in its
+ * WITH clause, and an UPDATE can return rows of another table.  For a utility
+ * statement only the whole counts.
  */
 static bool
 find_command(const PaqStatement *statement, List *rangeTable, List *perminfos,
@@ -90,12 +329,12 @@ find_command(const PaqStatement *statement, List *rangeTable, List *perminfos,
 		PaqRtePerms perms = paq_rte_perms(rte, perminfos);
 
 		if (perms.requiredPerms == 0 || !OidIsValid(rte->relid) ||
-			paq_catalog_is_hidden(rte, &perms))
+			catalog_is_hidden(rte, &perms))
 			continue;
 		*command = relation_command(statement, rte, &perms);
 		if (paq_class_is_audited(paq_classify(command)) &&
 			(paq_classify(command) != PAQ_CLASS_READ ||
-			 is_only_read(rte->relid, rangeTable, perminfos)))
+			 !is_changed(rte->relid, rangeTable, perminfos)))
 			return true;
 	}
 	return false;
@@ -122,7 +361,7 @@ record_relation(PaqStatement *statement, RangeTblEntry *rte,
 	PaqObject	object;
 
 	object.type = paq_relkind_name(rte->relkind);
-	object.name = paq_relation_name(rte->relid);
+	object.name = relation_name(rte->relid);
 	if (granted)
 	{
 		object.granted = true;
@@ -136,10 +375,10 @@ record_relation(PaqStatement *statement, RangeTblEntry *rte,
 }
 
 /*
- * Is what is being done not for session auditing?  As in pgaudit, it leaves
- * out what the functions of others do with their owners' rights.  A role that
- * the session has taken with SET ROLE is its own, also if it is no member any
- * more: it goes on with the role's rights until it gives them up.
+ * Is the current user's work not for session auditing?  As in pgaudit, that is
+ * what the functions of other roles do with their owners' rights.  A role that
+ * the session has taken with SET ROLE is its own, even if its user is no member
+ * any more: the session keeps the role's rights until it gives them up.
  */
 bool
 paq_has_others_rights(void)
@@ -156,14 +395,14 @@ paq_has_others_rights(void)
  * select.  The latter cover what a function does with its owner's rights,
  * too, but not PostgreSQL's own checks of foreign keys.
  *
- * With log_rows, the record of a utility statement as a whole is left to its
+ * With log_rows, the record of a utility statement as a whole is made at its
  * end, unless one of its relations has a record, which must not come first.
  */
 void
 paq_record_relations(PaqStatement *statement, List *rangeTable,
 					 List *perminfos)
 {
-	Oid			role = paq_audit_role();
+	Oid			role = find_audit_role();
 	bool		session = true;
 	bool		first = true;
 	bool		found = false;
@@ -188,7 +427,7 @@ paq_record_relations(PaqStatement *statement, List *rangeTable,
 		found = true;
 		if (!session && (role == InvalidOid || InNoForceRLSOperation()))
 			return;
-		if (paq_catalog_is_hidden(rte, &perms))
+		if (catalog_is_hidden(rte, &perms))
 		{
 			hidden = session && !shown;
 			continue;
@@ -196,7 +435,7 @@ paq_record_relations(PaqStatement *statement, List *rangeTable,
 
 		shown = true;
 		hidden = false;
-		granted = role != InvalidOid && paq_is_granted(statement, rte, perminfos);
+		granted = role != InvalidOid && is_granted(statement, rte, perminfos);
 		if (session && first && !paq_log_relation && (!at_end || granted))
 		{
 			record_whole(statement, rangeTable, perminfos);
@@ -224,7 +463,7 @@ paq_record_relations(PaqStatement *statement, List *rangeTable,
 void
 paq_record_truncate(PaqStatement *statement, Oid relid)
 {
-	Oid			role = paq_audit_role();
+	Oid			role = find_audit_role();
 	PaqObject	object;
 
 	if (role == InvalidOid || statement->truncated == relid ||
@@ -233,6 +472,69 @@ paq_record_truncate(PaqStatement *statement, Oid relid)
 	statement->truncated = relid;
 	object.granted = true;
 	object.type = paq_relkind_name(get_rel_relkind(relid));
-	object.name = paq_relation_name(relid);
+	object.name = relation_name(relid);
 	paq_record_object(statement, &object);
+}
+
+/*
+ * What a failed statement counts as: what it is as a whole or, if that is not
+ * audited, what it does with one of its relations.  Returns false if nothing of
+ * it is audited.  log_catalog does not matter here: permission to read a catalog
+ * is not denied to PostgreSQL's own tools.
+ */
+static bool
+failed_command(const PaqStatement *statement, PlannedStmt *plan,
+			   PaqCommand *command)
+{
+	List	   *perminfos = paq_stmt_perm_infos(plan);
+	ListCell   *lc;
+
+	*command = statement->command;
+	if (paq_class_is_audited(paq_classify(command)))
+		return true;
+	foreach(lc, plan->rtable)
+	{
+		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
+		PaqRtePerms perms = paq_rte_perms(rte, perminfos);
+
+		if (perms.requiredPerms == 0 || !OidIsValid(rte->relid))
+			continue;
+		*command = paq_perms_command(perms.requiredPerms, rte->rellockmode,
+									 plan->commandType);
+		if (paq_class_is_audited(paq_classify(command)))
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Record a statement that failed in ExecutorStart, before its permissions had been
+ * found to suffice, or while its first record was being made; in the latter case
+ * whether log_catalog leaves it out is not known.  For use while the error is
+ * being handled.
+ */
+void
+paq_record_failed_start(PaqStatement *statement, PlannedStmt *plan)
+{
+	PaqCommand	command;
+	ListCell   *lc;
+
+	if (creating_extension ||
+		(statement->perms_checked &&
+		 (!statement->unfinished || !dlist_is_empty(&statement->records))))
+		return;
+	if (!statement->others_rights && failed_command(statement, plan, &command))
+		paq_record_denied(statement, &command, NULL);
+	foreach(lc, statement->granted)
+	{
+		Granted    *granted = lfirst(lc);
+
+		paq_record_denied(statement, &granted->command, &granted->object);
+	}
+}
+
+void
+paq_relation_init(void)
+{
+	CacheRegisterSyscacheCallback(AUTHOID, forget_role, (Datum) 0);
 }

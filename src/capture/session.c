@@ -56,21 +56,26 @@ static struct
 	char		port[NI_MAXSERV];	/* "" if there is none */
 }			origin;
 
-/* The block, and what it was made from */
-static bool block_valid = false;
-static Oid	block_session_role = InvalidOid;
-static Oid	block_current_role = InvalidOid;
-static char block_application[NAMEDATALEN];
-static PaqSessionBlock block;
-static char block_data[4 * NAMEDATALEN + NI_MAXHOST + NI_MAXSERV +
-					   2 * NAMEDATALEN + BGW_MAXLEN];
+/* The encoded block, and what it was made from */
+static struct
+{
+	bool		valid;
+	Oid			session_role;
+	Oid			current_role;
+	char		application[NAMEDATALEN];
+	PaqSessionBlock fields;
+	char		data[4 * NAMEDATALEN + NI_MAXHOST + NI_MAXSERV +
+			  2 * NAMEDATALEN + BGW_MAXLEN];
+}			block;
+
+bool		paq_logged_in = false;
 
 static void
 forget_names(Datum arg, int cacheid, uint32 hashvalue)
 {
 	for (int i = 0; i < NCACHED_ROLES; i++)
 		cached_roles[i].stale = true;
-	block_valid = false;
+	block.valid = false;
 }
 
 /* Where the cache has the role; -1: nowhere */
@@ -169,13 +174,13 @@ add_field(PaqField field, const char *str)
 
 	if (str == NULL)
 	{
-		block.field_len[field] = PAQ_NULL_LEN;
+		block.fields.field_len[field] = PAQ_NULL_LEN;
 		return;
 	}
-	len = Min(strlen(str), sizeof(block_data) - block.length);
-	memcpy(block_data + block.length, str, len);
-	block.field_len[field] = len;
-	block.length += len;
+	len = Min(strlen(str), sizeof(block.data) - block.fields.length);
+	memcpy(block.data + block.fields.length, str, len);
+	block.fields.field_len[field] = len;
+	block.fields.length += len;
 }
 
 static inline const char *
@@ -223,21 +228,21 @@ build_block(Oid session_role, Oid current_role, bool may_lookup)
 		strlcpy(requested, MyProcPort->user_name, NAMEDATALEN);
 		login = requested;
 	}
-	strlcpy(block_application, application(), NAMEDATALEN);
+	strlcpy(block.application, application(), NAMEDATALEN);
 
-	block.length = 0;
-	block.data = block_data;
+	block.fields.length = 0;
+	block.fields.data = block.data;
 	add_field(PAQ_FIELD_USER, login);
 	add_field(PAQ_FIELD_DATABASE, null_if_empty(origin.database));
 	add_field(PAQ_FIELD_REMOTE_HOST, null_if_empty(origin.host));
 	add_field(PAQ_FIELD_REMOTE_PORT, null_if_empty(origin.port));
-	add_field(PAQ_FIELD_APPLICATION, block_application);
+	add_field(PAQ_FIELD_APPLICATION, block.application);
 	add_field(PAQ_FIELD_BACKEND_TYPE, backend_type());
 	add_field(PAQ_FIELD_SESSION_USER, session_name);
 	add_field(PAQ_FIELD_CURRENT_USER, current_name);
 
-	block_session_role = session_role;
-	block_current_role = current_role;
+	block.session_role = session_role;
+	block.current_role = current_role;
 	return login != NULL && session_name != NULL && current_name != NULL &&
 		origin.valid;
 }
@@ -258,8 +263,8 @@ get_roles(Oid *session_role, Oid *current_role)
 static inline bool
 block_is_for(Oid session_role, Oid current_role)
 {
-	return likely(block_valid && session_role == block_session_role &&
-				  current_role == block_current_role);
+	return likely(block.valid && session_role == block.session_role &&
+				  current_role == block.current_role);
 }
 
 /* Make the block anew.  Returns whether everything in it is known. */
@@ -269,9 +274,9 @@ renew_block(Oid session_role, Oid current_role, bool may_lookup)
 	bool		complete;
 
 	/* Valid before the lookups, which may find that names change. */
-	block_valid = true;
+	block.valid = true;
 	complete = build_block(session_role, current_role, may_lookup);
-	block_valid = block_valid && complete;
+	block.valid = block.valid && complete;
 	return complete;
 }
 
@@ -290,14 +295,14 @@ paq_session_block(bool may_lookup, bool *complete)
 	*complete = true;
 	if (unlikely(!block_is_for(session_role, current_role) ||
 				 (application_name != NULL &&
-				  strcmp(application_name, block_application) != 0)))
+				  strcmp(application_name, block.application) != 0)))
 		*complete = renew_block(session_role, current_role, may_lookup);
-	return &block;
+	return &block.fields;
 }
 
 /*
- * Look up now what a record must not look up that is made later: while an
- * error is being handled, say, or when the process exits.
+ * Look up the names that a later record must not look up, because it is made
+ * while an error is being handled, or when the process exits.
  */
 void
 paq_session_warm(void)
@@ -308,6 +313,14 @@ paq_session_warm(void)
 	get_roles(&session_role, &current_role);
 	if (unlikely(!block_is_for(session_role, current_role)))
 		(void) renew_block(session_role, current_role, true);
+}
+
+/* The client's session is set up: from now on its settings and roles are known. */
+void
+paq_session_logged_in(void)
+{
+	paq_logged_in = true;
+	paq_session_warm();
 }
 
 void

@@ -1,19 +1,35 @@
 /*-------------------------------------------------------------------------
  *
  * statement.c
- *		Statements being executed.
+ *		What this process is executing: call frames, statements, their ids,
+ *		and their parts of the texts that were sent.
  *
  * An executor statement is known from ExecutorStart to ExecutorEnd, or to
  * whatever ends it instead: an error in one of the executor's functions, the
- * end of its subtransaction or transaction, the exit of the process.  Which
- * one comes first closes it, which is what makes its records be published
- * exactly once.
+ * end of its subtransaction or transaction, the exit of the process.  Whichever
+ * comes first closes it, so its records are published exactly once.  A utility
+ * statement belongs to the call of the hook that runs it, so only that hook, or
+ * the exit of the process, ends it.  outcome.c has what happens to the records
+ * then.
  *
- * A utility statement belongs to the call of the hook that runs it, so only
- * that hook, or the exit of the process, ends it.
+ * A string can have many statements, and so can the body of an SQL function.
+ * PostgreSQL hands the whole text to each of them, with the place of the
+ * statement.  A record has that part, without white space around it, and the
+ * place.  So the records of a string are as long as the string, and not as its
+ * square.  A statement that is alone in its string, but for semicolons, is
+ * recorded as it was sent.  Before PostgreSQL 18, the part of a statement begins
+ * behind the semicolon of the one before, and includes comments in front of it.
  *
- * Must not raise: memory comes from a free list that grows, if it can, in
- * TopMemoryContext.
+ * PostgreSQL does not always know the place.  The query of a statement such as
+ * EXPLAIN or DECLARE CURSOR has the place of that statement.  What a rule makes
+ * of a statement has the statement's place, which is noted when the statement
+ * is analysed.  Where even that is unknown, as for a rule within a function of
+ * several statements, the record has the whole text.
+ *
+ * Must not raise.  Memory comes from TopMemoryContext, and stays with free
+ * lists.
+ *
+ * Locking: none.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -24,40 +40,204 @@
 #include "access/xact.h"
 #include "capture/capture_internal.h"
 #include "common/hashfn.h"
+#include "miscadmin.h"
+#include "parser/analyze.h"
+#include "parser/scansup.h"
+#include "tcop/pquery.h"
 #include "tcop/tcopprot.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-/* How many statements are looked for in the list, without buckets */
-#define LISTED_STATEMENTS	8		/* a power of 2 */
+/* Number of open statements that are looked up without buckets; a power of 2 */
+#define LISTED_STATEMENTS	8
+
+PaqStack	paq_stack = {.statements = DLIST_STATIC_INIT(paq_stack.statements)};
+
+/* The first frame of the chain, which is as long as it has ever been */
+static PaqCallFrame outermost = {NULL};
 
 /* Structs that are not in use */
 static dlist_head free_statements = DLIST_STATIC_INIT(free_statements);
 
 /*
- * Open executor statements: all of them, newest first, and, once they have been
- * many, by the address of their QueryDesc, because there may be thousands of
- * cursors.  The number of buckets is a power of 2, and grows with that of
- * statements, if it can.
+ * Open executor statements by the address of their QueryDesc, once there have
+ * been many of them: there may be thousands of cursors.  The number of buckets
+ * is a power of 2 and grows with that of statements, as far as there is memory.
  */
-dlist_head	paq_statements = DLIST_STATIC_INIT(paq_statements);
-static dlist_head *buckets = NULL;
-static uint32 bucket_count = LISTED_STATEMENTS;
-static uint32 open_count = 0;
+static struct
+{
+	dlist_head *heads;			/* NULL: the list is enough */
+	uint32		count;
+	uint32		statements;
+}			buckets = {NULL, LISTED_STATEMENTS, 0};
+
+/* Ids given to top-level statements of this session so far */
+static int64 statement_count = 0;
+
+/*
+ * Place of the statement that was analysed last, if it is in the text that the
+ * client has sent, and the message with that text: the text of another message
+ * can be at the same address.
+ */
+static struct
+{
+	const char *text;
+	TimestampTz message;
+	int			location;
+	int			len;
+}			analysed;
+
+static post_parse_analyze_hook_type prev_post_parse_analyze = NULL;
+
+/* Begin a group that has given no ids yet. */
+static void
+init_group(PaqGroup *group)
+{
+	static uint64 groups = 0;
+
+	group->number = ++groups;
+	group->statement_id = 0;
+	group->substatements = 0;
+}
+
+/* The session has never been as deep: allocate the next frame. */
+static PaqCallFrame *
+new_frame(void)
+{
+	PaqCallFrame *frame = MemoryContextAllocExtended(TopMemoryContext,
+													 sizeof(PaqCallFrame),
+													 MCXT_ALLOC_NO_OOM);
+
+	if (frame != NULL)
+	{
+		frame->parent = paq_stack.frame;
+		frame->inner = NULL;
+	}
+	paq_stack.frame->inner = frame;
+	return frame;
+}
+
+/*
+ * Enter a hook that executes something for statement, which may be NULL if
+ * nothing is known of it, and for queryDesc, NULL for a utility statement.
+ * The caller must pop the frame however the execution ends.  Returns NULL when
+ * out of memory.
+ */
+PaqCallFrame *
+paq_frame_push(PaqStatement *statement, QueryDesc *queryDesc)
+{
+	PaqCallFrame *parent = paq_stack.frame;
+	PaqCallFrame *frame = parent ? parent->inner : &outermost;
+
+	if (unlikely(frame == NULL))
+	{
+		frame = new_frame();
+		if (frame == NULL)
+			return NULL;
+	}
+	frame->statement = statement;
+	frame->query_desc = queryDesc;
+	frame->starting = false;
+	frame->text_errno = paq_text_errno;
+	paq_text_errno = 0;
+	if (parent != NULL)
+		frame->group = parent->group;
+	else
+	{
+		init_group(&frame->own_group);
+		frame->group = statement ? &statement->group : &frame->own_group;
+	}
+	frame->exception_stack = PG_exception_stack;
+	frame->context_stack = error_context_stack;
+	paq_stack.frame = frame;
+	paq_stack.pushes++;
+	return frame;
+}
+
+/*
+ * Leave the hook.  If it guarded the frame, errors are its caller's again; and
+ * so is paq_text_errno, because a statement fails for its own texts only.
+ */
+void
+paq_frame_pop(PaqCallFrame *frame)
+{
+	Assert(paq_stack.frame == frame);
+	paq_frame_catch(frame);
+	paq_text_errno = frame->text_errno;
+	paq_stack.frame = frame->parent;
+}
+
+/* This process is a parallel worker that executes a part of a query. */
+void
+paq_stack_begin_part(void)
+{
+	paq_stack.in_part = true;
+}
+
+/*
+ * Is the active portal one of those that the client has sent?  A function can
+ * have portals of its own, with other texts.
+ */
+static bool
+is_clients_portal(void)
+{
+	const char *text = ActivePortal ? ActivePortal->sourceText : NULL;
+
+	return text != NULL && debug_query_string != NULL &&
+		(text == debug_query_string || strcmp(text, debug_query_string) == 0);
+}
+
+/*
+ * Is a statement that no other statement executes the client's?  If not, it is
+ * part of a commit, or in a function that PostgreSQL calls to plan the client's
+ * statement, to make the value of a parameter, or in a parallel worker.  The
+ * client's statement has no portal yet then.  A background worker has no portals
+ * at all.
+ */
+bool
+paq_is_clients(void)
+{
+	if (paq_is_committing())
+		return false;
+	return MyProcPort != NULL ? is_clients_portal() : !IsParallelWorker();
+}
+
+/*
+ * Before a statement, whoever executes it: a session that still owes records
+ * must not do anything new, or it could pile up any number of them in its memory,
+ * and then leave.  May raise an error if wait is PAQ_SPACE_WAIT.
+ *
+ * If a commit was to follow the top-level statement before, but did not, as in a
+ * pipeline, that statement was a success, and the session waits for its records
+ * now.
+ */
+void
+paq_settle(PaqSpaceWait wait)
+{
+	if (paq_stack.frame == NULL)
+		paq_text_errno = 0;		/* of texts of an earlier statement */
+	if (likely(!paq_owes_records()))
+		return;
+	paq_publish_deferred(wait);
+	if (paq_stack.frame != NULL || paq_is_committing())
+		return;
+	paq_publish_held(NULL, wait);
+	paq_wait_statement(wait);
+}
 
 static dlist_head *
 bucket_of(const QueryDesc *queryDesc)
 {
-	return &buckets[murmurhash32((uint32) ((uintptr_t) queryDesc >> 3)) &
-					(bucket_count - 1)];
+	return &buckets.heads[murmurhash32((uint32) ((uintptr_t) queryDesc >> 3)) &
+						  (buckets.count - 1)];
 }
 
-/* Have twice as many buckets; if there is no memory, these have to do. */
+/* Double the number of buckets, if there is memory. */
 static void
 add_buckets(void)
 {
-	Size		size = sizeof(dlist_head) * bucket_count * 2;
-	dlist_head *old = buckets;
+	Size		size = sizeof(dlist_head) * buckets.count * 2;
+	dlist_head *old = buckets.heads;
 	dlist_head *more = MemoryContextAllocExtended(TopMemoryContext, size,
 												  MCXT_ALLOC_NO_OOM |
 													  MCXT_ALLOC_HUGE |
@@ -66,9 +246,9 @@ add_buckets(void)
 
 	if (more == NULL)
 		return;
-	buckets = more;
-	bucket_count *= 2;
-	dlist_foreach(iter, &paq_statements)
+	buckets.heads = more;
+	buckets.count *= 2;
+	dlist_foreach(iter, &paq_stack.statements)
 	{
 		PaqStatement *statement = dlist_container(PaqStatement, node, iter.cur);
 
@@ -88,9 +268,72 @@ allocate(void)
 									  MCXT_ALLOC_NO_OOM);
 }
 
+/* The innermost statement that is being executed, if it is known. */
+static const PaqStatement *
+enclosing_statement(void)
+{
+	for (PaqCallFrame *frame = paq_stack.frame; frame != NULL;
+		 frame = frame->parent)
+		if (frame->statement != NULL)
+			return frame->statement;
+	return NULL;
+}
+
 /*
- * A statement with what all of them have; plan may be NULL.  Returns NULL when
- * out of memory.
+ * Can a query be in the statement's part of the text?  Anything else that the
+ * statement executes may have the same text, and be another part of it, or be
+ * different if quotes are read in another way.
+ */
+static bool
+has_query(const PaqStatement *statement)
+{
+	switch (statement->command.node)
+	{
+		case T_CopyStmt:
+		case T_CreateTableAsStmt:
+		case T_DeclareCursorStmt:
+		case T_ExplainStmt:
+		case T_RefreshMatViewStmt:
+		case T_ViewStmt:
+			return true;
+		default:
+			return false;
+	}
+}
+
+static inline bool
+is_same_text(const char *a, const char *b)
+{
+	return a == b || strcmp(a, b) == 0;
+}
+
+/*
+ * A statement begins, in the innermost frame or before it has one of its own,
+ * and PostgreSQL does not tell its part of the text.
+ */
+static void
+find_place(PaqStatement *statement)
+{
+	const PaqStatement *outer = enclosing_statement();
+
+	if (outer != NULL && (outer->location > 0 || outer->len > 0) &&
+		has_query(outer) && is_same_text(outer->text, statement->text))
+	{
+		statement->location = outer->location;
+		statement->len = outer->len;
+	}
+	else if (statement->location < 0 && analysed.text != NULL &&
+			 statement->text == analysed.text &&
+			 analysed.message == GetCurrentStatementStartTimestamp())
+	{
+		statement->location = analysed.location;
+		statement->len = analysed.len;
+	}
+}
+
+/*
+ * A statement; plan may be NULL.  top_level: it is the client's.  Returns NULL
+ * when out of memory.
  */
 PaqStatement *
 paq_statement_new(const char *text, const PaqCommand *command,
@@ -100,52 +343,44 @@ paq_statement_new(const char *text, const PaqCommand *command,
 
 	if (unlikely(statement == NULL))
 		return NULL;
-	statement->query_desc = NULL;
+	memset(statement, 0, sizeof(*statement));
 	statement->text = text;
-	statement->part = NULL;
-	statement->part_copy = NULL;
-	statement->shown.text = NULL;
-	statement->shown.copy = NULL;
-	statement->params = NULL;
 	statement->command = *command;
-	paq_group_init(&statement->group);
-	statement->opened_in = 0;
-	statement->statement_id = 0;
-	statement->substatement_id = 0;
+	init_group(&statement->group);
 	statement->start_time = top_level ?
 		GetCurrentStatementStartTimestamp() : GetCurrentTimestamp();
-	statement->run_message = 0;
 	statement->rows = -1;
-	statement->processed = 0;
 	statement->query_id = plan ? plan->queryId : 0;
 	statement->location = plan ? plan->stmt_location : -1;
 	statement->len = plan ? plan->stmt_len : 0;
-	statement->flags = 0;
-	statement->calls = 0;
-	statement->text_bytes = 0;
 	statement->subxact = GetCurrentSubTransactionId();
-	statement->recorded = false;
-	statement->text_recorded = false;
-	statement->perms_checked = false;
-	statement->unfinished = false;
-	statement->hidden = false;
-	statement->commits = false;
-	statement->run = false;
-	statement->complete = false;
 	statement->top_level = top_level;
-	statement->others_rights = false;
-	statement->granted_known = false;
-	statement->granted = NIL;
-	statement->truncated = InvalidOid;
-	statement->room = PAQ_SPACE_WAIT;
-	statement->attempt = NULL;
-	statement->provisional = NULL;
-	slist_init(&statement->entries);
-	statement->last_entry = NULL;
+	statement->space_policy = PAQ_SPACE_WAIT;
+	dlist_init(&statement->records);
 	if (statement->location <= 0 && statement->len <= 0)
-		paq_part_begin(statement);
+		find_place(statement);
 	paq_register_exit();
 	return statement;
+}
+
+/*
+ * Enter a hook for a new statement that is not the executor's.  Returns NULL,
+ * after counting the loss, when out of memory; statement may be NULL for that
+ * reason, too.
+ */
+PaqCallFrame *
+paq_statement_enter(PaqStatement *statement)
+{
+	PaqCallFrame *frame = NULL;
+
+	if (likely(statement != NULL))
+		frame = paq_frame_push(statement, NULL);
+	if (likely(frame != NULL))
+		return frame;
+	if (statement != NULL)
+		paq_statement_close(statement);
+	paq_queue_note_drop(PAQ_DROP_MEMORY, 1);
+	return NULL;
 }
 
 /*
@@ -156,7 +391,7 @@ PaqStatement *
 paq_statement_open(QueryDesc *queryDesc)
 {
 	PaqCommand	command = paq_operation_command(queryDesc->operation);
-	bool		top_level = paq_frame->parent == NULL && paq_is_clients();
+	bool		top_level = paq_stack.frame->parent == NULL && paq_is_clients();
 	PaqStatement *statement = paq_statement_new(queryDesc->sourceText, &command,
 												queryDesc->plannedstmt,
 												top_level);
@@ -164,45 +399,14 @@ paq_statement_open(QueryDesc *queryDesc)
 	if (unlikely(statement == NULL))
 		return NULL;
 	statement->query_desc = queryDesc;
-	statement->opened_in = paq_frame->group->number;
+	statement->opened_in = paq_stack.frame->group->number;
 	statement->params = queryDesc->params;
-	dlist_push_head(&paq_statements, &statement->node);
-	if (unlikely(buckets != NULL))
+	dlist_push_head(&paq_stack.statements, &statement->node);
+	if (unlikely(buckets.heads != NULL))
 		dlist_push_head(bucket_of(queryDesc), &statement->bucket);
-	if (unlikely(++open_count > bucket_count))
+	if (unlikely(++buckets.statements > buckets.count))
 		add_buckets();
 	return statement;
-}
-
-/*
- * An executor is being started: an open statement with the same address is of
- * one that somebody freed without ending it, and its outcome is unknown.
- */
-void
-paq_statement_forget(QueryDesc *queryDesc)
-{
-	PaqStatement *statement = paq_statement_find(queryDesc);
-
-	if (likely(statement == NULL))
-		return;
-	statement->flags |= PAQ_RECORD_INCOMPLETE;
-	paq_statement_fail(statement, NULL);
-	paq_statement_close(statement);
-}
-
-static PaqStatement *
-look_into_bucket(QueryDesc *queryDesc)
-{
-	dlist_iter	iter;
-
-	dlist_foreach(iter, bucket_of(queryDesc))
-	{
-		PaqStatement *statement = dlist_container(PaqStatement, bucket, iter.cur);
-
-		if (statement->query_desc == queryDesc)
-			return statement;
-	}
-	return NULL;
 }
 
 /* As paq_statement_find(), which knows the newest one. */
@@ -211,9 +415,19 @@ paq_statement_look_up(QueryDesc *queryDesc)
 {
 	dlist_iter	iter;
 
-	if (unlikely(buckets != NULL))
-		return look_into_bucket(queryDesc);
-	dlist_foreach(iter, &paq_statements)
+	if (unlikely(buckets.heads != NULL))
+	{
+		dlist_foreach(iter, bucket_of(queryDesc))
+		{
+			PaqStatement *statement = dlist_container(PaqStatement, bucket,
+													  iter.cur);
+
+			if (statement->query_desc == queryDesc)
+				return statement;
+		}
+		return NULL;
+	}
+	dlist_foreach(iter, &paq_stack.statements)
 	{
 		PaqStatement *statement = dlist_container(PaqStatement, node, iter.cur);
 
@@ -223,38 +437,38 @@ paq_statement_look_up(QueryDesc *queryDesc)
 	return NULL;
 }
 
-/* Is there no record of the statement yet? */
-static bool
-is_unrecorded(PaqStatement *statement)
+/*
+ * The statement that is being executed, NULL if none is.  If auditing was
+ * off when it started, it becomes known now.
+ */
+PaqStatement *
+paq_current_statement(void)
 {
-	return slist_is_empty(&statement->entries) &&
-		statement->provisional == NULL && statement->attempt == NULL;
+	PaqCallFrame *frame = paq_stack.frame;
+
+	if (frame == NULL)
+		return NULL;
+	if (frame->statement == NULL && frame->query_desc != NULL)
+	{
+		frame->statement = paq_statement_find(frame->query_desc);
+		if (frame->statement == NULL)
+			frame->statement = paq_statement_open(frame->query_desc);
+		if (frame->statement != NULL && frame->group == &frame->own_group)
+		{
+			frame->statement->group = frame->own_group;
+			frame->group = &frame->statement->group;
+		}
+	}
+	return frame->statement;
 }
 
 /*
- * Will the next record be the first of what the client has sent?  statement is
- * the one that it is about, if there is one that has no frame.  What runs during
- * a commit comes behind the statement that it belongs to.
+ * Is the client's last message about the statement?  It is if it began the
+ * statement (Bind), ran it, or is about to run it (Execute, whose text is the
+ * portal's).
  */
 bool
-paq_is_first(PaqStatement *statement)
-{
-	if ((statement != NULL && !is_unrecorded(statement)) || paq_is_committing())
-		return false;
-	for (PaqCallFrame *frame = paq_frame; frame != NULL; frame = frame->parent)
-	{
-		if (frame->statement != NULL && !is_unrecorded(frame->statement))
-			return false;
-	}
-	return true;
-}
-
-/*
- * Is the client's last message about the statement: has it begun it (Bind), or run
- * it, or is it about to (Execute, whose text is the portal's)?
- */
-static bool
-is_clients_last(const PaqStatement *statement)
+paq_statement_is_clients_last(const PaqStatement *statement)
 {
 	const TimestampTz message = GetCurrentStatementStartTimestamp();
 
@@ -264,133 +478,286 @@ is_clients_last(const PaqStatement *statement)
 }
 
 /*
- * Is the client's last message about an open statement whose records wait for its
- * outcome?  Then it is ended by whatever error comes now, although it has no frame,
- * as while its session waits for the records of what it has executed.
+ * Is the client's last message about an open statement with records that wait
+ * for its outcome?  An error that is raised now ends it, even if it has no
+ * frame, because its session is waiting for records of what it has executed.
  */
 bool
 paq_statement_awaits_outcome(void)
 {
 	dlist_iter	iter;
 
-	dlist_foreach(iter, &paq_statements)
+	dlist_foreach(iter, &paq_stack.statements)
 	{
 		PaqStatement *statement = dlist_container(PaqStatement, node, iter.cur);
 
-		if (is_clients_last(statement) && !slist_is_empty(&statement->entries))
+		if (paq_statement_is_clients_last(statement) &&
+			!dlist_is_empty(&statement->records))
 			return true;
 	}
 	return false;
+}
+
+/* Is there no record of the statement yet? */
+static bool
+is_unrecorded(PaqStatement *statement)
+{
+	return dlist_is_empty(&statement->records) &&
+		statement->provisional == NULL && statement->attempt == NULL;
+}
+
+/*
+ * Will the next record be the first about the client's message?  statement is
+ * what it is about, if that has no frame; it may be NULL.  What runs during a
+ * commit comes after the statement that the commit belongs to.
+ */
+bool
+paq_is_first(PaqStatement *statement)
+{
+	if ((statement != NULL && !is_unrecorded(statement)) || paq_is_committing())
+		return false;
+	for (PaqCallFrame *frame = paq_stack.frame; frame != NULL;
+		 frame = frame->parent)
+	{
+		if (frame->statement != NULL && !is_unrecorded(frame->statement))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * New ids within the top-level statement that is being executed, which gets its
+ * own now if it has none.
+ */
+void
+paq_next_ids(PaqStatement *statement, int64 *statement_id,
+			 int64 *substatement_id)
+{
+	PaqGroup   *group = paq_stack.frame ? paq_stack.frame->group :
+		&statement->group;
+
+	if (group->statement_id == 0)
+		group->statement_id = ++statement_count;
+	*statement_id = group->statement_id;
+	*substatement_id = ++group->substatements;
+}
+
+/* Give the statement its ids, if it has none. */
+void
+paq_assign_ids(PaqStatement *statement)
+{
+	if (statement->statement_id == 0)
+		paq_next_ids(statement, &statement->statement_id,
+					 &statement->substatement_id);
+}
+
+/*
+ * Give the record the ids that are known by now, and assign none: pgaudit does
+ * not record it, and the ids of other records must be those of pgaudit.
+ */
+void
+paq_known_ids(PaqStatement *statement, PaqPending *pending)
+{
+	PaqRecordHeader *header = paq_pending_header(pending);
+	PaqGroup   *group = paq_stack.frame ? paq_stack.frame->group :
+		&statement->group;
+
+	header->statement_id = statement->statement_id != 0 ?
+		statement->statement_id : group->statement_id;
+	header->substatement_id = statement->substatement_id;
+}
+
+/*
+ * Does the statement end in another group than it began in?  Then it is the
+ * query of a cursor, which pgaudit has forgotten by now.
+ */
+static bool
+has_outlived_group(const PaqStatement *statement)
+{
+	return statement->query_desc != NULL &&
+		(paq_stack.frame == NULL ||
+		 paq_stack.frame->group->number != statement->opened_in);
+}
+
+/*
+ * The statement ends, and gives its ids only now to a record.  As in pgaudit,
+ * none are assigned if the statement has failed, and a record that comes too
+ * late has none, or else all later ids would differ from those of pgaudit.
+ */
+void
+paq_assign_late_ids(PaqStatement *statement, PaqPending *pending, bool failed)
+{
+	if (has_outlived_group(statement))
+		return;
+	if (!failed)
+		paq_assign_ids(statement);
+	paq_known_ids(statement, pending);
+}
+
+/*
+ * Does the text have at least count bytes?  The statements of the client's
+ * string come one after the other, so the search continues where it ended for
+ * the last one: otherwise it would take quadratic time.
+ */
+static bool
+has_bytes(const char *text, int count)
+{
+	static const char *seen_text = NULL;
+	static TimestampTz seen_message;
+	static int	seen;
+	const bool	clients = text == debug_query_string;
+	int			from;
+
+	if (clients && (text != seen_text ||
+					seen_message != GetCurrentStatementStartTimestamp()))
+	{
+		seen_text = text;
+		seen_message = GetCurrentStatementStartTimestamp();
+		seen = 0;
+	}
+	from = clients ? Min(seen, count) : 0;
+	if (strnlen(text + from, count - from) < (Size) (count - from))
+		return false;
+	if (clients)
+		seen = Max(seen, count);
+	return true;
+}
+
+/*
+ * Is the statement's place within its text?  An extension can have a statement
+ * executed with another text than the one that it was parsed from.
+ */
+static bool
+is_within_text(const PaqStatement *statement)
+{
+	const int	len = Max(statement->len, 0);
+
+	return has_bytes(statement->text, statement->location) &&
+		strnlen(statement->text + statement->location, len) == (Size) len;
+}
+
+/* Is nothing left of the text but white space and semicolons? */
+static bool
+is_end(const char *rest)
+{
+	while (*rest == ';' || scanner_isspace(*rest))
+		rest++;
+	return *rest == '\0';
+}
+
+/*
+ * The part of the text that the statement is, terminated by '\0'; NULL when out
+ * of memory.  From then on the statement's location and len say where it is, -1
+ * and 0 if it is the whole text.
+ */
+const char *
+paq_statement_part(PaqStatement *statement)
+{
+	const char *part;
+	Size		len;
+	bool		to_end;
+
+	if (likely(statement->part != NULL))
+		return statement->part;
+	if (statement->location < 0 ||
+		(statement->location == 0 && statement->len <= 0) ||
+		!is_within_text(statement) ||
+		(statement->location == 0 && is_end(statement->text + statement->len)))
+	{
+		statement->location = -1;
+		statement->len = 0;
+		statement->part = statement->text;
+		return statement->part;
+	}
+
+	part = statement->text + statement->location;
+	to_end = statement->len <= 0;
+	len = to_end ? strlen(part) : (Size) statement->len;
+	for (; len > 0 && scanner_isspace(*part); len--)
+		part++;
+	while (len > 0 && scanner_isspace(part[len - 1]))
+		len--;
+	statement->location = part - statement->text;
+	if (!to_end)
+		statement->len = len;
+
+	if (part[len] != '\0')
+	{
+		statement->part_copy =
+			MemoryContextAllocExtended(TopMemoryContext, len + 1,
+									   MCXT_ALLOC_NO_OOM | MCXT_ALLOC_HUGE);
+		if (statement->part_copy == NULL)
+			return NULL;
+		memcpy(statement->part_copy, part, len);
+		statement->part_copy[len] = '\0';
+		part = statement->part_copy;
+	}
+	statement->part = part;
+	return part;
+}
+
+/* No frame must lead to a statement that is about to be closed, nor to its group. */
+void
+paq_statement_detach(PaqStatement *statement)
+{
+	PaqCallFrame *last = NULL;
+
+	for (PaqCallFrame *frame = paq_stack.frame; frame != NULL; frame = frame->parent)
+	{
+		if (frame->statement != statement)
+			continue;
+		frame->statement = NULL;
+		last = frame;
+	}
+	if (last == NULL)
+		return;
+
+	/* the frames within it share its group */
+	last->own_group = statement->group;
+	for (PaqCallFrame *frame = paq_stack.frame; frame != NULL; frame = frame->parent)
+	{
+		if (frame->group == &statement->group)
+			frame->group = &last->own_group;
+	}
 }
 
 /* Forget a statement all of whose records have been published. */
 void
 paq_statement_close(PaqStatement *statement)
 {
-	Assert(slist_is_empty(&statement->entries));
+	Assert(dlist_is_empty(&statement->records));
 	if (statement->shown.copy != NULL)
-	{
 		pfree(statement->shown.copy);
-		statement->shown.copy = NULL;
-	}
 	if (statement->part_copy != NULL)
-	{
 		pfree(statement->part_copy);
-		statement->part_copy = NULL;
-	}
 	if (statement->query_desc != NULL)
 	{
 		dlist_delete(&statement->node);
-		if (unlikely(buckets != NULL))
+		if (unlikely(buckets.heads != NULL))
 			dlist_delete(&statement->bucket);
-		open_count--;
+		buckets.statements--;
 	}
 	dlist_push_head(&free_statements, &statement->node);
 }
 
-/*
- * Publish the records of a statement that failed or, with error NULL, that
- * ended without telling us.  May be called where nothing may wait or raise.
- */
-void
-paq_statement_fail(PaqStatement *statement, const PaqError *error)
-{
-	if (statement->attempt != NULL)
-	{
-		PaqPending *attempt = statement->attempt;
-
-		statement->attempt = NULL;
-		paq_entry_add(statement, attempt, false, false);
-	}
-
-	/* The only record of a utility statement that did not get far */
-	if (statement->provisional != NULL)
-	{
-		PaqPending *pending = statement->provisional;
-
-		statement->provisional = NULL;
-		paq_known_ids(statement, pending);
-		paq_entry_add(statement, pending, false, true);
-	}
-	paq_statement_publish(statement, error, PAQ_SPACE_NOWAIT);
-}
-
-/* No frame must lead to a statement that is no more. */
 static void
-detach_frames(PaqStatement *statement)
+capture_post_parse_analyze(ParseState *pstate, Query *query,
+						   JumbleState *jstate)
 {
-	PaqCallFrame *outermost = NULL;
-
-	for (PaqCallFrame *frame = paq_frame; frame != NULL; frame = frame->parent)
+	if (pstate->p_sourcetext == debug_query_string)
 	{
-		if (frame->statement != statement)
-			continue;
-		frame->statement = NULL;
-		outermost = frame;
+		analysed.text = pstate->p_sourcetext;
+		analysed.message = GetCurrentStatementStartTimestamp();
+		analysed.location = query->stmt_location;
+		analysed.len = query->stmt_len;
 	}
-	if (outermost == NULL)
-		return;
-
-	/* nor to its group, which those within it share */
-	outermost->own_group = statement->group;
-	for (PaqCallFrame *frame = paq_frame; frame != NULL; frame = frame->parent)
-	{
-		if (frame->group == &statement->group)
-			frame->group = &outermost->own_group;
-	}
+	if (prev_post_parse_analyze)
+		prev_post_parse_analyze(pstate, query, jstate);
 }
 
-/*
- * Close all executor statements that began in subtransaction from or later,
- * newest first, with flags added to their records.  from is the current one, or
- * they all are closed: what began before that is older than what did not.
- */
 void
-paq_statement_close_all(SubTransactionId from, const PaqError *error,
-						uint32 flags)
+paq_statement_init(void)
 {
-	dlist_mutable_iter iter;
-
-	dlist_foreach_modify(iter, &paq_statements)
-	{
-		PaqStatement *statement = dlist_container(PaqStatement, node, iter.cur);
-		const bool	last = is_clients_last(statement);
-
-		if (statement->subxact < from)
-			break;
-		statement->flags |= flags;
-		if (statement->command.tag != CMDTAG_SELECT)
-		{
-			/* Only a SELECT may stop before its end, if there is no error. */
-			if (statement->run && (error == NULL || !last))
-				statement->flags |= PAQ_RECORD_INCOMPLETE;
-			if (error == NULL)
-				statement->flags |= PAQ_RECORD_NO_OUTCOME;
-		}
-
-		/* In a pipeline, what the client was told to be complete is a success. */
-		paq_statement_fail(statement, statement->complete && !last ? NULL : error);
-		detach_frames(statement);
-		paq_statement_close(statement);
-	}
+	prev_post_parse_analyze = post_parse_analyze_hook;
+	post_parse_analyze_hook = capture_post_parse_analyze;
 }

@@ -61,7 +61,7 @@ leaves_transaction(Node *parsetree)
  * between, is no way out.
  */
 static PaqSpaceWait
-room_for(Node *parsetree)
+space_policy_for(Node *parsetree)
 {
 	return leaves_transaction(parsetree) ? paq_unrefused() : PAQ_SPACE_WAIT;
 }
@@ -95,16 +95,16 @@ command_of(Node *parsetree)
 static PaqStatement *
 new_statement(PlannedStmt *pstmt, const char *text,
 			  ProcessUtilityContext context, ParamListInfo params,
-			  PaqSpaceWait room)
+			  PaqSpaceWait wait)
 {
 	const PaqCommand command = command_of(pstmt->utilityStmt);
 	PaqStatement *statement;
 
 	statement = paq_statement_new(text, &command, pstmt,
-								  paq_frame == NULL && paq_is_clients());
+								  paq_stack.frame == NULL && paq_is_clients());
 	if (unlikely(statement == NULL))
 		return NULL;
-	statement->room = room;
+	statement->space_policy = wait;
 	if (context == PROCESS_UTILITY_TOPLEVEL)
 		statement->params = params;
 	if (IsA(pstmt->utilityStmt, TransactionStmt))
@@ -125,20 +125,10 @@ static PaqCallFrame *
 begin_statement(PlannedStmt *pstmt, const char *text,
 				ProcessUtilityContext context, ParamListInfo params)
 {
-	const PaqSpaceWait room = room_for(pstmt->utilityStmt);
-	PaqStatement *statement;
-	PaqCallFrame *frame = NULL;
+	const PaqSpaceWait wait = space_policy_for(pstmt->utilityStmt);
 
-	paq_settle(room);
-	statement = new_statement(pstmt, text, context, params, room);
-	if (likely(statement != NULL))
-		frame = paq_frame_push(statement, NULL);
-	if (likely(frame != NULL))
-		return frame;
-	if (statement != NULL)
-		paq_statement_close(statement);
-	paq_queue_note_drop(PAQ_DROP_MEMORY, 1);
-	return NULL;
+	paq_settle(wait);
+	return paq_statement_enter(new_statement(pstmt, text, context, params, wait));
 }
 
 /* Before execution. */
@@ -155,9 +145,9 @@ record_beginning(PaqStatement *statement, Node *parsetree)
 	}
 	if (leaves_transaction(parsetree))
 		paq_text_errno = 0;		/* it is not refused, with whatever text */
-	if (statement->room == PAQ_SPACE_WAIT &&
+	if (statement->space_policy == PAQ_SPACE_WAIT &&
 		(statement->provisional != NULL || statement->attempt != NULL ||
-		 !slist_is_empty(&statement->entries)))
+		 !dlist_is_empty(&statement->records)))
 		paq_queue_admit();
 }
 
@@ -185,12 +175,10 @@ static void
 end_statement(PaqCallFrame *frame)
 {
 	PaqStatement *statement = frame->statement;
-	const PaqSpaceWait room = statement->room;
+	const PaqSpaceWait wait = statement->space_policy;
 
 	paq_statement_close(statement);
-	paq_frame_pop(frame);
-	if (paq_frame == NULL)
-		paq_wait_statement(room);
+	paq_leave(frame, wait);
 }
 
 /* An error leaves the statement. */
@@ -202,10 +190,7 @@ fail_statement(PaqCallFrame *frame)
 	paq_frame_catch(frame);
 	paq_statement_fail(statement, paq_error_catch(statement->text));
 	paq_statement_close(statement);
-	paq_frame_pop(frame);
-	if (paq_frame == NULL)
-		paq_request_waits();
-	PG_RE_THROW();
+	paq_rethrow(frame);
 }
 
 static void
@@ -243,26 +228,16 @@ run_statement(UTILITY_ARGS)
 static PaqCallFrame *
 begin_part(void)
 {
-	return paq_frame_push(paq_frame ? paq_frame->statement : NULL, NULL);
-}
-
-static void
-end_part(PaqCallFrame *frame)
-{
-	paq_frame_pop(frame);
-	if (paq_frame == NULL)
-		paq_wait_statement(PAQ_SPACE_WAIT);
+	return paq_frame_push(paq_stack.frame ? paq_stack.frame->statement : NULL,
+						  NULL);
 }
 
 pg_noreturn static void
 fail_part(PaqCallFrame *frame, const char *text)
 {
 	paq_frame_catch(frame);
-	paq_error_catch(text);
-	paq_frame_pop(frame);
-	if (paq_frame == NULL)
-		paq_request_waits();
-	PG_RE_THROW();
+	(void) paq_error_catch(text);
+	paq_rethrow(frame);
 }
 
 static pg_noinline void
@@ -279,7 +254,7 @@ run_part(UTILITY_ARGS)
 		next_ProcessUtility(UTILITY_PASS);
 	else
 		fail_part(frame, queryString);
-	end_part(frame);
+	paq_leave(frame, PAQ_SPACE_WAIT);
 }
 
 /*

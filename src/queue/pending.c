@@ -55,18 +55,6 @@
 #define MAX_LOCAL_BYTES		((Size) 4 * 1024 * 1024)
 #define SHORT_RECORD		2048
 
-struct PaqPending
-{
-	dlist_node	node;			/* in slot_list or free_list */
-	PaqSlotEntry *entry;		/* in the slot, or NULL */
-	char	   *record;			/* the encoded record */
-	char	   *local;			/* its memory, if it does not fit into the slot,
-								 * where "entry" then is a short copy, or a
-								 * record that this one has replaced */
-	pg_crc32c	crc;			/* paq_fields_crc() of record */
-	bool		done;			/* in slot_list, but the entry is free */
-};
-
 /* Entries of the slot in their order there, and unused structs. */
 static dlist_head slot_list = DLIST_STATIC_INIT(slot_list);
 static dlist_head free_list = DLIST_STATIC_INIT(free_list);
@@ -128,7 +116,7 @@ new_pending(void)
 	PaqPending *pending;
 
 	if (!dlist_is_empty(&free_list))
-		pending = dlist_container(PaqPending, node, dlist_pop_head_node(&free_list));
+		pending = dlist_container(PaqPending, slot_node, dlist_pop_head_node(&free_list));
 	else
 		pending = MemoryContextAllocExtended(TopMemoryContext, sizeof(PaqPending),
 											 MCXT_ALLOC_NO_OOM);
@@ -174,7 +162,7 @@ place_in_slot(PaqPending *pending, uint32 len, uint32 keep)
 	pg_write_barrier();
 	my_slot->used += size;
 	pending->entry = entry;
-	dlist_push_tail(&slot_list, &pending->node);
+	dlist_push_tail(&slot_list, &pending->slot_node);
 	return true;
 }
 
@@ -225,16 +213,16 @@ free_kept_space(PaqPending *replaced)
 {
 	while (space_in_slot() < KEPT_SPACE && !dlist_is_empty(&slot_list))
 	{
-		PaqPending *last = dlist_tail_element(PaqPending, node, &slot_list);
+		PaqPending *last = dlist_tail_element(PaqPending, slot_node, &slot_list);
 
 		if (last == replaced || (last->local == NULL && !last->done))
 			break;
 		last->entry->valid = 0;
 		my_slot->used -= last->entry->size;
 		last->entry = NULL;
-		dlist_delete(&last->node);
+		dlist_delete(&last->slot_node);
 		if (last->done)
-			dlist_push_head(&free_list, &last->node);
+			dlist_push_head(&free_list, &last->slot_node);
 	}
 }
 
@@ -308,7 +296,7 @@ inherit_entry(PaqPending *pending, PaqPending *replaced)
 		return NULL;
 	set_local(replaced, NULL);
 	replaced->record = replaced->local = pending->local;
-	dlist_push_head(&free_list, &pending->node);
+	dlist_push_head(&free_list, &pending->slot_node);
 	return replaced;
 }
 
@@ -326,7 +314,7 @@ place_outside(PaqPending *pending, uint32 size, const PaqRecordHeader *header,
 
 	if (!place_in_memory(pending, size))
 	{
-		dlist_push_head(&free_list, &pending->node);
+		dlist_push_head(&free_list, &pending->slot_node);
 		return NULL;
 	}
 	heir = inherit_entry(pending, *replaced);
@@ -433,13 +421,6 @@ paq_pending_replace(PaqPending *pending, const PaqRecordHeader *header,
 	return create_pending(header, session, statement, first, pending);
 }
 
-/* The header of a pending record, to note what has become known since. */
-PaqRecordHeader *
-paq_pending_header(PaqPending *pending)
-{
-	return (PaqRecordHeader *) pending->record;
-}
-
 /*
  * Add an error message to a pending record that has none; cut to max bytes, or
  * if the record would get too long for the ring; left out, if there is no memory.
@@ -507,13 +488,13 @@ trim_slot(void)
 {
 	while (!dlist_is_empty(&slot_list))
 	{
-		PaqPending *last = dlist_tail_element(PaqPending, node, &slot_list);
+		PaqPending *last = dlist_tail_element(PaqPending, slot_node, &slot_list);
 
 		if (!last->done)
 			break;
 		my_slot->used -= last->entry->size;
-		dlist_delete(&last->node);
-		dlist_push_head(&free_list, &last->node);
+		dlist_delete(&last->slot_node);
+		dlist_push_head(&free_list, &last->slot_node);
 	}
 }
 
@@ -535,7 +516,7 @@ release_pending(PaqPending *pending)
 		}
 		return;
 	}
-	dlist_push_head(&free_list, &pending->node);
+	dlist_push_head(&free_list, &pending->slot_node);
 }
 
 /*

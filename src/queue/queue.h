@@ -18,14 +18,34 @@
 #include "postgres.h"
 
 #include "guc.h"
+#include "lib/ilist.h"
+#include "port/pg_crc32c.h"
 #include "record/record.h"
 #include "stats.h"
 
 /*
- * A record that waits for its outcome.  record may be written to (but not
- * grown) until the record is published or freed.
+ * A record that waits for its outcome.  Its header may be written to until the
+ * record is published or freed.  The caller's members are left alone by the
+ * queue, and stay readable until the caller creates another record.
  */
-typedef struct PaqPending PaqPending;
+typedef struct PaqPending
+{
+	/* the caller's */
+	dlist_node	node;			/* of a list of records */
+	bool		late_ids;		/* ids and client's copy are still to come */
+	bool		has_rows;		/* shows the rows of its statement */
+	bool		is_call;		/* of a function that its statement calls */
+
+	/* the queue's, see pending.c */
+	bool		done;			/* in the slot's list, but the entry is free */
+	dlist_node	slot_node;		/* in the slot's or the free list */
+	struct PaqSlotEntry *entry; /* in the slot, or NULL */
+	char	   *record;			/* the encoded record */
+	char	   *local;			/* its memory, if it does not fit into the slot,
+								 * where "entry" then is a short copy, or a
+								 * record that this one has replaced */
+	pg_crc32c	crc;			/* paq_fields_crc() of record */
+} PaqPending;
 
 /* What to do when the queue has no room for a record */
 typedef enum PaqSpaceWait
@@ -55,7 +75,6 @@ extern PaqPending *paq_pending_replace(PaqPending *pending,
 									   const PaqSessionBlock *session,
 									   const PaqText *statement,
 									   bool first);
-extern PaqRecordHeader *paq_pending_header(PaqPending *pending);
 extern void paq_pending_keep(PaqPending *pending);
 extern void paq_pending_add_message(PaqPending *pending, const char *message,
 									uint32 max);
@@ -92,6 +111,13 @@ extern void paq_queue_request_flush(uint64 pos);
 extern void paq_queue_wait_flushed(uint64 pos);
 extern uint64 paq_queue_flushed_sequence(void);
 extern void paq_queue_rotate(void);
+
+/* The header of a pending record, to note what has become known since. */
+static inline PaqRecordHeader *
+paq_pending_header(PaqPending *pending)
+{
+	return (PaqRecordHeader *) pending->record;
+}
 
 /*
  * If a record of what is going on was made without all of its text, for want of a

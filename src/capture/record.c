@@ -1,0 +1,650 @@
+/*-------------------------------------------------------------------------
+ *
+ * record.c
+ *		Making records of statements, and of events.
+ *
+ * A record of a statement is made, and gets its ids, at the moment when pgaudit
+ * would log it.  It is encoded into the pending area at once, and published when
+ * the outcome is known (outcome.c).  Some records get their ids later:
+ *
+ * - A utility statement has a provisional record from its beginning, so that a
+ *   crash cannot hide it.  It gets ids later, or gives way to records with names.
+ * - With log_rows, pgaudit logs executor statements when they end.  Their
+ *   records are made at the beginning and get ids at the end.  The same goes for
+ *   the relations of a utility statement.
+ * - Records of relations that are truncated are made before permissions are
+ *   checked.
+ *
+ * An event is anything but the execution of a statement: an error before it, a
+ * login or logout, a change of a setting.  pgaudit, whose numbering we keep, has
+ * no such records, so they have no ids of their own.  An event during a statement
+ * that has ids shows the statement's id.
+ *
+ * With log_client, a record is shown to the client in pgaudit's words.
+ *
+ * Must not raise, except for what output functions of parameters' types do, for
+ * an interrupt after showing a record to the client, and for space in the queue
+ * when a statement calls very many functions.  Events never raise, and read no
+ * catalog: they are for use anywhere, also while an error is being handled,
+ * before a session has logged in, and at its end.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "capture/capture_internal.h"
+#include "commands/extension.h"
+#include "format/format.h"
+#include "lib/stringinfo.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "tcop/tcopprot.h"
+
+/* Limit for the bytes of records of function calls that wait for one statement */
+#define MAX_CALL_BYTES		(1024 * 1024)
+
+static const PaqObject no_object = {false, NULL, NULL};
+
+/* A format's buffer that empties itself into a StringInfo */
+typedef struct ClientBuffer
+{
+	PaqBuffer	buffer;
+	StringInfoData text;
+	char		chunk[1024];
+} ClientBuffer;
+
+static bool
+drain_chunk(PaqBuffer *buf)
+{
+	ClientBuffer *client = (ClientBuffer *) buf;
+
+	appendBinaryStringInfo(&client->text, buf->data, buf->used);
+	buf->used = 0;
+	return true;
+}
+
+/*
+ * The record's texts are in a spill file, but the statement still has them.
+ * The parameters are palloc'ed.
+ */
+static void
+restore_texts(PaqRecord *record, const PaqStatement *statement)
+{
+	PaqText    *text = &record->field[PAQ_FIELD_STATEMENT];
+	PaqText    *params = &record->field[PAQ_FIELD_PARAMETER];
+	uint32		flags = 0;
+
+	if ((record->header.flags & PAQ_RECORD_SPILLED) == 0 ||
+		statement->shown.text == NULL || statement->shown.cut)
+		return;
+	text->data = statement->shown.text;
+	text->len = statement->shown.len;
+	if (record->header.field_len[PAQ_FIELD_PARAMETER] == 0)
+		params->data = "";		/* an empty list, which is not null */
+	else if (record->header.field_len[PAQ_FIELD_PARAMETER] != PAQ_NULL_LEN)
+		*params = paq_encode_params(statement->params,
+									statement->part ? statement->part : statement->text,
+									&flags);
+}
+
+/*
+ * log_client: show the record of the statement as it is now.  As any message to
+ * the client does, this serves interrupts, and may raise the error of one.
+ */
+static void
+show_client(const PaqStatement *statement, PaqPending *pending)
+{
+	PaqRecordHeader *header = paq_pending_header(pending);
+	ClientBuffer client;
+	PaqRecord	record;
+
+	if (!paq_record_decode((const char *) header, header->length, NULL, 0,
+						   &record))
+		return;
+
+	restore_texts(&record, statement);
+	initStringInfo(&client.text);
+	client.buffer.data = client.chunk;
+	client.buffer.used = 0;
+	client.buffer.size = sizeof(client.chunk);
+	client.buffer.failed = false;
+	client.buffer.drain = drain_chunk;
+	paq_format_message(&client.buffer, &record);
+	drain_chunk(&client.buffer);
+
+	ereport(paq_log_level,
+			(errmsg_internal("%s", client.text.data),
+			 errhidestmt(true),
+			 errhidecontext(true)));
+	pfree(client.text.data);
+}
+
+/*
+ * Does session auditing want the statement?  Statements of an extension's
+ * script are not recorded, because the text of each would be the script; the
+ * statement that runs the script is.
+ */
+bool
+paq_statement_is_audited(const PaqStatement *statement)
+{
+	return paq_class_is_audited(paq_classify(&statement->command)) &&
+		!creating_extension;
+}
+
+/*
+ * Which texts a record has, and whether it shows rows.  previous: texts that an
+ * earlier record has are left out.
+ */
+static uint32
+setting_flags(bool previous)
+{
+	uint32		flags = paq_log_rows ? PAQ_RECORD_ROWS : 0;
+
+	if (!paq_log_statement)
+		flags |= PAQ_RECORD_STMT_NOT_LOGGED;
+	else if (previous)
+		flags |= PAQ_RECORD_STMT_PREVIOUS;
+	else if (!paq_log_parameter)
+		flags |= PAQ_RECORD_PARAM_NOT_LOGGED;
+	return flags;
+}
+
+/* The same for a record of the statement itself; one of these has the text. */
+static uint32
+own_setting_flags(const PaqStatement *statement)
+{
+	return setting_flags(statement->text_recorded &&
+						 (paq_log_statement_once ||
+						  statement->text_bytes > PAQ_MAX_TEXT_BYTES));
+}
+
+static inline bool
+has_text(uint32 flags)
+{
+	return (flags & (PAQ_RECORD_STMT_NOT_LOGGED | PAQ_RECORD_STMT_PREVIOUS)) == 0;
+}
+
+/* Count the text in a record of the statement. */
+static void
+count_text(PaqStatement *statement, PaqPending *pending)
+{
+	const PaqRecordHeader *header = paq_pending_header(pending);
+
+	for (int i = PAQ_FIELD_STATEMENT; i <= PAQ_FIELD_PARAMETER; i++)
+		if (header->field_len[i] != PAQ_NULL_LEN)
+			statement->text_bytes += header->field_len[i];
+}
+
+/* Make a record wait for the outcome of the statement. */
+void
+paq_record_add(PaqStatement *statement, PaqPending *pending, bool late_ids,
+			   bool has_rows)
+{
+	pending->late_ids = late_ids;
+	pending->has_rows = has_rows;
+	pending->is_call = false;
+	dlist_push_tail(&statement->records, &pending->node);
+}
+
+/* The same for a record of the statement itself, which may have its text. */
+static void
+add_own_record(PaqStatement *statement, PaqPending *pending, bool late_ids)
+{
+	statement->text_recorded |= has_text(paq_pending_header(pending)->flags);
+	count_text(statement, pending);
+	paq_record_add(statement, pending, late_ids, true);
+}
+
+/* What every record has; the rest of the header is 0. */
+static void
+init_header(PaqRecordHeader *header, PaqClass class, uint32 flags,
+			TimestampTz start_time)
+{
+	memset(header, 0, offsetof(PaqRecordHeader, field_len));
+	header->kind = PAQ_KIND_AUDIT;
+	header->audit_class = class;
+	header->flags = flags;
+	header->start_time = start_time;
+	header->session_start = MyStartTimestamp;
+	header->rows = -1;
+	header->vxid_proc = paq_vxid_proc();
+	header->vxid_lxid = paq_vxid_lxid();
+	header->pid = MyProcPid;
+	header->encoding = GetDatabaseEncoding();
+	header->stmt_location = -1;
+}
+
+/* Does a record of the class show the statement without constants? */
+static inline bool
+hides_constants(const PaqStatement *statement, PaqClass class)
+{
+	return unlikely(paq_mask_classes != PAQ_CLASSES_NONE) &&
+		(paq_masks_constants(class) ||
+		 paq_masks_constants(paq_classify(&statement->command)));
+}
+
+/*
+ * The statement's part of the text without secrets, or without constants.  While
+ * an error is being handled, may_scan must be false.  The result is the
+ * statement's.
+ */
+const PaqMasked *
+paq_shown_text(PaqStatement *statement, bool may_scan, bool without_constants)
+{
+	const char *part = paq_statement_part(statement);
+	PaqMasked  *shown = &statement->shown;
+
+	if (shown->text == NULL || shown->cut ||
+		statement->shown_without_constants != without_constants)
+	{
+		if (shown->copy != NULL)
+			pfree(shown->copy);
+		paq_mask_text(part ? part : statement->text,
+					  (may_scan ? PAQ_MASK_SCAN : 0) |
+					  (without_constants ? PAQ_MASK_CONSTANTS : 0), shown);
+		statement->shown_without_constants = without_constants;
+	}
+	return shown;
+}
+
+/*
+ * Encode a record of the statement, in place of the record replaced, unless
+ * that is NULL.  params is NULL for a record that has none.  may_lookup is
+ * false where the catalogs must not be read.  Returns NULL when out of memory;
+ * the loss is then counted, unless a record was to be replaced.
+ */
+static PaqPending *
+create_record(PaqStatement *statement, PaqClass class, CommandTag tag,
+			  const PaqObject *object, ParamListInfo params, uint32 flags,
+			  bool may_lookup, PaqPending *replaced)
+{
+	PaqRecordHeader header;
+	PaqText		texts[PAQ_NSTATEMENT_FIELDS] = {{NULL, 0}};
+	PaqText		encoded = {NULL, 0};
+	const PaqSessionBlock *session;
+	const char *part = paq_statement_part(statement);
+	const bool	first = replaced != NULL ?
+		statement->provisional_first : paq_is_first(statement);
+	const bool	without_constants = hides_constants(statement, class);
+	PaqPending *pending;
+	bool		complete;
+
+	if (object->granted)
+		flags |= PAQ_RECORD_OBJECT;
+	if (without_constants)
+		flags |= PAQ_RECORD_CONSTANTS;
+	if (has_text(flags))
+	{
+		const PaqMasked *shown = paq_shown_text(statement, may_lookup,
+												without_constants);
+
+		flags |= paq_masked_flags(shown);
+		paq_set_text(texts, PAQ_FIELD_STATEMENT, shown->text);
+		if ((flags & (PAQ_RECORD_PARAM_NOT_LOGGED | PAQ_RECORD_CONSTANTS)) == 0)
+		{
+			encoded = paq_encode_params(params, part ? part : statement->text,
+										&flags);
+			texts[PAQ_FIELD_PARAMETER - PAQ_NSESSION_FIELDS] = encoded;
+		}
+	}
+	paq_set_text(texts, PAQ_FIELD_COMMAND, GetCommandTagName(tag));
+	paq_set_text(texts, PAQ_FIELD_OBJECT_TYPE, object->type);
+	paq_set_text(texts, PAQ_FIELD_OBJECT_NAME, object->name);
+
+	session = paq_session_block(may_lookup, &complete);
+	if (!complete)
+		flags |= PAQ_RECORD_INCOMPLETE;
+	init_header(&header, class, flags | statement->flags, statement->start_time);
+	header.query_id = statement->query_id;
+	header.stmt_location = statement->location;
+	header.stmt_len = statement->len;
+
+	pending = replaced != NULL ?
+		paq_pending_replace(replaced, &header, session, texts, first) :
+		paq_pending_create(&header, session, texts, first);
+	if (encoded.len > 0)
+		pfree((char *) encoded.data);
+	return pending;
+}
+
+static void
+set_ids(PaqPending *pending, int64 statement_id, int64 substatement_id)
+{
+	PaqRecordHeader *header = paq_pending_header(pending);
+
+	header->statement_id = statement_id;
+	header->substatement_id = substatement_id;
+}
+
+/*
+ * Before a utility statement is executed: make a record that says that it is
+ * being executed.  It has no ids yet.
+ */
+void
+paq_record_provisional(PaqStatement *statement)
+{
+	statement->provisional_first = paq_is_first(statement);
+	statement->provisional =
+		create_record(statement, paq_classify(&statement->command),
+					  statement->command.tag, &no_object, statement->params,
+					  setting_flags(false), true, NULL);
+	statement->provisional_tag = statement->command.tag;
+}
+
+/* Is the provisional record the one that would be made now? */
+static bool
+provisional_fits(PaqStatement *statement, PaqClass class, CommandTag tag,
+				 const PaqObject *object, uint32 flags)
+{
+	PaqPending *pending = statement->provisional;
+	const uint32 mask = PAQ_RECORD_ROWS | PAQ_RECORD_STMT_NOT_LOGGED |
+		PAQ_RECORD_STMT_PREVIOUS | PAQ_RECORD_PARAM_NOT_LOGGED;
+
+	return pending != NULL && !object->granted && object->type == NULL &&
+		object->name == NULL && tag == statement->provisional_tag &&
+		paq_pending_header(pending)->audit_class == class &&
+		(paq_pending_header(pending)->flags & mask) == flags;
+}
+
+/*
+ * Make a record in place of the provisional one, if there is one.  Without
+ * memory for it, the provisional record stays.
+ */
+static PaqPending *
+replace_provisional(PaqStatement *statement, PaqClass class, CommandTag tag,
+					const PaqObject *object, uint32 flags)
+{
+	PaqPending *provisional = statement->provisional;
+	PaqPending *pending = create_record(statement, class, tag, object,
+										statement->params, flags, true,
+										provisional);
+
+	if (pending == NULL && provisional != NULL)
+	{
+		paq_pending_header(provisional)->flags |= PAQ_RECORD_INCOMPLETE;
+		return provisional;
+	}
+	return pending;
+}
+
+/*
+ * Make a record of the statement, as command and with object, if settings or
+ * grants ask for one and it has none yet.  late_ids: it gets its ids when the
+ * statement ends.  beside: the statement has another record of its own.
+ */
+static void
+record_statement(PaqStatement *statement, const PaqCommand *command,
+				 const PaqObject *object, bool late_ids, bool beside)
+{
+	PaqClass	class = paq_classify(command);
+	uint32		flags;
+	PaqPending *pending;
+
+	if ((statement->recorded && !beside) || creating_extension ||
+		(!object->granted && !paq_class_is_audited(class)))
+		return;
+
+	if (!late_ids)
+		paq_assign_ids(statement);
+	flags = own_setting_flags(statement);
+	pending = statement->provisional;
+	if (beside)
+		pending = create_record(statement, class, command->tag, object,
+								statement->params, flags, true, NULL);
+	else if (!provisional_fits(statement, class, command->tag, object, flags))
+		pending = replace_provisional(statement, class, command->tag, object,
+									  flags);
+	if (pending == NULL)
+		return;
+	if (!beside)
+	{
+		statement->provisional = NULL;
+		statement->recorded = true;
+	}
+
+	set_ids(pending, statement->statement_id, statement->substatement_id);
+	paq_pending_header(pending)->rows = statement->rows;
+	add_own_record(statement, pending, late_ids);
+	if (paq_log_client && !late_ids)
+		show_client(statement, pending);
+}
+
+/* Record the statement, or what it does to an object, at this moment. */
+void
+paq_record_statement(PaqStatement *statement, const PaqCommand *command,
+					 const PaqObject *object)
+{
+	record_statement(statement, command, object ? object : &no_object,
+					 paq_log_rows && statement->query_desc != NULL, false);
+}
+
+/*
+ * Record one of the statement's relations or, with object NULL, the statement
+ * before them.  For an executor statement, the record of a relation is one of
+ * its own; a utility statement has its own record beside it.
+ */
+void
+paq_record_relation(PaqStatement *statement, const PaqCommand *command,
+					const PaqObject *object)
+{
+	const bool	beside = object != NULL && statement->query_desc == NULL;
+
+	if (object != NULL && !beside)
+		statement->recorded = false;
+	record_statement(statement, command, object ? object : &no_object,
+					 paq_log_rows, beside);
+}
+
+/*
+ * Record the statement, as command, where pgaudit does not record it: the record
+ * takes no ids.
+ */
+void
+paq_record_unnumbered(PaqStatement *statement, const PaqCommand *command)
+{
+	PaqClass	class = paq_classify(command);
+	PaqPending *pending;
+
+	if (creating_extension || !paq_class_is_audited(class))
+		return;
+	pending = create_record(statement, class, command->tag, &no_object,
+							statement->params, own_setting_flags(statement),
+							true, NULL);
+	if (pending == NULL)
+		return;
+	statement->recorded = true;
+	paq_known_ids(statement, pending);
+	add_own_record(statement, pending, false);
+	if (paq_log_client)
+		show_client(statement, pending);
+}
+
+/*
+ * Record what a utility statement is about to do to an object that object
+ * auditing selects, before its permissions are checked.  The record gets ids if
+ * the statement succeeds.  The record of the statement itself is left alone.
+ */
+void
+paq_record_object(PaqStatement *statement, const PaqObject *object)
+{
+	PaqPending *pending;
+
+	if (creating_extension)
+		return;
+	pending = create_record(statement, paq_classify(&statement->command),
+							statement->command.tag, object, statement->params,
+							own_setting_flags(statement), true, NULL);
+	if (pending != NULL)
+		add_own_record(statement, pending, true);
+}
+
+/*
+ * Record a statement that failed before it was recorded, as command and with
+ * object.  For use while the error is being handled: no output function is
+ * called, and so parameters are left out.
+ */
+void
+paq_record_denied(PaqStatement *statement, const PaqCommand *command,
+				  const PaqObject *object)
+{
+	uint32		flags = own_setting_flags(statement);
+	PaqPending *pending;
+
+	if (has_text(flags))
+		flags |= PAQ_RECORD_PARAM_NOT_LOGGED;
+	if (paq_log_parameter && statement->params != NULL)
+		flags |= PAQ_RECORD_INCOMPLETE;
+	pending = create_record(statement, paq_classify(command), command->tag,
+							object ? object : &no_object, NULL, flags, false,
+							NULL);
+	if (pending == NULL)
+		return;
+	paq_known_ids(statement, pending);
+	add_own_record(statement, pending, false);
+}
+
+/*
+ * Record that the statement calls a function, or is about to.  name may be NULL;
+ * itself: the call is all of the statement.  The record has ids of its own, the
+ * statement's outcome and, also with log_statement_once, its text, up to
+ * PAQ_MAX_TEXT_BYTES.  A statement can call any number of functions, as a
+ * procedure that commits does, so there is a limit to the records that wait.
+ */
+void
+paq_record_function(PaqStatement *statement, const char *name, bool itself)
+{
+	PaqObject	object = {false, "FUNCTION", name};
+	int64		statement_id;
+	int64		substatement_id;
+	PaqPending *pending;
+
+	if (unlikely(statement->call_bytes >= MAX_CALL_BYTES))
+	{
+		paq_publish_calls(&statement->records);
+		statement->call_bytes = 0;
+	}
+	paq_next_ids(statement, &statement_id, &substatement_id);
+	pending = create_record(statement, PAQ_CLASS_FUNCTION, CMDTAG_EXECUTE,
+							&object, NULL,
+							setting_flags(statement->text_bytes > PAQ_MAX_TEXT_BYTES),
+							true, NULL);
+	if (pending == NULL)
+		return;
+	count_text(statement, pending);
+	set_ids(pending, statement_id, substatement_id);
+	paq_record_add(statement, pending, false, false);
+	if (!itself)
+	{
+		pending->is_call = true;
+		statement->call_bytes += paq_pending_header(pending)->length;
+	}
+	if (paq_log_client)
+		show_client(statement, pending);
+}
+
+/*
+ * The statement's outcome is known: add what the statement knows by now to its
+ * records.  Records that get their ids only now are shown to the client then,
+ * but, as in pgaudit, not if the statement has failed.
+ */
+void
+paq_record_finish(PaqStatement *statement, bool failed)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &statement->records)
+	{
+		PaqPending *pending = dlist_container(PaqPending, node, iter.cur);
+		PaqRecordHeader *header = paq_pending_header(pending);
+
+		header->flags |= statement->flags;
+		if (pending->has_rows)
+			header->rows = statement->rows;
+		if (likely(!pending->late_ids))
+			continue;
+		pending->late_ids = false;
+		paq_assign_late_ids(statement, pending, failed);
+		if (!failed && paq_log_client)
+			show_client(statement, pending);
+	}
+}
+
+/*
+ * Give the event the text that the client has sent, as far as the settings want
+ * it and as it may be shown.  While an error is being handled, may_scan must be
+ * false.
+ */
+void
+paq_event_set_text(PaqEvent *event, bool may_scan)
+{
+	PaqMasked  *shown = &event->shown[0];
+
+	if (!paq_log_statement)
+	{
+		event->flags |= PAQ_RECORD_STMT_NOT_LOGGED;
+		event->text = NULL;
+		return;
+	}
+	if (debug_query_string == NULL)
+		return;
+	paq_mask_text(debug_query_string, (may_scan ? PAQ_MASK_SCAN : 0) |
+				  (paq_masks_constants(event->class) ? PAQ_MASK_CONSTANTS : 0),
+				  shown);
+	event->text = shown->text;
+	event->flags |= paq_masked_flags(shown);
+}
+
+/*
+ * Encode a record of the event into the pending area, and free the event's
+ * memory.  Its outcome is noted when it is published.  Returns NULL, after
+ * counting the loss, when out of memory.
+ */
+PaqPending *
+paq_event_create(PaqEvent *event)
+{
+	PaqRecordHeader header;
+	PaqText		texts[PAQ_NSTATEMENT_FIELDS] = {{NULL, 0}};
+	const PaqSessionBlock *session;
+	PaqPending *pending;
+	bool		complete;
+	bool		first;
+
+	paq_set_text(texts, PAQ_FIELD_COMMAND, event->command);
+	paq_set_text(texts, PAQ_FIELD_OBJECT_TYPE, event->object_type);
+	paq_set_text(texts, PAQ_FIELD_OBJECT_NAME, event->object_name);
+	paq_set_text(texts, PAQ_FIELD_STATEMENT, event->text);
+	paq_set_text(texts, PAQ_FIELD_OLD_VALUE, event->old_value);
+	paq_set_text(texts, PAQ_FIELD_NEW_VALUE, event->new_value);
+	paq_set_text(texts, PAQ_FIELD_VALUE_SOURCE, event->value_source);
+
+	session = paq_session_block(false, &complete);
+	init_header(&header, event->class, event->flags, event->start_time);
+	if (paq_stack.frame != NULL)
+		header.statement_id = paq_stack.frame->group->statement_id;
+	first = paq_stack.frame != NULL && !proc_exit_inprogress &&
+		paq_is_first(NULL);
+	pending = paq_pending_create(&header, session, texts, first);
+	if (pending != NULL && event->message != NULL)
+		paq_pending_add_message(pending, event->message, PG_UINT32_MAX);
+	for (int i = 0; i < lengthof(event->shown); i++)
+		if (event->shown[i].copy != NULL)
+			pfree(event->shown[i].copy);
+	return pending;
+}
+
+/*
+ * Record the event now, with outcome sqlstate, 0 for success, or, without space
+ * in the queue, as soon as there is some.
+ */
+void
+paq_record_event(PaqEvent *event, int sqlstate)
+{
+	PaqPending *pending = paq_event_create(event);
+
+	if (pending != NULL)
+		paq_publish_now(pending, sqlstate);
+}

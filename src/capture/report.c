@@ -1,0 +1,119 @@
+/*-------------------------------------------------------------------------
+ *
+ * report.c
+ *		Class ERROR: errors that ended nothing that was executed.
+ *
+ * PostgreSQL reports an error when it has come up to the client.  If no record
+ * of a statement has the error as its outcome, it gets a record of its own.
+ * A failed login is reported, too (connect.c).
+ *
+ * A PANIC leaves nobody who could make a record, nor memory that may be
+ * allocated, because it may come from a critical section.
+ *
+ * Must not raise.
+ *
+ * Locking: none.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "capture/capture_internal.h"
+#include "libpq/libpq-be.h"
+#include "miscadmin.h"
+#include "tcop/tcopprot.h"
+#include "utils/elog.h"
+#include "utils/fmgrprotos.h"
+
+static emit_log_hook_type prev_emit_log = NULL;
+
+/* Is the hook running?  What it calls may report something, too. */
+static bool in_emit_log = false;
+
+/* Record the error, unless it is the outcome of something that is recorded. */
+static void
+record_error(const PaqError *error)
+{
+	PaqEvent	event = {.class = PAQ_CLASS_ERROR};
+
+	if (!paq_capture_possible() || paq_error_has_owner() || paq_is_committing() ||
+		(MyProcPort == NULL && IsUnderPostmaster) ||
+		(!paq_fastpath_refused(&event) &&
+		 !paq_class_is_audited(PAQ_CLASS_ERROR)))
+		return;
+
+	/* What is still held has succeeded before, in the same pipeline. */
+	paq_publish_held(NULL, PAQ_SPACE_NOWAIT);
+	event.start_time = GetCurrentStatementStartTimestamp();
+	event.message = paq_masks_constants(event.class) ? PAQ_MASKED_MESSAGE :
+		error->message;
+	paq_event_set_text(&event, false);
+	paq_record_event(&event, error->sqlstate);
+	paq_request_waits();
+}
+
+/* pg_trigger_depth(), which is all that PostgreSQL tells of triggers */
+static int
+trigger_depth(void)
+{
+	LOCAL_FCINFO(fcinfo, 0);
+
+	InitFunctionCallInfoData(*fcinfo, NULL, 0, InvalidOid, NULL, NULL);
+	return DatumGetInt32(pg_trigger_depth(fcinfo));
+}
+
+/*
+ * Is something going on that an end of the session ends, too?  A fast-path call
+ * has no text, nor has a Sync, which commits and may fire triggers.
+ */
+static bool
+is_busy(void)
+{
+	return debug_query_string != NULL || paq_stack.frame != NULL ||
+		paq_is_before_commit() || paq_fastpath_ends() || trigger_depth() > 0;
+}
+
+static void
+note_report(ErrorData *edata)
+{
+	PaqError   *error = paq_error_report(edata);
+
+	if (edata->elevel == FATAL)
+		paq_connect_failed(error);
+	if (edata->elevel == ERROR ||
+		(paq_logged_in && !paq_replication_known() && is_busy()))
+		record_error(error);
+	paq_error_reported();
+}
+
+static void
+capture_emit_log(ErrorData *edata)
+{
+	if (edata->elevel >= ERROR && edata->elevel < PANIC && !in_emit_log &&
+		(paq_log_classes != PAQ_CLASSES_NONE || paq_role[0] != '\0'))
+	{
+		in_emit_log = true;
+		PG_TRY();
+		{
+			note_report(edata);
+		}
+		PG_FINALLY();
+		{
+			/* If that failed after all, later errors are recorded. */
+			in_emit_log = false;
+		}
+		PG_END_TRY();
+	}
+	if (prev_emit_log)
+		prev_emit_log(edata);
+}
+
+void
+paq_report_init(void)
+{
+	prev_emit_log = emit_log_hook;
+	emit_log_hook = capture_emit_log;
+}
