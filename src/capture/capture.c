@@ -12,6 +12,7 @@
  *	publish.c		handing records to the queue; waiting
  *	statement.c		what is being executed: frames, statements, ids, texts
  *	params.c		parameters of a statement
+ *	client.c		log_client: showing records to the client
  *	record.c		making records
  *	error.c			the error that is being handled
  *	outcome.c		how statements end

@@ -258,6 +258,10 @@ extern void paq_statement_init(void);
 extern PaqText paq_encode_params(ParamListInfo params, const char *statement,
 								 uint32 *flags);
 
+/* client.c */
+extern void paq_show_client(const PaqStatement *statement,
+							PaqPending *pending);
+
 /* record.c */
 extern bool paq_statement_is_audited(const PaqStatement *statement);
 extern const PaqMasked *paq_shown_text(PaqStatement *statement, bool may_scan,

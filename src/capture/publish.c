@@ -17,7 +17,7 @@
  * rest.  Deferred records go first whenever anything is published, so finished
  * records do not overtake each other.  Their number is bounded by the records
  * of the statements that were being executed, and MAX_DEFERRED_BYTES: no
- * statement begins before they are gone (paq_settle()).
+ * statement begins before they are gone.
  *
  * Waiting happens only where an error may be raised, and after everything that
  * has to do with the records themselves.

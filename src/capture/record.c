@@ -20,8 +20,6 @@
  * no such records, so they have no ids of their own.  An event during a statement
  * that has ids shows the statement's id.
  *
- * With log_client, a record is shown to the client in pgaudit's words.
- *
  * Must not raise, except for what output functions of parameters' types do, for
  * an interrupt after showing a record to the client, and for space in the queue
  * when a statement calls very many functions.  Events never raise, and read no
@@ -37,8 +35,6 @@
 #include "access/xact.h"
 #include "capture/capture_internal.h"
 #include "commands/extension.h"
-#include "format/format.h"
-#include "lib/stringinfo.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
@@ -48,80 +44,6 @@
 #define MAX_CALL_BYTES		(1024 * 1024)
 
 static const PaqObject no_object = {false, NULL, NULL};
-
-/* A format's buffer that empties itself into a StringInfo */
-typedef struct ClientBuffer
-{
-	PaqBuffer	buffer;
-	StringInfoData text;
-	char		chunk[1024];
-} ClientBuffer;
-
-static bool
-drain_chunk(PaqBuffer *buf)
-{
-	ClientBuffer *client = (ClientBuffer *) buf;
-
-	appendBinaryStringInfo(&client->text, buf->data, buf->used);
-	buf->used = 0;
-	return true;
-}
-
-/*
- * The record's texts are in a spill file, but the statement still has them.
- * The parameters are palloc'ed.
- */
-static void
-restore_texts(PaqRecord *record, const PaqStatement *statement)
-{
-	PaqText    *text = &record->field[PAQ_FIELD_STATEMENT];
-	PaqText    *params = &record->field[PAQ_FIELD_PARAMETER];
-	uint32		flags = 0;
-
-	if ((record->header.flags & PAQ_RECORD_SPILLED) == 0 ||
-		statement->shown.text == NULL || statement->shown.cut)
-		return;
-	text->data = statement->shown.text;
-	text->len = statement->shown.len;
-	if (record->header.field_len[PAQ_FIELD_PARAMETER] == 0)
-		params->data = "";		/* an empty list, which is not null */
-	else if (record->header.field_len[PAQ_FIELD_PARAMETER] != PAQ_NULL_LEN)
-		*params = paq_encode_params(statement->params,
-									statement->part ? statement->part : statement->text,
-									&flags);
-}
-
-/*
- * log_client: show the record of the statement as it is now.  As any message to
- * the client does, this serves interrupts, and may raise the error of one.
- */
-static void
-show_client(const PaqStatement *statement, PaqPending *pending)
-{
-	PaqRecordHeader *header = paq_pending_header(pending);
-	ClientBuffer client;
-	PaqRecord	record;
-
-	if (!paq_record_decode((const char *) header, header->length, NULL, 0,
-						   &record))
-		return;
-
-	restore_texts(&record, statement);
-	initStringInfo(&client.text);
-	client.buffer.data = client.chunk;
-	client.buffer.used = 0;
-	client.buffer.size = sizeof(client.chunk);
-	client.buffer.failed = false;
-	client.buffer.drain = drain_chunk;
-	paq_format_message(&client.buffer, &record);
-	drain_chunk(&client.buffer);
-
-	ereport(paq_log_level,
-			(errmsg_internal("%s", client.text.data),
-			 errhidestmt(true),
-			 errhidecontext(true)));
-	pfree(client.text.data);
-}
 
 /*
  * Does session auditing want the statement?  Statements of an extension's
@@ -410,7 +332,7 @@ record_statement(PaqStatement *statement, const PaqCommand *command,
 	paq_pending_header(pending)->rows = statement->rows;
 	add_own_record(statement, pending, late_ids);
 	if (paq_log_client && !late_ids)
-		show_client(statement, pending);
+		paq_show_client(statement, pending);
 }
 
 /* Record the statement, or what it does to an object, at this moment. */
@@ -460,7 +382,7 @@ paq_record_unnumbered(PaqStatement *statement, const PaqCommand *command)
 	paq_known_ids(statement, pending);
 	add_own_record(statement, pending, false);
 	if (paq_log_client)
-		show_client(statement, pending);
+		paq_show_client(statement, pending);
 }
 
 /*
@@ -543,7 +465,7 @@ paq_record_function(PaqStatement *statement, const char *name, bool itself)
 		statement->call_bytes += paq_pending_header(pending)->length;
 	}
 	if (paq_log_client)
-		show_client(statement, pending);
+		paq_show_client(statement, pending);
 }
 
 /*
@@ -569,7 +491,7 @@ paq_record_finish(PaqStatement *statement, bool failed)
 		pending->late_ids = false;
 		paq_assign_late_ids(statement, pending, failed);
 		if (!failed && paq_log_client)
-			show_client(statement, pending);
+			paq_show_client(statement, pending);
 	}
 }
 
