@@ -7,6 +7,8 @@
  * The classes are pgaudit's, so that its users' settings select the same
  * statements here.  The one exception is MERGE, which is a WRITE here.
  *
+ * Locking: none.
+ *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
  *-------------------------------------------------------------------------

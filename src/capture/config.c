@@ -4,24 +4,23 @@
  *		Class CONFIG: changes of pg_audit_queue's own settings, recorded
  *		whatever these settings are.
  *
- * There are two ways to change them.  Within a session - SET, RESET,
- * set_config(), a function's SET clause, options of the connection, and the
- * return of an earlier value when a transaction or function ends - the change
- * is learned of from GUC, and recorded before it takes effect.  For other
- * sessions - ALTER SYSTEM, ALTER ROLE and ALTER DATABASE ... SET and RESET - a
- * statement stores a value; its record is made before the statement is
- * executed and published with its outcome.
+ * A setting changes in the session by SET, RESET, set_config(), the SET clause of
+ * a function, options of the connection, and the return of an earlier value when
+ * a transaction or function ends.  GUC tells of the change, which is recorded
+ * before it takes effect.
  *
- * What a stored value does later is recorded once: when the worker takes it
- * from the configuration file at a reload (drain/event.c).  That each session
- * takes it as well, then or at login, is not recorded.  So a session's record
- * is always about what somebody did there.
+ * ALTER SYSTEM, and ALTER ROLE and ALTER DATABASE ... SET and RESET, store a
+ * value for other sessions.  The record is made before the statement is executed,
+ * and published with its outcome.  The effect of a stored value is recorded once,
+ * when the worker takes it from the configuration file at a reload (the drain
+ * room).  Sessions that take it, at a reload or at login, do not record that.  So
+ * a session's record is always about something that was done there.
  *
- * An attempt of SET or RESET that fails is recorded too.  Its record is made
- * beforehand like the others, and dropped when the statement succeeds.
+ * A SET or RESET that fails is recorded, too.  Its record is made beforehand, and
+ * dropped when the statement succeeds.
  *
- * Must not raise; paq_config_begin() reads catalogs and calls what allocates,
- * and may pass on what that raises.
+ * Must not raise.  paq_config_begin() reads catalogs and allocates memory, and
+ * may pass on errors of that.
  *
  * Locking: none beyond AccessShareLock on pg_db_role_setting.
  *
@@ -94,9 +93,9 @@ set_values(PaqEvent *event, const char *old_value, const char *new_value)
 }
 
 /*
- * A setting changes in this process.  What a reload or the login brings along
- * is none of the session's doing; see the top of this file.  The postmaster
- * has no PGPROC, nor has anything that is no session settings of its own.
+ * A setting changes in this process.  Changes by a reload or the login are not the
+ * session's; see the top of this file.  Processes without a PGPROC, such as the
+ * postmaster, are no sessions.
  */
 static void
 record_change(const PaqSettingChange *change)
@@ -138,7 +137,7 @@ constant_text(Node *node)
 	}
 }
 
-/* The value that the statement gives; NULL if it takes one away. */
+/* The value that the statement sets; NULL for RESET. */
 static const char *
 given_value(VariableSetStmt *set)
 {
@@ -216,8 +215,8 @@ record_store(PaqStatement *statement, const StoreStmt *stmt, const char *name,
 }
 
 /*
- * Record what a list of settings, "name=value", loses: what is called name,
- * or, with name NULL, all settings of ours.  Returns false if there is none.
+ * Record the change of the setting called name in a list of "name=value" or, with
+ * name NULL, of all settings of ours.  Returns false if there is none.
  */
 static bool
 record_stored(PaqStatement *statement, const StoreStmt *stmt,
@@ -247,8 +246,8 @@ record_stored(PaqStatement *statement, const StoreStmt *stmt,
 }
 
 /*
- * Record that the statement changes what pg_db_role_setting has, given the
- * name of the setting, or NULL for all.
+ * Record a change of what pg_db_role_setting has for the setting called name, or
+ * for all if that is NULL.
  */
 static void
 record_catalog(PaqStatement *statement, const StoreStmt *stmt, const char *name)
@@ -283,10 +282,7 @@ record_catalog(PaqStatement *statement, const StoreStmt *stmt, const char *name)
 		record_store(statement, stmt, name, NULL);
 }
 
-/*
- * Record that ALTER SYSTEM RESET ALL resets the settings that the file has
- * which ALTER SYSTEM writes.
- */
+/* Record that ALTER SYSTEM RESET ALL resets the settings in ALTER SYSTEM's file. */
 static void
 record_file(PaqStatement *statement, const StoreStmt *stmt)
 {
@@ -371,8 +367,8 @@ get_store(Node *parsetree, StoreStmt *stmt)
 }
 
 /*
- * Find in the catalogs for whom the statement stores.  If somebody does not
- * exist, nothing is stored there, and the statement is going to fail.
+ * Find the role and database that the statement stores for.  If one does not
+ * exist, nothing is stored, and the statement is going to fail.
  */
 static void
 find_target(Node *parsetree, StoreStmt *stmt)
@@ -406,7 +402,7 @@ paq_config_concerns(Node *parsetree)
 		(stmt.set->kind == VAR_RESET_ALL || has_prefix(stmt.set->name));
 }
 
-/* Before a SET or RESET: make the record for the case that it fails. */
+/* Before a SET or RESET: make a record in case it fails. */
 static void
 begin_set(PaqStatement *statement, VariableSetStmt *set)
 {
@@ -414,16 +410,13 @@ begin_set(PaqStatement *statement, VariableSetStmt *set)
 	const char *name = set->name;
 	const char *value = paq_setting_value(&name, false);
 
-	/* What is given to a setting that does not exist may be anything. */
+	/* The value for a setting that does not exist may be anything. */
 	statement->attempt = create_record(statement, reset ? "RESET" : "SET", name,
 									   value, value ? given_value(set) : NULL,
 									   PGC_S_SESSION);
 }
 
-/*
- * Before a statement that concerns us is executed: make its records, which
- * wait for its outcome.
- */
+/* Before a statement that concerns us: make its records, which wait for its outcome. */
 void
 paq_config_begin(PaqStatement *statement, Node *parsetree)
 {
@@ -452,7 +445,7 @@ paq_config_begin(PaqStatement *statement, Node *parsetree)
 		record_file(statement, &stmt);
 }
 
-/* The statement has succeeded: if it changed something, GUC has told us. */
+/* The statement has succeeded.  If it changed something, GUC has told us. */
 void
 paq_config_end(PaqStatement *statement)
 {

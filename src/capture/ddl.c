@@ -3,12 +3,14 @@
  * ddl.c
  *		Event triggers, which know the objects that a DDL statement concerns.
  *
- * Each object makes a record of its own, in place of the record that the
+ * Each object has a record of its own, in place of the record that the
  * statement would have without event triggers.
  *
- * These functions do nothing where nothing can be recorded; in particular,
- * they do not fail then, which would make all DDL fail.  They do if the text of a
- * statement is needed once more, and cannot be kept.
+ * Where nothing can be recorded these functions do nothing.  In particular they
+ * do not fail, because then all DDL would fail.  They raise an error only if the
+ * text of a statement is needed in another record and cannot be kept.
+ *
+ * Locking: none.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -29,7 +31,7 @@
 PG_FUNCTION_INFO_V1(pg_audit_queue_ddl_command_end);
 PG_FUNCTION_INFO_V1(pg_audit_queue_sql_drop);
 
-/* What there is to record about one row that describes an object */
+/* Records the object that a row describes */
 typedef void (*RowRecorder) (PaqStatement *statement, TupleTableSlot *row);
 
 /* In place: upper case of ASCII letters. */
@@ -43,7 +45,7 @@ upper_case(char *str)
 
 /*
  * Call a set-returning function of PostgreSQL and record each of its rows.
- * Without SPI, whose query others would audit in their turn.
+ * SPI would execute a query, which pgaudit would record beside us.
  */
 static void
 record_rows(PaqStatement *statement, Oid function, RowRecorder record)
@@ -54,7 +56,7 @@ record_rows(PaqStatement *statement, Oid function, RowRecorder record)
 	TupleTableSlot *slot;
 	const bool	push = !ActiveSnapshotSet();
 
-	/* None is after a command with transactions of its own. */
+	/* A command with transactions of its own leaves none. */
 	if (push)
 		PushActiveSnapshot(GetTransactionSnapshot());
 	fmgr_info(function, &flinfo);

@@ -4,14 +4,20 @@
  *		Hooks of the executor.
  *
  * A statement becomes known in ExecutorStart, gets its records while
- * permissions are checked there, and is published, with its outcome, in
- * ExecutorEnd.  A plain SELECT that has run to its end, and changed nothing, is
- * published at the end of ExecutorRun already, because in the extended protocol
- * ExecutorEnd comes with the client's next command only, long after the client was
- * told of the success.
+ * permissions are checked there, and its records are published, with the
+ * outcome, in ExecutorEnd.  Those of a plain SELECT that has run to its end, and
+ * changed nothing, are published at the end of ExecutorRun: in the extended
+ * protocol, ExecutorEnd comes with the client's next command, long after the
+ * client was told of the success.
  *
- * Guarantees: whatever leaves one of these functions by an error has its
- * records published with the error's SQLSTATE, unless they had been before.
+ * Guarantees: if an error leaves one of these functions, the statement's records
+ * are published with its SQLSTATE, unless they have been published before.
+ *
+ * A recursion of queries is a recursion of these functions, so they leave little
+ * on the stack.  Each hook only decides, and ends in tail calls; the functions
+ * that do something are not inlined, and keep their state in a frame.
+ *
+ * Locking: none.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -34,9 +40,8 @@ static ExecutorEnd_hook_type prev_ExecutorEnd = NULL;
 static ExecutorCheckPerms_hook_type prev_ExecutorCheckPerms = NULL;
 
 /*
- * An error leaves the function of the executor that the frame is for.
- * PostgreSQL will not call the executor for this query any more, so this is the
- * end of its statement, if it is still known.
+ * An error leaves the executor's function.  PostgreSQL will not call the executor
+ * for this query any more, so its statement ends here, if it is still known.
  */
 pg_noreturn static void
 fail_query(PaqCallFrame *frame)
@@ -113,7 +118,7 @@ end_start(QueryDesc *queryDesc)
 		return;
 	if (unlikely(!statement->perms_checked))
 	{
-		/* Somebody keeps the permission check from us. */
+		/* Another library keeps the permission check from our hook. */
 		statement->flags |= PAQ_RECORD_INCOMPLETE;
 		record_relations(statement, plan->rtable, paq_stmt_perm_infos(plan));
 	}
@@ -156,7 +161,7 @@ start_query(QueryDesc *queryDesc, int eflags)
 	paq_frame_pop(frame);
 }
 
-/* As run_part(): functions are called here, too, to find partitions, say. */
+/* As run_part(): ExecutorStart calls functions, too, to prune partitions. */
 static pg_noinline void
 start_part(QueryDesc *queryDesc, int eflags)
 {
@@ -175,9 +180,8 @@ start_part(QueryDesc *queryDesc, int eflags)
 }
 
 /*
- * In a parallel worker: is that a part of the leader's query?  It is if the rows go
- * to the leader.  A worker that builds an index has no such part, and what it
- * executes, functions do.
+ * In a parallel worker: is the query a part of the leader's?  It is if the rows go
+ * to the leader.  A worker that builds an index only executes what functions do.
  */
 static bool
 is_part(QueryDesc *queryDesc)
@@ -208,7 +212,7 @@ next_ExecutorRun(PAQ_EXECUTOR_RUN_ARGS)
 		standard_ExecutorRun(PAQ_EXECUTOR_RUN_PASS);
 }
 
-/* Has the query told its client everything that it has to tell? */
+/* Has the client been told everything that the query has to tell? */
 static bool
 is_complete(QueryDesc *queryDesc, ScanDirection direction, uint64 count)
 {
@@ -218,7 +222,7 @@ is_complete(QueryDesc *queryDesc, ScanDirection direction, uint64 count)
 		(count == 0 || queryDesc->estate->es_processed < count);
 }
 
-/* Has the query processed rows without our having been told of it? */
+/* Has the query processed rows in runs that we have not seen? */
 static void
 look_at_rows(PaqStatement *statement, QueryDesc *queryDesc)
 {
@@ -227,7 +231,7 @@ look_at_rows(PaqStatement *statement, QueryDesc *queryDesc)
 		statement->flags |= PAQ_RECORD_INCOMPLETE;
 }
 
-/* NULL when out of memory; what is executed then has no caller. */
+/* NULL when out of memory; statements that the query executes have no caller then. */
 static PaqCallFrame *
 begin_query(QueryDesc *queryDesc)
 {
@@ -238,8 +242,8 @@ begin_query(QueryDesc *queryDesc)
 }
 
 /*
- * Does the statement's outcome depend on the commit that follows at once?  If it is
- * a SELECT, it does if functions that it called have changed something.
+ * Does the outcome of a SELECT depend on the commit that follows at once?  It does
+ * if functions that it called have changed something.
  */
 static bool
 awaits_commit(const PaqStatement *statement)
@@ -287,8 +291,8 @@ run_query(PAQ_EXECUTOR_RUN_ARGS)
 }
 
 /*
- * In a parallel worker: a frame below which functions are, and their
- * statements, but that has none of its own.
+ * In a parallel worker: a frame without a statement, for functions and their
+ * statements.
  */
 static pg_noinline void
 run_part(PAQ_EXECUTOR_RUN_ARGS)
@@ -307,7 +311,6 @@ run_part(PAQ_EXECUTOR_RUN_ARGS)
 	paq_leave(frame, PAQ_SPACE_WAIT);
 }
 
-/* Each way out is a tail call: nothing of this stays on the stack. */
 static void
 capture_ExecutorRun(PAQ_EXECUTOR_RUN_ARGS)
 {
@@ -329,8 +332,8 @@ next_ExecutorFinish(QueryDesc *queryDesc)
 }
 
 /*
- * May something be executed in ExecutorFinish?  For a SELECT that changes
- * nothing the executor leaves out what it is for.
+ * May ExecutorFinish execute anything?  It fires triggers, and has nothing to do
+ * for a SELECT that changes nothing.
  */
 static bool
 has_work_to_finish(QueryDesc *queryDesc)
@@ -376,8 +379,8 @@ next_ExecutorEnd(QueryDesc *queryDesc)
 }
 
 /*
- * Has the query been executed without our having been told of it?  Then make
- * do with what can still be known.
+ * If the query has been executed without our hook being called, use what can
+ * still be known.
  */
 static void
 look_at_end(PaqStatement *statement, QueryDesc *queryDesc)
@@ -393,8 +396,8 @@ look_at_end(PaqStatement *statement, QueryDesc *queryDesc)
 }
 
 /*
- * A statement all of whose records have been published: there is nothing left
- * to be said about it.  An error from here on has a record of its own.
+ * All records of the statement have been published.  An error from here on gets a
+ * record of its own.
  */
 static void
 end_published(PaqStatement *statement, QueryDesc *queryDesc)
@@ -460,8 +463,7 @@ capture_ExecutorEnd(QueryDesc *queryDesc)
 }
 
 /*
- * Somebody checks permissions, and we do not know on behalf of which
- * statement: make do with what is at hand.
+ * Permissions are checked on behalf of an unknown statement: use what is at hand.
  */
 static void
 record_unknown(List *rangeTable, List *perminfos)
@@ -501,10 +503,10 @@ record_unknown(List *rangeTable, List *perminfos)
 }
 
 /*
- * The statement whose permissions are being checked; NULL if that is not the
- * one being executed, because somebody keeps from us that another one has been
- * started.  Of the utility statements, COPY checks its table, and those that
- * can add a foreign key check both tables.
+ * The statement whose permissions are being checked.  NULL if that is not the
+ * one being executed, because another one has been started without our hook.
+ * Of the utility statements, COPY checks its table, and those that can add a
+ * foreign key check both tables.
  */
 static PaqStatement *
 checked_statement(void)
@@ -548,7 +550,7 @@ capture_ExecutorCheckPerms(PAQ_CHECK_PERMS_ARGS)
 		{
 			record_relations(statement, rangeTable, PAQ_CHECK_PERMS_INFOS);
 
-			/* That of a query is admitted in end_start(). */
+			/* A query is admitted in end_start(). */
 			if (!paq_stack.frame->starting)
 				paq_statement_admit(statement);
 		}

@@ -5,10 +5,12 @@
  *
  * A relation is selected if the audit role, or a role whose privileges it
  * inherits, has been granted one of the privileges that the statement needs,
- * on the relation or on one of the columns concerned.  What everybody may do
- * (PUBLIC) selects nothing.
+ * on the relation or on one of the columns concerned.  Grants to PUBLIC select
+ * nothing.
  *
  * Must not raise.
+ *
+ * Locking: none.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -27,9 +29,8 @@
 #include "utils/syscache.h"
 
 /*
- * Does the list grant one of the privileges to role?  Grants to roles that it
- * is a member of are looked at only after those to itself, because membership
- * is expensive to find out.
+ * Does the list grant one of the privileges to role?  Grants to the role itself
+ * are looked at first, because membership in other roles is expensive to test.
  */
 static bool
 acl_grants(Datum datum, Oid role, AclMode mask)
@@ -111,8 +112,8 @@ any_column_grants(Oid relid, Oid role, AclMode mask)
 
 /*
  * The same for the columns in a set such as selectedCols.  An empty set stands
- * for all columns, because nothing tells which of them is meant, and so does a
- * reference to the row as a whole, because it has them all.
+ * for all columns, because nothing tells which of them are meant, and so does a
+ * reference to a whole row, which includes them all.
  */
 static bool
 columns_grant(Oid relid, Bitmapset *columns, Oid role, AclMode mask)

@@ -4,18 +4,20 @@
  *		Hook for accesses to objects: calls of functions, for the class
  *		FUNCTION, and truncated relations, for object auditing.
  *
- * PostgreSQL tells of a function when it prepares to call it, once for each
- * place in a statement.  Those of PostgreSQL itself, in pg_catalog, are not
- * recorded.  A call outside of a statement's execution has a record without
- * ids, as pgaudit has none; what a client calls itself is for protocol.c.
+ * The hook is called when PostgreSQL prepares the call of a function, once for
+ * each place in a statement.  PostgreSQL's own functions, in pg_catalog, are not
+ * recorded.  A call outside of the execution of a statement has a record without
+ * ids, because pgaudit has none; calls by the client itself are for protocol.c.
  *
- * Of a relation, PostgreSQL tells before it truncates it, whether a statement
+ * The hook is also called before a relation is truncated, whether a statement
  * names it or reaches it as a partition or by CASCADE.
  *
- * Raises errors for what a statement may be refused for, see paq_settle(), if
- * it has not begun yet; and the same where a statement has called so many
- * functions that their records have to go first, see paq_publish_calls(), or where
- * the record of a call or of a TRUNCATE lacks a part of its text.
+ * Raises errors for the reasons that a statement may be refused for (see
+ * paq_settle()), if the statement has not begun yet; when a statement has called
+ * so many functions that it has to wait for space for their records (see
+ * paq_publish_calls()); and if a record of a call or TRUNCATE lacks text.
+ *
+ * Locking: none.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -41,8 +43,8 @@
 static object_access_hook_type prev_object_access = NULL;
 
 /*
- * Is it one of those that PostgreSQL's own sources give their OIDs?  They are in
- * pg_catalog, so that nobody need look up where: every operator calls one.
+ * Does PostgreSQL's source give the function its OID?  Then it is in pg_catalog,
+ * which need not be looked up: every operator calls such a function.
  */
 static inline bool
 is_built_in(Oid function)
@@ -93,10 +95,10 @@ record_call(Oid function)
 
 /*
  * A function is about to be called while nothing is being executed: to plan a
- * statement, or to make a value of a parameter, which may be all that the client
- * wants of it; or in a parallel worker that builds an index.  The record cannot
- * wait for an outcome.  One is enough if PostgreSQL calls the function several times
- * for the same message.
+ * statement, to make the value of a parameter, or in a parallel worker that
+ * builds an index.  The client may want nothing but that call.  The record
+ * cannot wait for an outcome.  If PostgreSQL calls the function several times for
+ * one message, one record is enough.
  */
 static void
 record_early_call(Oid function)
@@ -135,8 +137,8 @@ record_early_call(Oid function)
 }
 
 /*
- * A function is about to be called: does it make the statement one that log_catalog
- * must not leave out?
+ * A function is about to be called.  If that keeps log_catalog from leaving out the
+ * statement, record it.
  */
 static void
 look_at_hidden(Oid function)

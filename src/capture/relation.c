@@ -217,7 +217,7 @@ relation_command(const PaqStatement *statement, RangeTblEntry *rte,
 
 /*
  * Before permissions are checked: note the relations that object auditing
- * selects.  For use while nothing has failed yet.
+ * selects.
  */
 void
 paq_find_granted(PaqStatement *statement, PlannedStmt *plan)

@@ -4,14 +4,17 @@
  *		The fields that all records of a session share: who, where from, with
  *		which program.
  *
- * They are encoded once and copied as a block; each record only checks that
- * nothing has changed.  What can change is the application's name and the
- * current roles.  Names of roles are looked up by OID and kept in a small
- * cache, because a function with the rights of its owner changes the current
- * role twice a call.
+ * They are encoded once and copied as a block; for each record only a check is
+ * made that nothing has changed.  The application's name and the current roles
+ * can change.  Names of roles are looked up by OID and kept in a small cache,
+ * because a SECURITY DEFINER function changes the current role twice a call.
  *
- * Guarantees: works in any process that executes SQL, with a client or
- * without, and in one whose client has not logged in yet.  Must not raise.
+ * Works in any process that executes SQL, with a client or without, and before
+ * the client has logged in.
+ *
+ * Must not raise.
+ *
+ * Locking: none.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -35,9 +38,9 @@
 #define NCACHED_ROLES	8
 
 /*
- * Names of roles by OID; an entry with an invalid OID is unused.  One that is
- * stale may have changed since; it is still the best that a record can show
- * which must not look it up again.
+ * Names of roles by OID; an entry with an invalid OID is unused.  The name in a
+ * stale entry may have changed.  It is still the best for a record that must not
+ * look it up again.
  */
 static struct
 {
@@ -247,7 +250,7 @@ build_block(Oid session_role, Oid current_role, bool may_lookup)
 		origin.valid;
 }
 
-/* The roles as of now; unlike GetUserId(), this may be asked before there is one. */
+/* The present roles; unlike GetUserId(), works before there is one. */
 static inline void
 get_roles(Oid *session_role, Oid *current_role)
 {
@@ -259,7 +262,7 @@ get_roles(Oid *session_role, Oid *current_role)
 		*session_role = GetSessionUserId();
 }
 
-/* Was the block made for these roles, with the names that they have? */
+/* Was the block made for these roles, with their present names? */
 static inline bool
 block_is_for(Oid session_role, Oid current_role)
 {

@@ -4,11 +4,15 @@
  *		Hook of the statements that the executor does not execute: DDL, SET,
  *		COPY, transactions, ...
  *
- * A statement that will be recorded has a provisional record while it runs.
- * Its true record is made when it has succeeded, or earlier, by an event
- * trigger that knows the names of its objects (ddl.c), by the permission
- * check of a COPY, or at once for those statements that run others and shall
- * be recorded before them.
+ * A statement that will be recorded has a provisional record while it is
+ * executed.  Its true record is made when it has succeeded, or earlier: by an
+ * event trigger that knows the names of its objects (ddl.c), by the permission
+ * check of a COPY, or at once for statements that execute others and precede
+ * them in the trail.
+ *
+ * As in executor.c, the hook leaves little on the stack.
+ *
+ * Locking: none.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -29,7 +33,7 @@
 
 static ProcessUtility_hook_type prev_ProcessUtility = NULL;
 
-/* Is it recorded before it is executed, as pgaudit does it? */
+/* Is the statement recorded before it is executed, as in pgaudit? */
 static bool
 is_recorded_first(NodeTag node)
 {
@@ -56,9 +60,9 @@ leaves_transaction(Node *parsetree)
 }
 
 /*
- * How a success deals with a full queue.  Nothing keeps a session in its
- * transaction; but what it can repeat for ever, without doing anything else in
- * between, is no way out.
+ * The space policy of a statement's success.  A full queue must not keep a session
+ * in its transaction.  That does not apply to a ROLLBACK that a client could
+ * repeat for ever: outside of a transaction, or with AND CHAIN.
  */
 static PaqSpaceWait
 space_policy_for(Node *parsetree)
@@ -67,8 +71,8 @@ space_policy_for(Node *parsetree)
 }
 
 /*
- * What a statement is recorded as.  CREATE SCHEMA can have GRANTs in it, which have no
- * records of their own; if these are what is audited, it is one.
+ * What a statement is recorded as.  The GRANTs in a CREATE SCHEMA have no records
+ * of their own; if only they are audited, it is recorded as the first of them.
  */
 static PaqCommand
 command_of(Node *parsetree)
@@ -88,10 +92,7 @@ command_of(Node *parsetree)
 	return command;
 }
 
-/*
- * Note what there is to know; pstmt may be gone when the statement ends.  NULL
- * when out of memory.
- */
+/* pstmt may be gone when the statement ends.  NULL when out of memory. */
 static PaqStatement *
 new_statement(PlannedStmt *pstmt, const char *text,
 			  ProcessUtilityContext context, ParamListInfo params,
@@ -144,14 +145,14 @@ record_beginning(PaqStatement *statement, Node *parsetree)
 			paq_record_statement(statement, &statement->command, NULL);
 	}
 	if (leaves_transaction(parsetree))
-		paq_text_errno = 0;		/* it is not refused, with whatever text */
+		paq_text_errno = 0;		/* it is not refused for a text that is cut */
 	if (statement->space_policy == PAQ_SPACE_WAIT &&
 		(statement->provisional != NULL || statement->attempt != NULL ||
 		 !dlist_is_empty(&statement->records)))
 		paq_queue_admit();
 }
 
-/* After execution: settings may be others by now, and count as they are. */
+/* After execution.  Settings may have changed, and count as they are now. */
 static void
 record_success(PaqStatement *statement, QueryCompletion *qc)
 {
@@ -170,7 +171,6 @@ record_success(PaqStatement *statement, QueryCompletion *qc)
 	paq_statement_succeed(statement);
 }
 
-/* It has been executed, or has failed, which its records say by now. */
 static void
 end_statement(PaqCallFrame *frame)
 {
@@ -224,7 +224,7 @@ run_statement(UTILITY_ARGS)
 	end_statement(frame);
 }
 
-/* What runs without being a statement of its own belongs to its caller's. */
+/* A part of a statement belongs to the statement of the caller. */
 static PaqCallFrame *
 begin_part(void)
 {
@@ -258,9 +258,8 @@ run_part(UTILITY_ARGS)
 }
 
 /*
- * Parts of a statement belong to it, and so does what runs in a procedure that
- * could end the transaction.  In an aborted transaction nothing runs but what
- * ends it.
+ * Is it a statement of its own?  Not if it is a part of another one, nor in an
+ * aborted transaction, where only the statements that end it are executed.
  */
 static bool
 is_own_statement(ProcessUtilityContext context)
@@ -269,7 +268,6 @@ is_own_statement(ProcessUtilityContext context)
 		!IsAbortedTransactionBlockState();
 }
 
-/* Each way out is a tail call: nothing of this stays on the stack. */
 static void
 capture_ProcessUtility(UTILITY_ARGS)
 {
