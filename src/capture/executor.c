@@ -183,18 +183,19 @@ start_part(QueryDesc *queryDesc, int eflags)
  * In a parallel worker: is the query a part of the leader's?  It is if the rows go
  * to the leader.  A worker that builds an index only executes what functions do.
  */
-static bool
-is_part(QueryDesc *queryDesc)
+static pg_noinline void
+look_for_part(QueryDesc *queryDesc)
 {
-	return paq_stack.frame == NULL && queryDesc->dest != NULL &&
-		queryDesc->dest->mydest == DestTupleQueue;
+	if (paq_stack.frame == NULL && queryDesc->dest != NULL &&
+		queryDesc->dest->mydest == DestTupleQueue)
+		paq_stack_begin_part();
 }
 
 static void
 capture_ExecutorStart(QueryDesc *queryDesc, int eflags)
 {
-	if (unlikely(IsParallelWorker() && !paq_stack.in_part && is_part(queryDesc)))
-		paq_stack_begin_part();
+	if (unlikely(IsParallelWorker() && !paq_stack.in_part))
+		look_for_part(queryDesc);
 	if (paq_capture_wanted())
 		start_query(queryDesc, eflags);
 	else if (unlikely(paq_stack.in_part && paq_auditing_is_on()))
@@ -449,8 +450,8 @@ end_query(PaqStatement *statement, QueryDesc *queryDesc)
 	paq_leave(frame, PAQ_SPACE_WAIT);
 }
 
-static void
-capture_ExecutorEnd(QueryDesc *queryDesc)
+static pg_noinline void
+end_known(QueryDesc *queryDesc)
 {
 	PaqStatement *statement = paq_statement_find(queryDesc);
 
@@ -460,6 +461,15 @@ capture_ExecutorEnd(QueryDesc *queryDesc)
 		end_published(statement, queryDesc);
 	else
 		end_query(statement, queryDesc);
+}
+
+static void
+capture_ExecutorEnd(QueryDesc *queryDesc)
+{
+	if (paq_statements_open())
+		end_known(queryDesc);
+	else
+		next_ExecutorEnd(queryDesc);
 }
 
 /*

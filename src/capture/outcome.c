@@ -32,7 +32,6 @@ paq_statement_publish(PaqStatement *statement, PaqError *error,
 {
 	if (dlist_is_empty(&statement->records))
 		return;
-	paq_publish_deferred(wait);
 	paq_record_finish(statement, wait == PAQ_SPACE_NOWAIT);
 	paq_publish_list(&statement->records, error, wait);
 }

@@ -263,7 +263,8 @@ paq_publish_list(dlist_head *records, PaqError *error, PaqSpaceWait wait)
 
 	if (dlist_is_empty(records))
 		return;
-	paq_publish_deferred(wait);
+	if (unlikely(!dlist_is_empty(&deferred.records)))
+		paq_publish_deferred(wait);
 	end_time = GetCurrentTimestamp();
 	while (!dlist_is_empty(records))
 	{
@@ -351,6 +352,8 @@ paq_is_failing_commit(void)
 void
 paq_publish_held(PaqError *error, PaqSpaceWait wait)
 {
+	if (likely(dlist_is_empty(&held.records)))
+		return;
 	paq_publish_list(&held.records, error, wait);
 	held.bytes = 0;
 }

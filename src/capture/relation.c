@@ -129,13 +129,13 @@ reads_secret(Oid relid, Bitmapset *columns)
 	return false;
 }
 
-/* Does log_catalog leave out what the statement does with the relation? */
+/* Does the statement only read what log_catalog = off leaves out? */
 static bool
-catalog_is_hidden(RangeTblEntry *rte, PaqRtePerms *perms)
+reads_catalog(RangeTblEntry *rte, PaqRtePerms *perms)
 {
 	const AclMode writes = ACL_INSERT | ACL_DELETE | ACL_TRUNCATE;
 
-	if (paq_log_catalog || !IsCatalogNamespace(get_rel_namespace(rte->relid)))
+	if (!IsCatalogNamespace(get_rel_namespace(rte->relid)))
 		return false;
 	if (OidIsValid(perms->checkAsUser))
 		return true;
@@ -144,6 +144,13 @@ catalog_is_hidden(RangeTblEntry *rte, PaqRtePerms *perms)
 		 rte->rellockmode >= RowExclusiveLock))
 		return false;
 	return !reads_secret(rte->relid, perms->selectedCols);
+}
+
+/* Does log_catalog leave out what the statement does with the relation? */
+static inline bool
+catalog_is_hidden(RangeTblEntry *rte, PaqRtePerms *perms)
+{
+	return unlikely(!paq_log_catalog) && reads_catalog(rte, perms);
 }
 
 /*
@@ -172,11 +179,10 @@ forget_role(Datum arg, int cacheid, uint32 hashvalue)
 	audit_role.valid = false;
 }
 
-/* OID of the role named by pg_audit_queue.role; invalid if there is none. */
 static Oid
-find_audit_role(void)
+look_up_audit_role(void)
 {
-	if (paq_role[0] == '\0' || strlen(paq_role) >= NAMEDATALEN)
+	if (strlen(paq_role) >= NAMEDATALEN)
 		return InvalidOid;
 	if (!audit_role.valid || strcmp(audit_role.name, paq_role) != 0)
 	{
@@ -191,6 +197,13 @@ find_audit_role(void)
 		strlcpy(audit_role.name, paq_role, NAMEDATALEN);
 	}
 	return audit_role.oid;
+}
+
+/* OID of the role named by pg_audit_queue.role; invalid if there is none. */
+static inline Oid
+find_audit_role(void)
+{
+	return likely(paq_role[0] == '\0') ? InvalidOid : look_up_audit_role();
 }
 
 /* Qualified name of a relation, palloc'ed; NULL if it is gone. */

@@ -76,7 +76,7 @@ paq_is_before_commit(void)
 static void
 at_abort(void)
 {
-	PaqError	unreported = {ERRCODE_TRANSACTION_ROLLBACK, NULL, false};
+	static PaqError unreported = {ERRCODE_TRANSACTION_ROLLBACK, NULL, false};
 	PaqError   *error = paq_error();
 
 	before_commit_runs = false;
