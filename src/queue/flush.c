@@ -28,8 +28,119 @@
 #include "miscadmin.h"
 #include "queue/queue_internal.h"
 #include "stats.h"
+#include "storage/ipc.h"
 #include "storage/latch.h"
+#include "storage/shmem.h"
 #include "utils/wait_event.h"
+
+/*
+ *		Sessions that wait until a position is flushed, and their wake-up.
+ *
+ * As in synchronous replication, a flush wakes those whom it satisfies and
+ * nobody else: while one is under way, other sessions go on and begin to wait
+ * for the next.  (With a condition variable, which wakes all, each session
+ * would wake up twice for a record.)  Each backend has an entry for the position
+ * that it waits for; the worker looks at all of them after a flush, which costs
+ * less than a hundredth of the flush with hundreds of backends.
+ *
+ * Guarantees: whoever has said what it waits for, and then finds that it is
+ * not flushed yet, has its latch set when it is.
+ *
+ * Locking: none.  An entry is written by its backend, but the worker may clear
+ * it.  One that a backend leaves behind, because of an error, costs whoever has
+ * its PGPROC then one wake-up for nothing.
+ */
+
+typedef struct Waiter
+{
+	pg_atomic_uint64 pos;		/* waits for this to be flushed; 0: does not */
+	pg_atomic_uint64 latch;		/* its Latch, as a number; valid if pos is not 0 */
+} Waiter;
+
+/* By number of the PGPROC, MaxBackends of them; in shared memory */
+static Waiter *waiters = NULL;
+
+/* Bytes of ordinary shared memory for the entries. */
+Size
+paq_waiters_shmem_size(void)
+{
+	return mul_size(MaxBackends, sizeof(Waiter));
+}
+
+/* Create the entries; the caller holds AddinShmemInitLock. */
+void
+paq_waiters_init(void)
+{
+	bool		found;
+
+	waiters = ShmemInitStruct("pg_audit_queue waiters",
+							  paq_waiters_shmem_size(), &found);
+	Assert(!found);
+	for (int i = 0; i < MaxBackends; i++)
+	{
+		pg_atomic_init_u64(&waiters[i].pos, 0);
+		pg_atomic_init_u64(&waiters[i].latch, 0);
+	}
+}
+
+/* This process's entry; NULL if its kind has none. */
+static Waiter *
+my_waiter(void)
+{
+	int			number = paq_proc_number();
+
+	return number >= 0 && number < MaxBackends ? &waiters[number] : NULL;
+}
+
+/*
+ * From now on a flush up to pos sets MyLatch.  The caller must look afterwards
+ * whether it has happened already; and not rely on the latch alone, since not
+ * every process has an entry.
+ */
+void
+paq_waiter_begin(uint64 pos)
+{
+	Waiter	   *waiter = my_waiter();
+
+	if (waiter == NULL)
+		return;
+	pg_atomic_write_u64(&waiter->latch, (uintptr_t) MyLatch);
+	pg_write_barrier();			/* pairs with that of the exchange below */
+	pg_atomic_write_u64(&waiter->pos, pos);
+
+	/* Pairs with the barrier in paq_waiters_wake(). */
+	pg_memory_barrier();
+}
+
+/* This process does not wait any more. */
+void
+paq_waiter_end(void)
+{
+	Waiter	   *waiter = my_waiter();
+
+	if (waiter != NULL)
+		pg_atomic_write_u64(&waiter->pos, 0);
+}
+
+/* "flushed" has been advanced to this position: wake those who wait for it. */
+void
+paq_waiters_wake(uint64 flushed)
+{
+	/*
+	 * Either we see that somebody waits, or he sees "flushed" after he has
+	 * said so: pairs with the barrier in paq_waiter_begin().
+	 */
+	pg_memory_barrier();
+	for (int i = 0; i < MaxBackends; i++)
+	{
+		Waiter	   *waiter = &waiters[i];
+		uint64		pos = pg_atomic_read_u64(&waiter->pos);
+
+		if (pos != 0 && pos <= flushed &&
+			pg_atomic_compare_exchange_u64(&waiter->pos, &pos, 0))
+			SetLatch((Latch *) (uintptr_t) pg_atomic_read_u64(&waiter->latch));
+	}
+}
 
 /* How long a session sleeps before it looks after the worker again */
 #define RECHECK_MS	1000
@@ -386,4 +497,118 @@ paq_queue_rotate(void)
 				 errmsg("could not start a new audit trail file"),
 				 errdetail("The current file is written to until one can be made."),
 				 errhint("The server log and the view \"audit_queue_stats\" show the reason.")));
+}
+
+/*
+ *		The worker's side of what sessions want from it: wake-ups, requests
+ *		for a flush, for space, for a new file.
+ *
+ * Guarantees: a request made before paq_worker_hibernate() returned true is
+ * never slept through; see there.
+ *
+ * Locking: none.
+ */
+
+static void
+worker_detach(int code, Datum arg)
+{
+	pg_atomic_write_u64(&paq_shared->worker_latch, 0);
+}
+
+/* Become the process that sessions wake; until exit. */
+void
+paq_worker_attach(void)
+{
+	pg_atomic_write_u32(&paq_shared->failing, 0);
+	pg_atomic_write_u64(&paq_shared->worker_latch, (uintptr_t) MyLatch);
+	on_shmem_exit(worker_detach, (Datum) 0);
+}
+
+/* Does a session wait for more than the reader has flushed? */
+bool
+paq_worker_flush_wanted(void)
+{
+	return pg_atomic_read_u64(&paq_shared->flush_request) >
+		pg_atomic_read_u64(&paq_shared->flushed);
+}
+
+/* Does a session wait for more space than has been given back? */
+bool
+paq_worker_space_wanted(void)
+{
+	return pg_atomic_read_u64(&paq_shared->space_request) >
+		pg_atomic_read_u64(&paq_live.live->released);
+}
+
+/*
+ * May the worker, whose reader is given, sleep until somebody wakes it?  Only
+ * if the live queue is empty and the trail tells of all that was dropped.  From
+ * the moment this returns true, whoever puts a record into the queue or drops
+ * one sets the worker's latch.
+ */
+bool
+paq_worker_hibernate(PaqReader *reader)
+{
+	pg_atomic_write_u32(&paq_shared->hibernating, 1);
+
+	/*
+	 * Pairs with the compare-and-swap in try_reserve(): either we see the
+	 * producer's reservation here, or it sees "hibernating" after it.  The
+	 * same goes for the addition in paq_queue_note_drop().
+	 */
+	pg_memory_barrier();
+	if (pg_atomic_read_u64(&paq_live.live->reserved) ==
+			pg_atomic_read_u64(&paq_live.live->released) &&
+		!paq_reader_has_drops(reader))
+		return true;
+	pg_atomic_write_u32(&paq_shared->hibernating, 0);
+	return false;
+}
+
+/* The worker is awake, for whatever reason. */
+void
+paq_worker_wake(void)
+{
+	pg_atomic_write_u32(&paq_shared->hibernating, 0);
+}
+
+/* Number of the newest request for a new file; false if all are served. */
+bool
+paq_worker_rotate_wanted(uint32 *request)
+{
+	*request = pg_atomic_read_u32(&paq_shared->rotate_request);
+	return *request != pg_atomic_read_u32(&paq_shared->rotate_done);
+}
+
+/*
+ * All requests up to this one have been served; or, unless ok, cannot be for
+ * now.
+ */
+void
+paq_worker_rotate_done(uint32 request, bool ok)
+{
+	if (!ok)
+		pg_atomic_write_u32(&paq_shared->rotate_failed, request);
+	pg_write_barrier();			/* pairs with that in paq_queue_rotate() */
+	pg_atomic_write_u32(&paq_shared->rotate_done, request);
+	ConditionVariableBroadcast(&paq_shared->rotate_cv);
+}
+
+/*
+ * Does the sink fail?  Sessions that do not wait for as long as that takes
+ * shall learn of it at once.
+ */
+void
+paq_worker_failing(bool failing)
+{
+	pg_atomic_write_u32(&paq_shared->failing, failing ? 1 : 0);
+	if (failing)
+		ConditionVariableBroadcast(&paq_shared->space_cv);
+}
+
+/* Backends that may still put records into the queue. */
+uint32
+paq_worker_attached_backends(void)
+{
+	return paq_writers_awaited();
 }

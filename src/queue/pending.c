@@ -35,11 +35,99 @@
 #include "lib/ilist.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "queue/queue.h"
 #include "queue/queue_internal.h"
 #include "replication/walsender.h"
 #include "stats.h"
 #include "storage/ipc.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+/*
+ *		Making records fit that are too large: for the ring, or for the room that
+ *		is left in a slot.
+ *
+ * Texts go to a spill file, or are cut.  Works on what a record is going to be
+ * encoded from.
+ *
+ * Must not raise.
+ *
+ * Locking: none.
+ */
+
+int			paq_text_errno = 0;
+
+/* Shorten the text by what the record is longer than max, and say so. */
+static void
+cut_text(PaqText *text, uint32 size, uint32 max, PaqRecordHeader *header)
+{
+	if (text->data == NULL || size <= max)
+		return;
+	text->len -= Min(size - max, text->len);
+	header->flags |= PAQ_RECORD_CUT;
+}
+
+/*
+ * Shorten the texts that can be long until the record has at most max bytes, or
+ * they are gone; header says so then.
+ */
+void
+paq_texts_cut(PaqText *statement, const PaqSessionBlock *session, uint32 max,
+			  PaqRecordHeader *header)
+{
+	static const PaqField fields[] = {
+		PAQ_FIELD_STATEMENT, PAQ_FIELD_OBJECT_NAME, PAQ_FIELD_OLD_VALUE,
+		PAQ_FIELD_NEW_VALUE
+	};
+
+	for (int i = 0; i < lengthof(fields); i++)
+	{
+		/* A spill file has that one. */
+		if (fields[i] == PAQ_FIELD_STATEMENT &&
+			(header->flags & PAQ_RECORD_SPILLED) != 0)
+			continue;
+		cut_text(&statement[fields[i] - PAQ_NSESSION_FIELDS],
+				 paq_record_size(header->flags, session, statement), max,
+				 header);
+	}
+}
+
+/*
+ * Make a record fit that has more than max bytes, which are no more than the ring
+ * takes: texts go to a spill file, named by name; if that fails, they are cut, and
+ * paq_text_errno says why.
+ */
+void
+paq_texts_shrink(PaqRecordHeader *header, const PaqSessionBlock *session,
+				 PaqText *statement, uint32 max, char *name)
+{
+	PaqText    *text = &statement[PAQ_FIELD_STATEMENT - PAQ_NSESSION_FIELDS];
+	PaqText    *parameter = &statement[PAQ_FIELD_PARAMETER - PAQ_NSESSION_FIELDS];
+	PaqText    *spill = &statement[PAQ_FIELD_SPILL - PAQ_NSESSION_FIELDS];
+
+	if (text->data == NULL && parameter->data == NULL)
+	{
+		/* There is nothing that a file could have. */
+	}
+	else if (paq_spill_write(name, PAQ_SPILL_NAME_LEN, text, parameter))
+	{
+		header->flags |= PAQ_RECORD_SPILLED;
+		spill->data = name;
+		spill->len = strlen(name);
+	}
+	else
+	{
+		paq_text_errno = errno;
+		if (parameter->data != NULL)
+		{
+			paq_set_text(statement, PAQ_FIELD_PARAMETER, NULL);
+			header->flags |= PAQ_RECORD_CUT;
+		}
+		cut_text(text, paq_record_size(header->flags, session, statement), max,
+				 header);
+	}
+	paq_texts_cut(statement, session, paq_ring_max_record(), header);
+}
 
 /*
  * How much of the slot, in bytes, is kept for the first record of what the
@@ -592,4 +680,72 @@ paq_pending_publish(PaqPending *pending, PaqSpaceWait wait)
 	if (unlikely(paq_ring_filling))
 		paq_warn_of_filling();
 	return pos;
+}
+
+/*
+ *		Records of what our own processes do, class CONFIG.
+ *
+ * The worker and the loader are not audited, but of some things that they do
+ * the trail has to tell.  Of the session's fields they have hardly any.
+ *
+ * Must not raise.
+ *
+ * Locking: none.
+ */
+
+static int64 session_lines = 0;
+
+static void
+fill_header(PaqRecordHeader *header, int sqlstate, int64 rows)
+{
+	memset(header, 0, sizeof(*header));
+	header->kind = PAQ_KIND_AUDIT;
+	header->audit_class = PAQ_CLASS_CONFIG;
+	header->sqlstate = sqlstate;
+	header->start_time = header->end_time = GetCurrentTimestamp();
+	header->session_line = ++session_lines;
+	header->session_start = MyStartTimestamp;
+	header->rows = rows;
+	header->vxid_proc = -1;
+	header->pid = MyProcPid;
+	header->encoding = GetDatabaseEncoding();
+	header->stmt_location = -1;
+}
+
+/* data must hold what is put there; database comes before process in a record. */
+static void
+fill_session(PaqSessionBlock *session, char *data, const char *process,
+			 const char *database)
+{
+	for (int i = 0; i < PAQ_NSESSION_FIELDS; i++)
+		session->field_len[i] = PAQ_NULL_LEN;
+	session->data = data;
+	session->length = 0;
+	if (database != NULL)
+	{
+		session->length = strlen(database);
+		session->field_len[PAQ_FIELD_DATABASE] = session->length;
+		memcpy(data, database, session->length);
+	}
+	session->field_len[PAQ_FIELD_BACKEND_TYPE] = strlen(process);
+	memcpy(data + session->length, process, strlen(process));
+	session->length += strlen(process);
+}
+
+/*
+ * A record of this process, whose type is process, and which is connected to
+ * database, NULL for none; both are shorter than NAMEDATALEN.  To be published by
+ * the caller.  Returns NULL, after counting the loss, when out of memory.
+ */
+PaqPending *
+paq_own_record(const char *process, const char *database, const PaqText *texts,
+			   int sqlstate, int64 rows)
+{
+	PaqRecordHeader header;
+	PaqSessionBlock session;
+	char		data[2 * NAMEDATALEN];
+
+	fill_header(&header, sqlstate, rows);
+	fill_session(&session, data, process, database);
+	return paq_pending_create(&header, &session, texts, false);
 }
