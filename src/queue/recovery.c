@@ -1,13 +1,19 @@
 /*-------------------------------------------------------------------------
  *
- * backlog.c
- *		Reading a queue file that an earlier run of the server left.
+ * recovery.c
+ *		Reading backlog: a queue file that an earlier run of the server left.
  *
  * Nobody writes to it any more.  All good frames from the place on up to which
  * the trail is known to be complete are handed out in their order; then, from
- * the pending slots, what the crash interrupted.  Room between frames that no
- * dying process explains held records that are lost, and makes a gap, as does
- * a crash of the operating system, after which nobody knows what there was.
+ * the pending slots, what the crash interrupted.  A hole between frames held
+ * records that are lost, and makes a gap, unless it was reserved by processes
+ * that were killed.  So does a crash of the operating system, after which nobody
+ * knows what there was.
+ *
+ * An entry of a slot that has no good frame in the ring and was not replaced by
+ * another entry was interrupted by the crash.  If the operating system went down
+ * with it, a slot's pages may be from any time: then nobody knows whether the
+ * statement ended after all, and the record says so.
  *
  * Guarantees: whatever the content of the file, every good frame is found,
  * and nothing else is taken for one.
@@ -23,7 +29,7 @@
 #include <sys/stat.h>
 
 #include "guc.h"
-#include "queue/reader_internal.h"
+#include "queue/queue_internal.h"
 #include "storage/fd.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
@@ -43,30 +49,15 @@
  * Locking: none; the worker is the only reader.
  */
 
-/*
- * Number of the oldest backlog file that is newer than the one called after;
- * 0 if there is none.
+#define UNCERTAIN_MESSAGE \
+	"the operating system was restarted; the statement may have ended, and have a record of its own"
+
+/* ----------
+ * Files
+ * ----------
  */
-uint32
-paq_backlog_find(uint32 after)
-{
-	DIR		   *dir = AllocateDir(paq_queue_directory);
-	struct dirent *de;
-	uint32		oldest = 0;
 
-	while ((de = ReadDirExtended(dir, paq_queue_directory, LOG)) != NULL)
-	{
-		uint32		number = paq_backlog_number(de->d_name);
-
-		if (number > after && (oldest == 0 || number < oldest))
-			oldest = number;
-	}
-	if (dir != NULL)
-		FreeDir(dir);
-	return oldest;
-}
-
-/* The file with that number cannot be used: remember to say so. */
+/* The file with reader's number cannot be used: remember to report it. */
 static void
 note_unusable(PaqReader *reader, const char *path, const char *reason)
 {
@@ -86,9 +77,9 @@ note_unusable(PaqReader *reader, const char *path, const char *reason)
 }
 
 /*
- * The trail says, durably, what cannot be used: set it aside.  Not before, or a
- * worker that died in between would leave nothing but the server's log to tell
- * of it.
+ * Set files aside that cannot be used.  Must not be called before the trail
+ * reports them durably: if the worker died in between, only the server's log
+ * would have told of them.
  */
 void
 paq_backlog_set_aside(PaqReader *reader)
@@ -108,10 +99,7 @@ paq_backlog_set_aside(PaqReader *reader)
 	reader->unusable = NIL;
 }
 
-/*
- * Map the backlog file that reader->number says.  One that cannot be used will
- * be set aside when the reader has reported that records are missing.
- */
+/* Map the backlog file with reader's number; returns whether it can be used. */
 bool
 paq_backlog_open(PaqReader *reader)
 {
@@ -141,26 +129,104 @@ paq_backlog_remove(uint32 number)
 	(void) durable_unlink(path, LOG);
 }
 
-/* Which room from the cursor on is that of processes which were killed? */
+/* ----------
+ * The ring
+ * ----------
+ */
+
+static int
+compare_positions(const void *a, const void *b)
+{
+	uint64		x = *(const uint64 *) a;
+	uint64		y = *(const uint64 *) b;
+
+	return (x > y) - (x < y);
+}
+
+/*
+ * Position of the good frame at this offset of the ring, of whatever lap; 0
+ * if there is none.  A frame's stamp has its position.
+ */
+static uint64
+frame_at_offset(PaqQueueFile *qf, uint64 offset)
+{
+	PaqFrame   *frame = (PaqFrame *) (qf->ring + offset);
+	uint64		stamp = pg_atomic_read_u64(&frame->stamp) ^ qf->salt;
+	uint64		pos = stamp & ~UINT64CONST(7);
+
+	if ((stamp & 7) != PAQ_FRAME_COMMITTED || pos % qf->ring_size != offset ||
+		pos > PG_INT64_MAX ||
+		!paq_frame_is_good(qf, pos, pos + qf->ring_size))
+		return 0;
+	return pos;
+}
+
+/*
+ * Find all good frames from "flushed" on, in order.  Looks at every place of the
+ * ring, so that nothing depends on the positions in the file.  For lack of memory,
+ * an error ends the worker: see open_after().
+ */
 static void
-explain_rooms(PaqReader *reader)
+find_frames(PaqReader *reader)
+{
+	PaqQueueFile *qf = reader->qf;
+	Size		allocated = 1024;
+	uint64		offset = 0;
+
+	reader->frames = paq_reader_alloc(allocated * sizeof(uint64));
+	reader->nframes = 0;
+	while (offset < qf->ring_size)
+	{
+		uint64		pos = frame_at_offset(qf, offset);
+
+		if (pos == 0)
+		{
+			offset += PAQ_FRAME_ALIGN;
+			continue;
+		}
+		offset += paq_frame_at(qf, pos)->size;
+		if (pos < reader->flushed.pos)
+			continue;
+		if (reader->nframes == allocated)
+		{
+			allocated *= 2;
+			reader->frames = repalloc_huge(reader->frames,
+										   allocated * sizeof(uint64));
+		}
+		reader->frames[reader->nframes++] = pos;
+	}
+	qsort(reader->frames, reader->nframes, sizeof(uint64), compare_positions);
+}
+
+/* Where a frame ends */
+static uint64
+frame_end(PaqReader *reader, uint64 pos)
+{
+	return pos + paq_frame_at(reader->qf, pos)->size;
+}
+
+/* Which holes from the cursor on were left by processes that were killed? */
+static void
+explain_holes(PaqReader *reader)
 {
 	uint64		reserved = pg_atomic_read_u64(&reader->qf->live->reserved);
-	uint64		pos = reader->cursor;
+	uint64		pos = reader->read.pos;
+	PaqHole    *hole;
 
-	if (reader->rooms == NULL)
-		reader->rooms = paq_reader_alloc((reader->nframes + 1) * sizeof(PaqRoom));
-	for (uint32 i = reader->next_frame; i < reader->nframes; i++)
+	if (reader->holes == NULL)
+		reader->holes = paq_reader_alloc((reader->nframes + 1) * sizeof(PaqHole));
+	hole = &reader->holes[reader->next_frame];
+	for (uint32 i = reader->next_frame; i < reader->nframes; i++, hole++)
 	{
-		reader->rooms[i].from = pos;
-		reader->rooms[i].to = reader->frames[i];
-		pos = reader->frames[i] + paq_frame_at(reader->qf, reader->frames[i])->size;
+		hole->from = pos;
+		hole->to = reader->frames[i];
+		pos = frame_end(reader, hole->to);
 	}
-	reader->rooms[reader->nframes].from = pos;
-	reader->rooms[reader->nframes].to = Max(pos, reserved);
-	paq_writers_explain(reader->qf, &reader->rooms[reader->next_frame],
+	hole->from = pos;
+	hole->to = Max(pos, reserved);
+	paq_writers_explain(reader->qf, &reader->holes[reader->next_frame],
 						reader->nframes - reader->next_frame + 1);
-	reader->rooms_from = reader->cursor;
+	reader->holes_from = reader->read.pos;
 }
 
 /* The cursor was moved. */
@@ -169,33 +235,14 @@ paq_backlog_seek(PaqReader *reader)
 {
 	reader->next_frame = 0;
 	while (reader->next_frame < reader->nframes &&
-		   reader->frames[reader->next_frame] < reader->cursor)
+		   reader->frames[reader->next_frame] < reader->read.pos)
 		reader->next_frame++;
 	if (reader->bounded &&
-		(reader->rooms == NULL || reader->cursor < reader->rooms_from))
-		explain_rooms(reader);
+		(reader->holes == NULL || reader->read.pos < reader->holes_from))
+		explain_holes(reader);
 }
 
-/* Where the last good frame ends; 0 if there is none. */
-uint64
-paq_backlog_end(PaqReader *reader)
-{
-	uint64		last;
-
-	if (reader->nframes == 0)
-		return 0;
-	last = reader->frames[reader->nframes - 1];
-	return last + paq_frame_at(reader->qf, last)->size;
-}
-
-/* How many records will still come out of it? */
-uint64
-paq_backlog_ahead(PaqReader *reader)
-{
-	return reader->nframes - reader->next_frame + paq_slots_count(reader);
-}
-
-/* When did what the good frame at pos says happen? */
+/* Time of the record in the good frame at pos; 0 if unknown */
 static TimestampTz
 frame_time(PaqQueueFile *qf, uint64 pos)
 {
@@ -207,7 +254,7 @@ frame_time(PaqQueueFile *qf, uint64 pos)
 	return header->end_time != 0 ? header->end_time : header->start_time;
 }
 
-/* Is everything there from the cursor on? */
+/* Are all records, with their spill files, there from the cursor on? */
 static bool
 is_whole(PaqReader *reader)
 {
@@ -215,43 +262,42 @@ is_whole(PaqReader *reader)
 	{
 		PaqFrame   *frame = paq_frame_at(reader->qf, reader->frames[i]);
 
-		if (!reader->rooms[i].explained ||
+		if (!reader->holes[i].explained ||
 			!paq_spilled_is_there((char *) (frame + 1), frame->length))
 			return false;
 	}
-	return reader->rooms[reader->nframes].explained;
+	return reader->holes[reader->nframes].explained;
 }
 
 /*
- * Find what there is, and stand at the cursor.  paq_reader_retreat() may go
- * back from there as far as "flushed".
+ * Find the frames, and stand at the cursor.  paq_reader_retreat() may go back
+ * from there as far as "flushed".
  *
- * If something is damaged, the trail may have it: what was being written to the
- * trail must not be cut off then.
+ * If a record is damaged, the trail may have it: then the batch that was being
+ * written to the trail must not be cut off.
  */
 void
 paq_backlog_start(PaqReader *reader)
 {
-	reader->frames = paq_frames_find(reader->qf, reader->flushed,
-									 &reader->nframes);
+	find_frames(reader);
 	paq_backlog_seek(reader);
 	if (reader->trusted && !is_whole(reader))
 		paq_reader_go_back(reader);
 }
 
 /*
- * Step over the room before the next frame, which is at "to" or not there at
- * all.  Returns whether that has to be reported, with *gap filled in.
+ * Step over the hole before the next frame, which is at "to", or behind the last
+ * one.  Returns whether it has to be reported, with *gap filled in.
  */
 static bool
-skip_room(PaqReader *reader, uint64 to, PaqGap *gap)
+skip_hole(PaqReader *reader, uint64 to, PaqGap *gap)
 {
-	uint64		bytes = to - reader->cursor;
+	uint64		bytes = to - reader->read.pos;
 
-	reader->cursor = to;
-	if (reader->bounded && reader->rooms[reader->next_frame].explained)
+	reader->read.pos = to;
+	if (reader->bounded && reader->holes[reader->next_frame].explained)
 		return false;
-	gap->room = true;
+	gap->hole = true;
 	gap->from = reader->last_time;
 	gap->to = reader->next_frame < reader->nframes ?
 		frame_time(reader->qf, to) : PgStartTime;
@@ -273,9 +319,9 @@ next_in_ring(PaqReader *reader, PaqRecord *record, PaqGap *gap)
 		uint64		pos = reader->frames[reader->next_frame];
 		PaqFrame   *frame = paq_frame_at(qf, pos);
 
-		if (pos > reader->cursor && skip_room(reader, pos, gap))
+		if (pos > reader->read.pos && skip_hole(reader, pos, gap))
 			return PAQ_READ_GAP;
-		reader->cursor = pos + frame->size;
+		reader->read.pos = pos + frame->size;
 		reader->next_frame++;
 		if (paq_reader_decode(reader, (char *) (frame + 1), frame->length, record))
 			return PAQ_READ_RECORD;
@@ -287,71 +333,27 @@ next_in_ring(PaqReader *reader, PaqRecord *record, PaqGap *gap)
 		return PAQ_READ_GAP;
 	}
 
-	/* Or else the end of the records is not known. */
+	/* If the positions are wrong, the end of the records is not known. */
 	if (reader->bounded)
 	{
 		uint64		end = pg_atomic_read_u64(&qf->live->reserved);
 
-		if (end > reader->cursor && skip_room(reader, end, gap))
+		if (end > reader->read.pos && skip_hole(reader, end, gap))
 			return PAQ_READ_GAP;
 	}
 	return PAQ_READ_END;
 }
 
-/*
- * If the end of the records is not known: what came after the last thing that
- * is left, nobody knows of.
+/* ----------
+ * Pending slots
+ * ----------
  */
-static PaqReadResult
-last_gap(PaqReader *reader, PaqGap *gap)
-{
-	uint64		end = (uint64) reader->qf->header->nslots * PAQ_SLOT_SIZE;
-
-	if ((reader->bounded && reader->intact) || reader->slot_cursor > end)
-		return PAQ_READ_END;
-	reader->slot_cursor = end + 1;
-	gap->from = reader->last_time;
-	gap->to = PgStartTime;
-	gap->count = -1;
-	strlcpy(gap->message, reader->intact ?
-			"the positions in the queue file are damaged, or it is an old copy; records may be lost" :
-			"the operating system was restarted while the server was running; records that were not yet durable may be lost",
-			sizeof(gap->message));
-	return PAQ_READ_GAP;
-}
-
-/* Next record of the file, or a gap. */
-PaqReadResult
-paq_backlog_next(PaqReader *reader, PaqRecord *record, PaqGap *gap)
-{
-	PaqReadResult result = next_in_ring(reader, record, gap);
-
-	if (result == PAQ_READ_END)
-		result = paq_slots_next(reader, record, gap);
-	if (result == PAQ_READ_END)
-		result = last_gap(reader, gap);
-	return result;
-}
-
-/*
- *		Reading the pending slots of a queue file that a crash left.
- *
- * What is in a slot, has no good frame in the ring and was not replaced by
- * another entry was interrupted by the crash.  If the operating system went down
- * with it, a slot's pages may be from any time: then nobody knows whether the
- * statement ended after all, and the record says so.
- *
- * Locking: none; the worker is the only reader, and all writers are gone.
- */
-
-#define UNCERTAIN_MESSAGE \
-	"the operating system was restarted; the statement may have ended, and have a record of its own"
 
 /*
  * Did the record of this entry get into the ring before the crash?  Then its
- * frame is there, or has been in the trail for so long that its place was given
- * back.  Where "released" is not to be trusted, the latter shows if a later lap
- * has come so far.
+ * frame is there, or the trail has the record and its space was given back.  If
+ * "released" cannot be trusted, the latter is certain only if a later lap has
+ * overwritten the frame.
  */
 static bool
 was_published(PaqReader *reader, const PaqSlotEntry *entry)
@@ -363,13 +365,14 @@ was_published(PaqReader *reader, const PaqSlotEntry *entry)
 		return false;
 	if (paq_frame_is_good(qf, pos, pos + qf->ring_size))
 		return true;
-	return reader->bounded ? pos < pg_atomic_read_u64(&qf->live->released) :
-		pos + qf->ring_size <= paq_backlog_end(reader);
+	if (reader->bounded)
+		return pos < pg_atomic_read_u64(&qf->live->released);
+	return reader->nframes > 0 &&
+		pos + qf->ring_size <=
+		frame_end(reader, reader->frames[reader->nframes - 1]);
 }
 
-/*
- * Entry at offset in the slot, NULL if there is none; *offset moves behind it.
- */
+/* Entry at *offset in the slot, NULL if there is none; *offset moves behind it. */
 static PaqSlotEntry *
 entry_at(PaqSlot *slot, uint64 *offset)
 {
@@ -384,7 +387,7 @@ entry_at(PaqSlot *slot, uint64 *offset)
 	return entry;
 }
 
-/* The record of an entry, NULL if it is none, or none any more. */
+/* The record of an entry, NULL if it has no valid one. */
 static PaqRecordHeader *
 entry_record(PaqSlotEntry *entry)
 {
@@ -398,7 +401,7 @@ entry_record(PaqSlotEntry *entry)
 	return header;
 }
 
-/* Has another entry of the slot, behind this one, taken its place? */
+/* Has another entry of the slot, behind this one, replaced it? */
 static bool
 is_replaced(PaqReader *reader, PaqSlotEntry *entry)
 {
@@ -413,38 +416,58 @@ is_replaced(PaqReader *reader, PaqSlotEntry *entry)
 	return successor != NULL && entry_record(successor) != NULL;
 }
 
-/* Is the record of this entry, a valid one, pending still? */
+/* Is the valid record of this entry still pending? */
 static bool
 is_pending(PaqReader *reader, PaqSlotEntry *entry)
 {
 	return !was_published(reader, entry) && !is_replaced(reader, entry);
 }
 
-/*
- * Entry at the slot cursor, NULL if there is none left in its slot; *damaged
- * tells whether there should be.  Moves the cursor behind it, or to the next
- * slot.
- */
-static PaqSlotEntry *
-next_entry(PaqReader *reader, bool *damaged)
+/* The slot cursor after the last slot */
+static uint64
+slots_end(PaqReader *reader)
 {
-	uint32		number = reader->slot_cursor / PAQ_SLOT_SIZE;
-	uint64		offset = reader->slot_cursor % PAQ_SLOT_SIZE;
-	PaqSlot    *slot = paq_slot(reader->qf, number);
-	PaqSlotEntry *entry = entry_at(slot, &offset);
-
-	*damaged = entry == NULL ?
-		offset != slot->used :
-		entry->valid > 1 || (entry->valid == 1 && entry_record(entry) == NULL);
-	reader->slot_cursor = entry != NULL ?
-		(uint64) number * PAQ_SLOT_SIZE + offset :
-		(uint64) (number + 1) * PAQ_SLOT_SIZE;
-	return entry;
+	return (uint64) reader->qf->header->nslots * PAQ_SLOT_SIZE;
 }
 
 /*
- * Some records only waited for space.  If one had failed, that is its outcome;
- * a success that nobody was told of is none.
+ * Go to the next record that is still pending, from the slot cursor *pos on, which
+ * moves behind it.  Returns NULL with *damaged false at the end; NULL with
+ * *damaged true behind something that should be an entry with a record, and is
+ * not.
+ */
+static PaqRecordHeader *
+next_pending(PaqReader *reader, uint64 *pos, bool *damaged)
+{
+	*damaged = false;
+	while (!*damaged && *pos < slots_end(reader))
+	{
+		uint32		number = *pos / PAQ_SLOT_SIZE;
+		uint64		offset = *pos % PAQ_SLOT_SIZE;
+		PaqSlot    *slot = paq_slot(reader->qf, number);
+		PaqSlotEntry *entry = entry_at(slot, &offset);
+		PaqRecordHeader *header;
+
+		if (entry == NULL)
+		{
+			*damaged = offset != slot->used;
+			*pos = (uint64) (number + 1) * PAQ_SLOT_SIZE;
+			continue;
+		}
+		*pos = (uint64) number * PAQ_SLOT_SIZE + offset;
+		header = entry_record(entry);
+		if (header == NULL)
+			*damaged = entry->valid != 0;
+		else if (is_pending(reader, entry))
+			return header;
+	}
+	return NULL;
+}
+
+/*
+ * Mark a record that was found in a slot.  Some have an outcome, and only waited
+ * for space.  If a statement had failed, that is the outcome; a success does not
+ * count, because nobody was told of it.
  */
 static void
 mark_interrupted(PaqReader *reader, PaqRecord *record)
@@ -477,21 +500,17 @@ damaged_slot(PaqReader *reader, PaqGap *gap)
 
 /*
  * Next record of the pending slots, or a gap.  After a crash of the operating
- * system slots may be anything, which another gap is about.
+ * system slots may contain anything; last_gap() reports that.
  */
-PaqReadResult
-paq_slots_next(PaqReader *reader, PaqRecord *record, PaqGap *gap)
+static PaqReadResult
+next_in_slots(PaqReader *reader, PaqRecord *record, PaqGap *gap)
 {
-	uint64		end = (uint64) reader->qf->header->nslots * PAQ_SLOT_SIZE;
+	bool		damaged;
+	PaqRecordHeader *header;
 
-	while (reader->slot_cursor < end)
+	do
 	{
-		bool		damaged;
-		PaqSlotEntry *entry = next_entry(reader, &damaged);
-		PaqRecordHeader *header = entry ? entry_record(entry) : NULL;
-
-		if (header != NULL && !is_pending(reader, entry))
-			continue;
+		header = next_pending(reader, &reader->read.slot_pos, &damaged);
 		if (header != NULL &&
 			paq_reader_decode(reader, (char *) header, header->length, record))
 		{
@@ -503,15 +522,15 @@ paq_slots_next(PaqReader *reader, PaqRecord *record, PaqGap *gap)
 			damaged_slot(reader, gap);
 			return PAQ_READ_GAP;
 		}
-	}
+	} while (damaged || header != NULL);
 	return PAQ_READ_END;
 }
 
 /*
  * Frames between the two positions of the live file will never be committed,
- * because their processes are dead: what these have in their slots is pending
- * still, for the next start of the server to publish.  Their slots stay as
- * they are until then; in no other is there anything between these positions.
+ * because their processes are dead.  What these have in their slots is pending
+ * again, and published by the next start of the server; until then their slots
+ * stay as they are.  No other slot has anything between these positions.
  */
 void
 paq_slots_take_back(PaqQueueFile *qf, uint64 from, uint64 to)
@@ -528,23 +547,60 @@ paq_slots_take_back(PaqQueueFile *qf, uint64 from, uint64 to)
 	}
 }
 
-/* How many records are there from the slot cursor on? */
-uint64
-paq_slots_count(PaqReader *reader)
+/* ----------
+ * All of the file
+ * ----------
+ */
+
+/*
+ * If the end of the records is not known, a last gap says that more records may
+ * have been there.
+ */
+static PaqReadResult
+last_gap(PaqReader *reader, PaqGap *gap)
 {
-	uint64		end = (uint64) reader->qf->header->nslots * PAQ_SLOT_SIZE;
-	uint64		save_cursor = reader->slot_cursor;
-	uint64		count = 0;
+	uint64		end = slots_end(reader);
 
-	while (reader->slot_cursor < end)
+	if ((reader->bounded && reader->intact) || reader->read.slot_pos > end)
+		return PAQ_READ_END;
+	reader->read.slot_pos = end + 1;
+	gap->from = reader->last_time;
+	gap->to = PgStartTime;
+	gap->count = -1;
+	strlcpy(gap->message, reader->intact ?
+			"the positions in the queue file are damaged, or it is an old copy; records may be lost" :
+			"the operating system was restarted while the server was running; records that were not yet durable may be lost",
+			sizeof(gap->message));
+	return PAQ_READ_GAP;
+}
+
+/* Next record of the file, or a gap. */
+PaqReadResult
+paq_backlog_next(PaqReader *reader, PaqRecord *record, PaqGap *gap)
+{
+	PaqReadResult result = next_in_ring(reader, record, gap);
+
+	if (result == PAQ_READ_END)
+		result = next_in_slots(reader, record, gap);
+	if (result == PAQ_READ_END)
+		result = last_gap(reader, gap);
+	return result;
+}
+
+/* How many records will still come out of it? */
+uint64
+paq_backlog_ahead(PaqReader *reader)
+{
+	uint64		count = reader->nframes - reader->next_frame;
+	uint64		pos = reader->read.slot_pos;
+	bool		damaged;
+	PaqRecordHeader *header;
+
+	do
 	{
-		bool		damaged;
-		PaqSlotEntry *entry = next_entry(reader, &damaged);
-
-		if (entry != NULL && entry_record(entry) != NULL &&
-			is_pending(reader, entry))
+		header = next_pending(reader, &pos, &damaged);
+		if (header != NULL)
 			count++;
-	}
-	reader->slot_cursor = save_cursor;
+	} while (damaged || header != NULL);
 	return count;
 }

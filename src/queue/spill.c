@@ -8,12 +8,18 @@
  * file's name.  So a record of any length PostgreSQL accepts can be kept with
  * no more memory than the text itself already takes.
  *
- * The name is "spill.", the generation of the queue file, the process id, a
- * counter, and the checksum of what is in the file.  The worker removes a file
- * once its record is durable; files of older generations that nobody removed go
- * when their queue file is done.
+ * The name is "spill.", the time at which the queue file was made, the process
+ * id, a counter, and the checksum of what is in the file: what a crash of the
+ * operating system left of a file is not taken for it.
  *
- * Must not raise: callers are in the middle of somebody's statement.
+ * The reader maps a file while its record is the current one, and removes it
+ * when the record is durable in the trail.  Files that belong to older queue
+ * files and that nobody removed are removed when these have been drained.
+ *
+ * Must not raise, except paq_spilled_open(): producers are in the middle of
+ * somebody's statement.
+ *
+ * Locking: none.  A file is written by one process, and read by the worker.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -31,81 +37,61 @@
 #include "guc.h"
 #include "miscadmin.h"
 #include "queue/queue_internal.h"
-#include "queue/reader_internal.h"
 #include "storage/fd.h"
 #include "utils/memutils.h"
 
 #define SPILL_PREFIX	"spill."
 
-/* CRC-32C of what a spill file with these texts has in it */
+/* The name's last part: the checksum of the file's contents, in hexadecimal */
+#define CHECKSUM_LEN	8
+
+/* ----------
+ * For producers
+ * ----------
+ */
+
+/* Checksum of a spill file that has the len bytes at data and those at more */
 static pg_crc32c
-texts_crc(const PaqText *statement, const PaqText *parameter)
+contents_crc(const char *data, Size len, const char *more, Size more_len)
 {
 	pg_crc32c	crc;
 
 	INIT_CRC32C(crc);
-	if (statement->data != NULL)
-		COMP_CRC32C(crc, statement->data, statement->len);
-	if (parameter->data != NULL)
-		COMP_CRC32C(crc, parameter->data, parameter->len);
+	if (len > 0)
+		COMP_CRC32C(crc, data, len);
+	if (more_len > 0)
+		COMP_CRC32C(crc, more, more_len);
 	FIN_CRC32C(crc);
 	return crc;
 }
 
-/* Are these size bytes what the file with that name, len bytes, had in it? */
-bool
-paq_spill_is_good(const char *name, Size len, const char *data, Size size)
-{
-	char		wanted[9];
-	char		found[9];
-	pg_crc32c	crc;
-
-	if (len < sizeof(wanted))
-		return false;
-	memcpy(wanted, name + len - 8, 8);
-	wanted[8] = '\0';
-	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, data, size);
-	FIN_CRC32C(crc);
-	snprintf(found, sizeof(found), "%08x", crc);
-	return strcmp(found, wanted) == 0;
-}
-
-/* Write a text, if there is one, at *offset, which moves behind it. */
-static bool
-write_text(int fd, const PaqText *text, uint64 *offset)
-{
-	Size		len = text->data ? text->len : 0;
-	uint64		start = *offset;
-
-	*offset += len;
-	return paq_write_all(fd, text->data, len, start) == len;
-}
-
 /*
- * Write the two texts into a new spill file and put its name into name.
- * Returns false with errno set, after a LOG message, if that cannot be done.
+ * Write the two texts, each of which may be null, into a new spill file and put
+ * its name into name.  Returns false with errno set, after a LOG message, if that
+ * cannot be done.
  */
 bool
 paq_spill_write(char *name, Size namesize,
 				const PaqText *statement, const PaqText *parameter)
 {
 	static uint32 counter = 0;
+	const Size	first = statement->data ? statement->len : 0;
+	const Size	second = parameter->data ? parameter->len : 0;
 	char		path[MAXPGPATH];
 	int			fd;
 	bool		ok;
-	uint64		offset = 0;
 	int			save_errno = 0;
 
 	snprintf(name, namesize, SPILL_PREFIX "%016llx.%d.%u.%08x",
-			 (unsigned long long) paq_file_generation(&paq_live),
-			 MyProcPid, ++counter, texts_crc(statement, parameter));
+			 (unsigned long long) paq_live.header->created, MyProcPid, ++counter,
+			 contents_crc(statement->data, first, parameter->data, second));
 	paq_file_path(path, name);
 
 	fd = BasicOpenFilePerm(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | PG_BINARY,
 						   S_IRUSR | S_IWUSR);
-	ok = fd >= 0 && write_text(fd, statement, &offset) &&
-		write_text(fd, parameter, &offset);
+	ok = fd >= 0 &&
+		paq_write_all(fd, statement->data, first, 0) == first &&
+		paq_write_all(fd, parameter->data, second, first) == second;
 	if (!ok)
 	{
 		save_errno = errno;
@@ -125,13 +111,20 @@ paq_spill_write(char *name, Size namesize,
 	return ok;
 }
 
+/* Path of the file with that name, which is not terminated */
+static void
+spill_path(char *path, const char *name, Size len)
+{
+	snprintf(path, MAXPGPATH, "%s/%.*s", paq_queue_directory, (int) len, name);
+}
+
 /* Remove a spill file; failure leaves a stray file and a LOG message. */
 void
 paq_spill_remove(const char *name, Size len)
 {
 	char		path[MAXPGPATH];
 
-	snprintf(path, sizeof(path), "%s/%.*s", paq_queue_directory, (int) len, name);
+	spill_path(path, name, len);
 	if (unlink(path) != 0 && errno != ENOENT)
 	{
 		HOLD_INTERRUPTS();		/* errfinish() would serve them */
@@ -142,37 +135,84 @@ paq_spill_remove(const char *name, Size len)
 	}
 }
 
-/*
- * Remove all spill files but those of the given generation.  Only for use
- * when every queue file of another generation has been drained.
+/* ----------
+ * For the reader
+ * ----------
  */
-void
-paq_spill_remove_older(uint64 generation)
-{
-	DIR		   *dir = AllocateDir(paq_queue_directory);
-	struct dirent *de;
-	char		current[64];
 
-	snprintf(current, sizeof(current), SPILL_PREFIX "%016llx.",
-			 (unsigned long long) generation);
-	while ((de = ReadDirExtended(dir, paq_queue_directory, LOG)) != NULL)
-	{
-		if (strncmp(de->d_name, SPILL_PREFIX, strlen(SPILL_PREFIX)) == 0 &&
-			strncmp(de->d_name, current, strlen(current)) != 0)
-			paq_spill_remove(de->d_name, strlen(de->d_name));
-	}
-	if (dir != NULL)
-		FreeDir(dir);
+/* Are these bytes what the file with that name had in it? */
+static bool
+is_good(const PaqText *name, const char *data, Size size)
+{
+	char		checksum[CHECKSUM_LEN + 1];
+
+	snprintf(checksum, sizeof(checksum), "%08x",
+			 contents_crc(data, size, NULL, 0));
+	return name->len > CHECKSUM_LEN &&
+		memcmp(name->data + name->len - CHECKSUM_LEN, checksum, CHECKSUM_LEN) == 0;
 }
 
 /*
- *		The reader's side of spill files; see spill.c.
- *
- * A record's file is mapped while the record is the current one, and removed
- * when the record is durable in the trail.
- *
- * Locking: none; the worker is the only reader.
+ * Map a spill file; *data is NULL if it is empty.  Returns false if it is not
+ * there, or not what it was, or the disk cannot read it; then errno is 0.  If it
+ * cannot be read now, but perhaps later, errno says why.
  */
+static bool
+map_spill(const PaqText *name, char *path, char **data, Size *size)
+{
+	int			fd;
+
+	*data = NULL;
+	*size = 0;
+	spill_path(path, name->data, name->len);
+	fd = paq_file_open_fd(path);
+	if (fd < 0)
+	{
+		if (errno == ENOENT || errno == ELOOP || errno == EISDIR || errno == ENXIO)
+			errno = 0;
+		return false;
+	}
+	errno = PAQ_FAULT("queue-read");
+	if (errno == 0)
+		(void) paq_map_file(fd, 0, data, size);
+	if (errno == EIO)
+		errno = 0;
+	close(fd);
+	if (errno == 0 && is_good(name, *data, *size))
+		return true;
+	if (*data != NULL)
+		munmap(*data, *size);
+	*data = NULL;
+	return false;
+}
+
+/*
+ * Map the spill file called name for the current record, and note that it is to
+ * be removed when the record is durable.  If it is not there, or damaged, returns
+ * false; the record then has to do without its texts.  If it cannot be read now,
+ * the batch has to be tried again: raises an error.
+ */
+bool
+paq_spilled_open(PaqReader *reader, PaqText name)
+{
+	MemoryContext oldcontext = MemoryContextSwitchTo(TopMemoryContext);
+	char		path[MAXPGPATH];
+
+	reader->spills_read = lappend(reader->spills_read,
+								  pnstrdup(name.data, name.len));
+	MemoryContextSwitchTo(oldcontext);
+
+	if (map_spill(&name, path, &reader->spill, &reader->spill_size))
+		return true;
+	if (errno != 0)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not read audit spill file \"%s\": %m", path)));
+	ereport(LOG,
+			(errmsg("audit spill file \"%s\" is missing or damaged", path),
+			 errdetail("The record is written without its texts.")));
+	return false;
+}
 
 /* The current record's texts are not needed any more. */
 void
@@ -184,71 +224,7 @@ paq_spilled_close(PaqReader *reader)
 	reader->spill_size = 0;
 }
 
-/*
- * Open and map a spill file.  Returns NULL if it is not there, or is no file, or
- * an empty one, or the disk cannot read it; then errno is 0.  If it cannot be
- * opened or mapped now, but perhaps later, errno says why.
- */
-static char *
-map_spill(const char *path, Size *size)
-{
-	int			fd = paq_file_open_fd(path);
-	char	   *map = NULL;
-
-	if (fd < 0)
-	{
-		if (errno == ENOENT || errno == ELOOP || errno == EISDIR || errno == ENXIO)
-			errno = 0;
-		return NULL;
-	}
-	errno = PAQ_FAULT("queue-read");
-	if (errno == 0)
-		(void) paq_map_file(fd, 0, &map, size);
-	if (errno == EIO)
-		errno = 0;
-	close(fd);
-	return map;
-}
-
-static void
-spill_path(char *path, const PaqText *name)
-{
-	snprintf(path, MAXPGPATH, "%s/%.*s", paq_queue_directory,
-			 (int) name->len, name->data);
-}
-
-/*
- * Map the spill file called name, which is to be removed when the record is
- * durable.  A file that is not there, or not what it was, is as if it was empty:
- * the record is then handed out without its texts.  If there is one that cannot
- * be read now, the batch has to be tried again: raises an error.
- */
-void
-paq_spilled_open(PaqReader *reader, PaqText name)
-{
-	MemoryContext oldcontext = MemoryContextSwitchTo(TopMemoryContext);
-	char		path[MAXPGPATH];
-
-	reader->spills_read = lappend(reader->spills_read,
-								  pnstrdup(name.data, name.len));
-	MemoryContextSwitchTo(oldcontext);
-
-	spill_path(path, &name);
-	reader->spill = map_spill(path, &reader->spill_size);
-	if (reader->spill == NULL && errno != 0)
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not read audit spill file \"%s\": %m", path)));
-	if (reader->spill != NULL &&
-		paq_spill_is_good(name.data, name.len, reader->spill, reader->spill_size))
-		return;
-	ereport(LOG,
-			(errmsg("audit spill file \"%s\" is missing or damaged", path),
-			 errdetail("The record is written without its texts.")));
-	paq_spilled_close(reader);
-}
-
-/* Is the spill file there, and whole, that the record needs, if it needs one? */
+/* If the record has a spill file, is that there and whole? */
 bool
 paq_spilled_is_there(const char *data, uint32 len)
 {
@@ -260,54 +236,24 @@ paq_spilled_is_there(const char *data, uint32 len)
 
 	if (likely(!paq_record_spill_name(data, len, &name)))
 		return true;
-	spill_path(path, &name);
-	map = map_spill(path, &size);
-	good = map != NULL && paq_spill_is_good(name.data, name.len, map, size);
+	good = map_spill(&name, path, &map, &size);
 	if (map != NULL)
 		munmap(map, size);
 	return good;
 }
 
-/* Bytes of texts that a record has in its spill file */
-static uint64
-spilled_bytes(const PaqRecordHeader *header)
-{
-	uint64		bytes = 0;
-
-	if (header->field_len[PAQ_FIELD_STATEMENT] != PAQ_NULL_LEN)
-		bytes += header->field_len[PAQ_FIELD_STATEMENT];
-	if (header->field_len[PAQ_FIELD_PARAMETER] != PAQ_NULL_LEN)
-		bytes += header->field_len[PAQ_FIELD_PARAMETER];
-	return bytes;
-}
-
-/* If the current record's texts are not all there, it says so. */
-void
-paq_spilled_check(PaqReader *reader, PaqRecord *record)
-{
-	static const char lost[] = "the text of the statement is lost, unless the trail has the record already";
-	PaqText    *message = &record->field[PAQ_FIELD_MESSAGE];
-
-	if (reader->spill_size >= spilled_bytes(&record->header) ||
-		message->data != NULL)
-		return;
-	message->data = lost;
-	message->len = sizeof(lost) - 1;
-	record->header.field_len[PAQ_FIELD_MESSAGE] = message->len;
-}
-
 /*
- * A worker before us may have written records to the trail and gone before it
- * could remove their spill files.  The records are still in the ring.
+ * A worker before us may have written records to the trail and exited before it
+ * could remove their spill files.  The records are still in the ring: find the
+ * files.
  */
 void
 paq_spilled_collect(PaqReader *reader)
 {
-	uint64		pos = reader->flushed;
+	uint64		pos = reader->flushed.pos;
 	MemoryContext oldcontext = MemoryContextSwitchTo(TopMemoryContext);
 
-	while (pos < reader->drained &&
-		   paq_frame_is_good(reader->qf, pos, reader->drained))
+	while (paq_frame_is_good(reader->qf, pos, reader->drained.pos))
 	{
 		PaqFrame   *frame = paq_frame_at(reader->qf, pos);
 		PaqText		name;
@@ -320,7 +266,7 @@ paq_spilled_collect(PaqReader *reader)
 	MemoryContextSwitchTo(oldcontext);
 }
 
-/* The records up to the last checkpoint are durable. */
+/* The records up to the last checkpoint are durable: remove their files. */
 void
 paq_spilled_remove(PaqReader *reader)
 {
@@ -334,4 +280,27 @@ paq_spilled_remove(PaqReader *reader)
 	}
 	list_free_deep(reader->spills_drained);
 	reader->spills_drained = NIL;
+}
+
+/*
+ * Remove all spill files but those of the live queue file.  Every other queue
+ * file must have been drained.
+ */
+void
+paq_spilled_remove_older(void)
+{
+	DIR		   *dir = AllocateDir(paq_queue_directory);
+	struct dirent *de;
+	char		current[64];
+
+	snprintf(current, sizeof(current), SPILL_PREFIX "%016llx.",
+			 (unsigned long long) paq_live.header->created);
+	while ((de = ReadDirExtended(dir, paq_queue_directory, LOG)) != NULL)
+	{
+		if (strncmp(de->d_name, SPILL_PREFIX, strlen(SPILL_PREFIX)) == 0 &&
+			strncmp(de->d_name, current, strlen(current)) != 0)
+			paq_spill_remove(de->d_name, strlen(de->d_name));
+	}
+	if (dir != NULL)
+		FreeDir(dir);
 }
