@@ -34,7 +34,7 @@
 #include "guc.h"
 #include "load/load.h"
 #include "miscadmin.h"
-#include "queue/startup.h"
+#include "queue/queue.h"
 #include "sink/sink.h"
 #include "stats.h"
 #include "storage/ipc.h"

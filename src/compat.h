@@ -276,7 +276,10 @@ paq_worker_is_registered(const char *name)
 	return strcmp(newest->rw_worker.bgw_name, name) == 0;
 }
 
-/* A wait event of ours, of type Extension; before 17 these had no names. */
+/*
+ * A wait event of ours, of type Extension.  Before 17, PostgreSQL has only one for
+ * all extensions, which is called "Extension".
+ */
 static inline uint32
 paq_wait_event(const char *name)
 {
@@ -330,41 +333,8 @@ paq_guc_reset_extra(struct config_generic *setting)
 	return NULL;
 }
 
-/*
- * For a program that stands in for the server, and so has to define some of
- * its functions and variables: how they are declared.
- */
-#if PG_VERSION_NUM >= 160000
-#define PAQ_EXCEPTIONAL_CONDITION_ARGS \
-	const char *condition, const char *file, int line
-#define PAQ_CANCEL_SLEEP_TYPE	bool
-#define PAQ_CANCEL_SLEEP_RESULT false
-#else
-#define PAQ_EXCEPTIONAL_CONDITION_ARGS \
-	const char *condition, const char *type, const char *file, int line
-#define PAQ_CANCEL_SLEEP_TYPE	void
-#define PAQ_CANCEL_SLEEP_RESULT
-#endif
-
 #if PG_VERSION_NUM < 180000
 #define pg_noreturn				_Noreturn
 #endif
-
-#if PG_VERSION_NUM >= 170000
-#define PAQ_DEFINE_PROC_NUMBER	ProcNumber MyProcNumber = -1
-#else
-#define PAQ_DEFINE_PROC_NUMBER	extern PGPROC *MyProc
-#endif
-
-/* What paq_proc_number() will return; MyProc is set. */
-static inline void
-paq_set_proc_number(int number)
-{
-#if PG_VERSION_NUM >= 170000
-	MyProcNumber = number;
-#else
-	MyProc->pgprocno = number;
-#endif
-}
 
 #endif							/* PAQ_COMPAT_H */

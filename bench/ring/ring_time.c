@@ -35,7 +35,6 @@
 #include <unistd.h>
 
 #include "guc.h"
-#include "queue/startup.h"
 #include "stats.h"
 
 #define RECORD_SIZE		256

@@ -35,8 +35,6 @@
 #include "access/xact.h"
 #include "capture/capture_internal.h"
 #include "commands/extension.h"
-#include "mb/pg_wchar.h"
-#include "miscadmin.h"
 #include "storage/ipc.h"
 #include "tcop/tcopprot.h"
 
@@ -121,25 +119,6 @@ add_own_record(PaqStatement *statement, PaqPending *pending, bool late_ids)
 	paq_record_add(statement, pending, late_ids, true);
 }
 
-/* What every record has; the rest of the header is 0. */
-static void
-init_header(PaqRecordHeader *header, PaqClass class, uint32 flags,
-			TimestampTz start_time)
-{
-	memset(header, 0, offsetof(PaqRecordHeader, field_len));
-	header->kind = PAQ_KIND_AUDIT;
-	header->audit_class = class;
-	header->flags = flags;
-	header->start_time = start_time;
-	header->session_start = MyStartTimestamp;
-	header->rows = -1;
-	header->vxid_proc = paq_vxid_proc();
-	header->vxid_lxid = paq_vxid_lxid();
-	header->pid = MyProcPid;
-	header->encoding = GetDatabaseEncoding();
-	header->stmt_location = -1;
-}
-
 /* Does a record of the class show the statement without constants? */
 static inline bool
 hides_constants(const PaqStatement *statement, PaqClass class)
@@ -220,14 +199,13 @@ create_record(PaqStatement *statement, PaqClass class, CommandTag tag,
 	session = paq_session_block(may_lookup, &complete);
 	if (!complete)
 		flags |= PAQ_RECORD_INCOMPLETE;
-	init_header(&header, class, flags | statement->flags, statement->start_time);
+	paq_pending_init_header(&header, class, flags | statement->flags,
+							statement->start_time);
 	header.query_id = statement->query_id;
 	header.stmt_location = statement->location;
 	header.stmt_len = statement->len;
 
-	pending = replaced != NULL ?
-		paq_pending_replace(replaced, &header, session, texts, first) :
-		paq_pending_create(&header, session, texts, first);
+	pending = paq_pending_replace(replaced, &header, session, texts, first);
 	if (encoded.len > 0)
 		pfree((char *) encoded.data);
 	return pending;
@@ -544,7 +522,8 @@ paq_event_create(PaqEvent *event)
 	paq_set_text(texts, PAQ_FIELD_VALUE_SOURCE, event->value_source);
 
 	session = paq_session_block(false, &complete);
-	init_header(&header, event->class, event->flags, event->start_time);
+	paq_pending_init_header(&header, event->class, event->flags,
+							event->start_time);
 	if (paq_stack.frame != NULL)
 		header.statement_id = paq_stack.frame->group->statement_id;
 	first = paq_stack.frame != NULL && !proc_exit_inprogress &&

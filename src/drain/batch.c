@@ -259,7 +259,7 @@ fill_batch(PaqDrain *drain, bool *more)
 				if (in_gap && !append_gap(drain, &gap, more))
 					return false;
 				gap = new_gap;
-				in_gap = gap.room;
+				in_gap = gap.hole;
 				if (!in_gap && !append_gap(drain, &gap, more))
 					return false;
 				break;

@@ -1,17 +1,35 @@
 /*-------------------------------------------------------------------------
  *
  * file.c
- *		The queue file: making one, mapping one.
+ *		The queue file: making it, mapping it, its checkpoints, and whether a
+ *		file that was found can be trusted.
  *
  * Guarantees: a file appears under its name complete, with all its blocks
- * allocated, or not at all; a file is mapped only after everything that later
- * code relies on (geometry, checksum, size) has been checked, so that no
- * content of it can make the server read outside of the mapping.  What can be
- * read of a damaged file is made readable: it has two headers of which one is
- * enough, and a part that was cut off is replaced by zeros.
+ * allocated, or not at all.  A file is mapped only after everything that later
+ * code relies on (geometry, checksum, size) has been checked, so no content of
+ * a file can make the server read outside of the mapping.  A damaged file is
+ * made readable as far as possible: it has two headers of which one is enough,
+ * and a part that was cut off is replaced by zeros.
  *
- * Locking: none.  Files are made and judged by the postmaster before there
- * are backends; the worker maps backlog files that nobody else uses.
+ * A checkpoint ties a queue position to an end of the trail: everything before
+ * "drained" is in the trail, and everything in the trail beyond the stored end
+ * is a batch that was being written, which has to be cut off and written again.
+ * That makes the trail exact over a crash at any instruction, so a checkpoint
+ * must never be seen half old and half new.  There are two blocks: the older
+ * one is overwritten, and the newest one with a good checksum counts.
+ *
+ * A file is trusted if its positions are those that the last process of the
+ * server before left: the operating system has not been restarted since, or
+ * was restarted after the worker had synced everything, and the positions do
+ * not contradict each other.  Then the trail ends where the checkpoint says,
+ * and every record that is not in it is between "drained" and "reserved".  Of
+ * any other file, each page may be older or newer than the others and than the
+ * trail.  Only what was durable at the time of a checkpoint is certain; the
+ * rest has to be found out by looking at what is there.
+ *
+ * Locking: none.  Files are made and judged by the postmaster before there are
+ * backends; the worker writes the live file's checkpoints, and is the only user
+ * of backlog files.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -27,10 +45,14 @@
 #include "access/xlog.h"
 #include "common/file_perm.h"
 #include "fault.h"
+#include "file_util.h"
 #include "guc.h"
 #include "queue/queue_internal.h"
 #include "storage/fd.h"
 #include "utils/timestamp.h"
+
+/* Identification of the operating system's run, on Linux; see random(4) */
+#define BOOT_ID_FILE	"/proc/sys/kernel/random/boot_id"
 
 static Size
 page_size(void)
@@ -45,13 +67,6 @@ paq_file_ring_size(uint64 wanted)
 	return TYPEALIGN64(page_size(), wanted);
 }
 
-/* Path of a file in the queue directory; path has MAXPGPATH bytes. */
-void
-paq_file_path(char *path, const char *name)
-{
-	snprintf(path, MAXPGPATH, "%s/%s", paq_queue_directory, name);
-}
-
 static pg_crc32c
 header_crc(const PaqFileHeader *header)
 {
@@ -63,7 +78,10 @@ header_crc(const PaqFileHeader *header)
 	return crc;
 }
 
-/* Offsets of the parts for a ring and a number of slots; returns the file's size. */
+/*
+ * Compute the offsets of a file with header's sizes of ring and slots; returns
+ * the file's size.
+ */
 static uint64
 compute_layout(PaqFileHeader *header)
 {
@@ -82,7 +100,7 @@ second_header_offset(void)
 	return 4 * page_size();
 }
 
-/* Is the header one that this build can use?  NULL if so, else why not. */
+/* Returns NULL if this build can use the header, else why it cannot. */
 static const char *
 check_header(const PaqFileHeader *header)
 {
@@ -107,8 +125,8 @@ check_header(const PaqFileHeader *header)
 }
 
 /*
- * Map fd, whose header is known to be good: address space first, then the
- * file into it, then the ring once more behind.  Returns false with errno set.
+ * Map fd, whose header is known to be good: reserve address space, map the file
+ * into it, and the ring once more behind.  Returns false with errno set.
  */
 static bool
 map_file(int fd, const PaqFileHeader *header, PaqQueueFile *qf)
@@ -147,7 +165,7 @@ map_file(int fd, const PaqFileHeader *header, PaqQueueFile *qf)
 
 /*
  * When the file was made, in nanoseconds; 0 where the system does not tell.
- * Unlike its name, that cannot be copied.
+ * A copy of the file has another time.
  */
 static int64
 file_birth(int fd)
@@ -187,11 +205,11 @@ read_header(int fd, const char *path, PaqFileHeader *header)
 	const char *problem = "it is too short";
 	const char *second;
 
-	if (pread(fd, header, sizeof(*header), 0) == (ssize_t) sizeof(*header) &&
+	if (paq_read_all(fd, (char *) header, sizeof(*header), 0) &&
 		(problem = check_header(header)) == NULL)
 		return NULL;
-	if (pread(fd, header, sizeof(*header),
-			  second_header_offset()) != (ssize_t) sizeof(*header))
+	if (!paq_read_all(fd, (char *) header, sizeof(*header),
+					  second_header_offset()))
 		return problem;
 	second = check_header(header);
 	if (second != NULL)
@@ -203,16 +221,25 @@ read_header(int fd, const char *path, PaqFileHeader *header)
 	return NULL;
 }
 
+/* Allocate all blocks of a part of the file; returns false with errno set. */
+static bool
+allocate(int fd, uint64 from, uint64 to)
+{
+	do
+	{
+		errno = posix_fallocate(fd, from, to - from);
+	} while (errno == EINTR);
+	return errno == 0;
+}
+
 /*
- * A file that was truncated is made as long as it was, so that what is left
- * of it can be read; records that are missing will be noticed.  Returns false
- * with errno set if there is no room.
+ * If the file was truncated, make it as long as it was, so that what is left
+ * of it can be read; the reader notices what is missing.  Returns false with
+ * errno set if the disk is full.
  */
 static bool
 restore_size(int fd, const char *path, uint64 size, uint64 expected)
 {
-	int			rc;
-
 	if (size >= expected)
 		return true;
 	ereport(LOG,
@@ -221,18 +248,12 @@ restore_size(int fd, const char *path, uint64 size, uint64 expected)
 			 errdetail("It has %llu bytes instead of %llu.",
 					   (unsigned long long) size,
 					   (unsigned long long) expected)));
-	do
-	{
-		rc = posix_fallocate(fd, size, expected - size);
-	} while (rc == EINTR);
-	errno = rc;
-	return rc == 0;
+	return allocate(fd, size, expected);
 }
 
 /*
- * Open a file of the queue directory for reading and writing.  Somebody may
- * have taken our permissions away, which does not make the contents worthless.
- * Returns -1 with errno set if that cannot be done.
+ * Open a file of the queue directory for reading and writing.  If somebody has
+ * taken our permissions away, restore them.  Returns -1 with errno set.
  */
 int
 paq_file_open_fd(const char *path)
@@ -255,38 +276,9 @@ paq_file_open_fd(const char *path)
 }
 
 /*
- * Can the first size bytes of the file be read?  If not, returns false with
- * errno set.  To be asked before they are mapped: through a mapping, a sector that
- * the disk cannot read any more is SIGBUS.
- */
-bool
-paq_file_is_readable(int fd, uint64 size)
-{
-	static char scratch[64 * 1024];
-	uint64		done = 0;
-
-	errno = PAQ_FAULT("queue-read");
-	if (errno != 0)
-		return false;
-	while (done < size)
-	{
-		ssize_t		n = pread(fd, scratch, Min(size - done, sizeof(scratch)), done);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n == 0)
-			errno = EIO;
-		if (n <= 0)
-			return false;
-		done += n;
-	}
-	return true;
-}
-
-/*
  * Open and map the queue file at path.  Returns true with *qf set; or false
- * with *reason a translated text of why it cannot be used, NULL if there is
- * no such file.  Never raises for anything found on disk.
+ * with *reason a text of why it cannot be used, NULL if there is no such file.
+ * Nothing found on disk makes it raise an error.
  */
 bool
 paq_file_open(const char *path, PaqQueueFile *qf, char **reason)
@@ -316,13 +308,14 @@ paq_file_open(const char *path, PaqQueueFile *qf, char **reason)
 	else if (!restore_size(fd, path, st.st_size,
 						   header.ring_offset + header.ring_size))
 		*reason = psprintf("could not extend queue file \"%s\": %m", path);
-	else if (!paq_file_is_readable(fd, header.ring_offset + header.ring_size))
+	else if ((errno = PAQ_FAULT("queue-read")) != 0 ||
+			 !paq_is_readable(fd, 0, header.ring_offset + header.ring_size))
 		*reason = psprintf("could not read queue file \"%s\": %m", path);
 	else if (!map_file(fd, &header, qf))
 		*reason = psprintf("could not map queue file \"%s\": %m", path);
 	else
 	{
-		/* One damaged header is mended by the other. */
+		/* Mend a damaged header by the other one. */
 		if (memcmp(qf->header, &header, sizeof(header)) != 0)
 			memcpy(qf->header, &header, sizeof(header));
 		if (memcmp(qf->base + second_header_offset(), &header, sizeof(header)) != 0)
@@ -340,13 +333,6 @@ paq_file_close(PaqQueueFile *qf)
 	if (qf->base != NULL)
 		munmap(qf->base, qf->map_size);
 	memset(qf, 0, sizeof(*qf));
-}
-
-/* A number that tells this file from those before it; names spill files. */
-uint64
-paq_file_generation(PaqQueueFile *qf)
-{
-	return (uint64) qf->header->created;
 }
 
 /* Fill in a header for a new file; fd is open on it. */
@@ -379,7 +365,7 @@ init_header(PaqFileHeader *header, int fd, const char *path,
 	header->crc = header_crc(header);
 }
 
-/* Initial contents of a mapped new file, apart from its header. */
+/* Fill in a mapped new file, which is all zeros, apart from its header. */
 static void
 init_contents(PaqQueueFile *qf, const PaqCheckpoint *inherit)
 {
@@ -387,39 +373,28 @@ init_contents(PaqQueueFile *qf, const PaqCheckpoint *inherit)
 	uint64		start;
 
 	/*
-	 * Start a few records before the end of the ring, so that whoever runs
-	 * this at all runs the wrap.  Position 0 is not a position.
+	 * Start a few records before the end of the ring, so that every user
+	 * crosses it soon.  Position 0 is not a position.
 	 */
 	start = qf->ring_size - 1024;
-	pg_atomic_init_u64(&qf->live->reserved, start);
-	pg_atomic_init_u64(&qf->live->released, start);
-	pg_atomic_init_u64(&qf->live->drained, start);
-	paq_writers_reset(qf);
-	for (int i = 0; i < PAQ_NDROPS; i++)
-	{
-		pg_atomic_init_u64(&qf->live->drops[i].count, 0);
-		pg_atomic_init_u64(&qf->live->drops[i].first, 0);
-		pg_atomic_init_u64(&qf->live->drops[i].last, 0);
-		pg_atomic_init_u64(&qf->live->drops[i].position, 0);
-	}
+	pg_atomic_write_u64(&qf->live->reserved, start);
+	pg_atomic_write_u64(&qf->live->released, start);
+	pg_atomic_write_u64(&qf->live->drained, start);
 	paq_file_set_boot_id(qf);
 
 	memset(&checkpoint, 0, sizeof(checkpoint));
-	if (inherit != NULL)
-	{
-		checkpoint.sequence = inherit->sequence;
-		checkpoint.doubtful = inherit->doubtful;
-		memcpy(checkpoint.trail, inherit->trail, sizeof(checkpoint.trail));
-	}
+	checkpoint.sequence = inherit->sequence;
+	checkpoint.doubtful = inherit->doubtful;
+	memcpy(checkpoint.trail, inherit->trail, sizeof(checkpoint.trail));
 	checkpoint.drained = checkpoint.flushed = start;
 	paq_checkpoint_write(qf, &checkpoint);
 }
 
 /*
  * Make a queue file with a ring of at least ring_size bytes and nslots
- * pending slots at path, replacing what is there.  inherit, if not NULL, says
- * how far the trail has got.  The server cannot start without it: anything
- * that goes wrong is FATAL.
+ * pending slots at path, replacing what is there.  inherit says how far the
+ * trail has got.  The server cannot start without a queue file, so any failure
+ * is FATAL.
  */
 void
 paq_file_create(const char *path, Size ring_size, int nslots,
@@ -430,7 +405,6 @@ paq_file_create(const char *path, Size ring_size, int nslots,
 	PaqQueueFile qf;
 	uint64		size;
 	int			fd;
-	int			rc;
 
 	snprintf(tmp, sizeof(tmp), "%s.new", path);
 	if (unlink(tmp) != 0 && errno != ENOENT)
@@ -447,17 +421,15 @@ paq_file_create(const char *path, Size ring_size, int nslots,
 	size = header.ring_offset + header.ring_size;
 
 	/*
-	 * All blocks now: a full disk is an error here, but would be SIGBUS in a
-	 * backend later.
+	 * Allocate all blocks now: a full disk is an error here, but would be
+	 * SIGBUS in a backend later.
 	 */
-	do
+	if (!allocate(fd, 0, size))
 	{
-		rc = posix_fallocate(fd, 0, size);
-	} while (rc == EINTR);
-	if (rc != 0)
-	{
-		errno = rc;
+		int			save_errno = errno;
+
 		unlink(tmp);
+		errno = save_errno;
 		ereport(FATAL,
 				(errcode_for_file_access(),
 				 errmsg("could not allocate %llu bytes for queue file \"%s\": %m",
@@ -479,4 +451,145 @@ paq_file_create(const char *path, Size ring_size, int nslots,
 	paq_file_close(&qf);
 	close(fd);
 	durable_rename(tmp, path, FATAL);
+}
+
+static pg_crc32c
+checkpoint_crc(PaqQueueFile *qf, const PaqCheckpoint *checkpoint)
+{
+	pg_crc32c	crc;
+
+	INIT_CRC32C(crc);
+	COMP_CRC32C(crc, &qf->salt, sizeof(qf->salt));
+	COMP_CRC32C(crc, checkpoint, offsetof(PaqCheckpoint, crc));
+	FIN_CRC32C(crc);
+	return crc;
+}
+
+/* Number of the newest valid block, -1 if none is. */
+static int
+newest_block(PaqQueueFile *qf)
+{
+	int			newest = -1;
+
+	for (int i = 0; i < 2; i++)
+	{
+		const PaqCheckpoint *block = qf->checkpoint[i];
+
+		if (block->crc != checkpoint_crc(qf, block))
+			continue;
+		if (newest < 0 || block->counter > qf->checkpoint[newest]->counter)
+			newest = i;
+	}
+	return newest;
+}
+
+/* Read the newest checkpoint.  Returns false if there is no valid one. */
+bool
+paq_checkpoint_read(PaqQueueFile *qf, PaqCheckpoint *out)
+{
+	int			newest = newest_block(qf);
+
+	if (newest < 0)
+		return false;
+	memcpy(out, qf->checkpoint[newest], sizeof(*out));
+	return true;
+}
+
+/*
+ * Store a checkpoint; its counter and checksum are set here.  A process that
+ * dies in the middle leaves the previous one in force.
+ */
+void
+paq_checkpoint_write(PaqQueueFile *qf, PaqCheckpoint *checkpoint)
+{
+	int			newest = newest_block(qf);
+	PaqCheckpoint *block;
+
+	checkpoint->counter = newest < 0 ? 1 : qf->checkpoint[newest]->counter + 1;
+	checkpoint->crc = checkpoint_crc(qf, checkpoint);
+	block = qf->checkpoint[newest == 0 ? 1 : 0];
+	memcpy(block, checkpoint, offsetof(PaqCheckpoint, trail));
+	(void) PAQ_FAULT("checkpoint-half");
+	memcpy(block, checkpoint, sizeof(*checkpoint));
+	(void) PAQ_FAULT("checkpoint-written");
+}
+
+/* Note that the file is in use in this run of the operating system. */
+void
+paq_file_set_boot_id(PaqQueueFile *qf)
+{
+	paq_read_text(BOOT_ID_FILE, qf->live->boot_id, PAQ_BOOT_ID_LEN);
+}
+
+/*
+ * Has the operating system been up ever since the file was last in use?  If
+ * that is not known, the answer is no.
+ */
+static bool
+same_boot(PaqQueueFile *qf)
+{
+	char		id[PAQ_BOOT_ID_LEN];
+
+	paq_read_text(BOOT_ID_FILE, id, sizeof(id));
+	return id[0] != '\0' && memcmp(id, qf->live->boot_id, sizeof(id)) == 0;
+}
+
+/*
+ * Are all pages of the file as the last process of the server left them?
+ * checkpoint is the file's.
+ */
+bool
+paq_file_is_intact(PaqQueueFile *qf, const PaqCheckpoint *checkpoint)
+{
+	return same_boot(qf) ||
+		(checkpoint->synced_end != 0 &&
+		 checkpoint->synced_end == pg_atomic_read_u64(&qf->live->reserved));
+}
+
+/* Is all that the trail has durable? */
+static bool
+all_is_flushed(const PaqCheckpoint *checkpoint)
+{
+	return checkpoint->flushed == checkpoint->drained &&
+		checkpoint->flushed_slots == checkpoint->drained_slots &&
+		memcmp(checkpoint->flushed_drops, checkpoint->drops,
+			   sizeof(checkpoint->drops)) == 0;
+}
+
+/* Are the positions of the file to be trusted?  checkpoint is the file's. */
+bool
+paq_file_is_trusted(PaqQueueFile *qf, const PaqCheckpoint *checkpoint)
+{
+	uint64		released = pg_atomic_read_u64(&qf->live->released);
+	uint64		reserved = pg_atomic_read_u64(&qf->live->reserved);
+
+	if (released > checkpoint->drained || checkpoint->drained > reserved ||
+		reserved - released > qf->ring_size)
+		return false;
+
+	/* The trail may be behind the checkpoint if it was not synced. */
+	return same_boot(qf) ||
+		(paq_file_is_intact(qf, checkpoint) && all_is_flushed(checkpoint));
+}
+
+/*
+ * Did the worker leave the file with nothing in it that the trail does not
+ * have, durably, and has nobody used it since?
+ */
+bool
+paq_file_is_empty(PaqQueueFile *qf)
+{
+	uint64		reserved = pg_atomic_read_u64(&qf->live->reserved);
+	PaqCheckpoint checkpoint;
+
+	if (!paq_checkpoint_read(qf, &checkpoint) ||
+		!paq_file_is_trusted(qf, &checkpoint) ||
+		checkpoint.synced_end != reserved ||
+		checkpoint.drained != reserved || !all_is_flushed(&checkpoint) ||
+		paq_drops_unreported(qf, checkpoint.drops))
+		return false;
+	for (uint32 i = 0; i < qf->header->nslots; i++)
+		if (paq_slot(qf, i)->used != 0)
+			return false;
+	return true;
 }

@@ -4,7 +4,7 @@
  *		How far the table has got: between the loader, the worker and the
  *		sessions that wait.
  *
- * See loading.c.
+ * See wait.c.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *

@@ -1,24 +1,33 @@
 /*-------------------------------------------------------------------------
  *
  * overflow.c
- *		What happens when the queue is full: the setting "overflow".
+ *		What happens when the queue is full, as the setting "overflow" says,
+ *		and the account of the records that were dropped.
  *
- * wait		A session waits until there is room.
- * drop		Its record is dropped, and counted (drops.c), by
- *			paq_pending_publish().
+ * wait		A session waits until there is space.
+ * drop		Its record is dropped, and counted, by paq_pending_publish().
  * error	A session waits for as long as the worker makes progress.  If it
  *			makes none, the queue is stuck, and the statement fails.
  * shutdown	The same, but the server is shut down.  The session goes on
  *			waiting, for that to end it.
  *
- * Also what happens when a text is too long for the queue, and cannot be put into
- * a file either; and the warning that the queue is filling up, once each time.
+ * The same setting decides what happens if a text is too long for the queue and
+ * cannot be put into a file.  The server's log has a warning whenever the queue
+ * is filling up.
+ *
+ * Dropped records are counted in the queue file: PaqDrops counts up as long as
+ * the file lives, and the checkpoint says how many of them GAP records in the
+ * trail report.  The next GAP record reports the difference.
  *
  * Guarantees: nobody holds anything here while waiting, and each wait can be
- * interrupted.
+ * interrupted.  Each dropped record is counted in exactly one GAP record,
+ * whichever PostgreSQL process dies when.  The time from which on a GAP record
+ * reports may be a little early, if records are dropped while the one before is
+ * being made.
  *
- * Must not be called where an error may not be raised, except for the
- * warning, which raises none.
+ * paq_queue_note_drop() and the warning do not raise errors; the former does not
+ * allocate, either, because records are dropped anywhere, also for lack of
+ * memory, and by processes without a PGPROC.
  *
  * Locking: none.
  *
@@ -33,11 +42,10 @@
 #include "guc.h"
 #include "miscadmin.h"
 #include "queue/queue_internal.h"
+#include "utils/datetime.h"
+#include "utils/timestamp.h"
 
-/*
- * The room that a statement's own record is expected to need, in bytes,
- * frame included.
- */
+/* Space that a statement's own record usually needs, in bytes, with its frame */
 #define USUAL_RECORD	4096
 
 bool		(*paq_queue_drain_alone) (void) = NULL;
@@ -52,7 +60,7 @@ is_first(pg_atomic_uint32 *flag)
 		pg_atomic_compare_exchange_u32(flag, &expected, 1);
 }
 
-/* Why the worker makes no room; for ereport() */
+/* Why the worker makes no space; for ereport() */
 static int
 stuck_detail(void)
 {
@@ -74,11 +82,11 @@ fail_full(void)
 }
 
 /*
- * The same in single-user mode, where the session makes room itself.  If that is
- * not possible, to wait would be in vain.
+ * paq_make_space() in single-user mode: the session makes space itself.  If it
+ * cannot, waiting is useless.
  */
 static bool
-make_room_alone(uint64 size)
+make_space_alone(uint64 size)
 {
 	if (paq_queue_drain_alone() &&
 		paq_queue_used() + size <= paq_live.ring_size)
@@ -88,7 +96,7 @@ make_room_alone(uint64 size)
 	return false;
 }
 
-/* The queue is stuck, and the server shall not go on like that. */
+/* The queue is stuck, and the setting is "shutdown". */
 static void
 shut_down(void)
 {
@@ -107,17 +115,17 @@ shut_down(void)
 }
 
 /*
- * There are not size bytes of free space: do as the setting says.  Returns
- * true if it is worth trying again, false if the caller has to do without.  May
- * raise an error, that of an interrupt or its own.
+ * There are not size bytes of free space: do as the setting says.  Returns true
+ * if the caller should try again, false if it has to drop the record.  May raise
+ * an error, its own or that of an interrupt.
  */
 bool
-paq_make_room(uint64 size)
+paq_make_space(uint64 size)
 {
 	const bool	patient = paq_overflow == PAQ_OVERFLOW_WAIT;
 
 	if (!IsUnderPostmaster)
-		return make_room_alone(size);
+		return make_space_alone(size);
 	if (paq_overflow == PAQ_OVERFLOW_DROP)
 		return false;
 	if (paq_wait_for_space(size, patient))
@@ -136,13 +144,13 @@ paq_queue_refuse_if_full(void)
 		paq_ring_reserve();
 
 	while (paq_queue_used() + size > paq_live.ring_size)
-		if (!paq_make_room(size))
+		if (!paq_make_space(size))
 			return;
 }
 
 /*
- * See paq_queue_admit_text().  Nobody waits for the disk to have room again: the
- * text would have to be kept somewhere for so long.
+ * See paq_queue_admit_text().  A session does not wait until the disk has space
+ * again, because the text would have to be kept in memory until then.
  */
 void
 paq_queue_refuse_cut(void)
@@ -173,13 +181,13 @@ overflow_detail(void)
 }
 
 /*
- * A record of ours has crossed paq_warning_level(): say so in the server's log,
- * unless another session has, and the queue has not been emptied since.
+ * A record of this process has crossed paq_warning_level(): write a warning to
+ * the server's log, unless there is one since the queue was last half empty.
  */
 void
 paq_warn_of_filling(void)
 {
-	paq_ring_filling = false;
+	paq_producer.filling = false;
 	if (!is_first(&paq_shared->warned))
 		return;
 	HOLD_INTERRUPTS();			/* errfinish() would serve them */
@@ -191,11 +199,93 @@ paq_warn_of_filling(void)
 	RESUME_INTERRUPTS();
 }
 
-/* For the worker: if half of the queue is free, the next crossing is news. */
+/* For the worker: if half of the queue is free, the next crossing is warned of. */
 void
 paq_forget_warning(void)
 {
 	if (pg_atomic_read_u32(&paq_shared->warned) != 0 &&
 		paq_queue_used() < paq_live.ring_size / 2)
 		pg_atomic_write_u32(&paq_shared->warned, 0);
+}
+
+/* Note time and place of the first dropped record, if there is none yet. */
+static void
+note_first(PaqDrops *drops, TimestampTz when)
+{
+	uint64		none = 0;
+
+	if (pg_atomic_compare_exchange_u64(&drops->first, &none, (uint64) when))
+		pg_atomic_write_u64(&drops->position,
+							pg_atomic_read_u64(&paq_live.live->reserved));
+}
+
+/* Account for records that are dropped. */
+void
+paq_queue_note_drop(PaqDropReason reason, uint32 count)
+{
+	PaqDrops   *drops = &paq_live.live->drops[reason];
+	TimestampTz now = GetCurrentTimestamp();
+	uint64		last = pg_atomic_read_u64(&drops->last);
+
+	note_first(drops, now);
+	while (last < (uint64) now &&
+		   !pg_atomic_compare_exchange_u64(&drops->last, &last, (uint64) now))
+		;
+	pg_atomic_fetch_add_u64(&drops->count, count);
+
+	/*
+	 * The addition, a full barrier, pairs with those in paq_drops_reported()
+	 * and paq_worker_hibernate().  If the former has not seen it, but has reset
+	 * the time that we noted above, we note the time again.
+	 */
+	note_first(drops, now);
+	pg_atomic_fetch_add_u64(&paq_stats->dropped[reason], count);
+	if (pg_atomic_read_u32(&paq_shared->hibernating) != 0)
+		paq_wake_worker();
+}
+
+/*
+ * Fill in *gap for count dropped records.  Their times were noted before they
+ * were counted.
+ */
+void
+paq_drops_describe(PaqQueueFile *qf, PaqDropReason reason, uint64 count,
+				   PaqGap *gap)
+{
+	static const char *const reasons[] = {
+		[PAQ_DROP_FULL] = "because the queue was full",
+		[PAQ_DROP_EXIT] = "because their session ended while the queue was full",
+		[PAQ_DROP_MEMORY] = "for lack of memory"
+	};
+	PaqDrops   *drops = &qf->live->drops[reason];
+	char		from[MAXDATELEN + 1];
+
+	StaticAssertStmt(lengthof(reasons) == PAQ_NDROPS, "a text for each reason");
+	pg_read_barrier();
+	gap->count = (int64) count;
+	gap->to = (TimestampTz) pg_atomic_read_u64(&drops->last);
+	gap->from = (TimestampTz) pg_atomic_read_u64(&drops->first);
+	if (gap->from == 0 || gap->from > gap->to)
+		gap->from = gap->to;
+	strlcpy(from, timestamptz_to_str(gap->from), sizeof(from));
+	snprintf(gap->message, sizeof(gap->message),
+			 "%llu audit %s dropped between %s and %s, %s",
+			 (unsigned long long) count,
+			 count == 1 ? "record was" : "records were",
+			 from, timestamptz_to_str(gap->to), reasons[reason]);
+}
+
+/*
+ * GAP records report the first count records, durably.  If more have been dropped
+ * meanwhile, the next GAP record says that this happened from now on.
+ */
+void
+paq_drops_reported(PaqQueueFile *qf, PaqDropReason reason, uint64 count)
+{
+	PaqDrops   *drops = &qf->live->drops[reason];
+
+	pg_atomic_write_u64(&drops->first, 0);
+	pg_memory_barrier();		/* pairs with paq_queue_note_drop() */
+	if (pg_atomic_read_u64(&drops->count) > count)
+		note_first(drops, GetCurrentTimestamp());
 }

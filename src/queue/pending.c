@@ -1,24 +1,27 @@
 /*-------------------------------------------------------------------------
  *
  * pending.c
- *		Records of statements whose outcome is not known yet.
+ *		Records of statements whose outcome is not known yet, and records of
+ *		our own processes.
  *
  * A pending record is encoded once, into the backend's slot of the queue
  * file; there it gets its outcome, and from there it is copied into the ring.
- * If the server dies in between, recovery finds it in the slot.  What does
- * not fit into the slot - deep nesting, a long text - waits in local memory,
- * and something that stands for it in the slot, as long as there is room: a
- * shortened copy, or the record that it has replaced.  What is too large for the
- * ring, or for what a session may have in its memory, keeps its texts in a spill
- * file.
+ * If the server dies in between, recovery finds it in the slot.
  *
- * Guarantees: an entry of the slot is valid only while it is complete and
- * not in the ring.  The step from one to the other cannot be seen half done,
- * because the entry knows the frame's position before the frame is committed:
- * recovery takes the entry if and only if the frame is not.  Nor can that from
- * one record to another that takes its place (paq_pending_replace()): the old
- * entry knows the new one before that is valid, and counts only as long as it is
- * not.
+ * A record that does not fit into the slot - because of deep nesting, or a long
+ * text - waits in local memory.  If the slot has space for it, an entry there
+ * stands for the record: a shortened copy, or the record that it has replaced.
+ * A record that is too large for the ring, or for what a session may have in its
+ * memory, keeps its texts in a spill file; if that cannot be written, texts are
+ * cut.
+ *
+ * Guarantees: an entry of the slot is valid only while it is complete and not in
+ * the ring.  A crash never shows the change from one to the other half done: the
+ * entry has the frame's position before the frame is committed, and recovery
+ * takes the entry if and only if the frame is not committed.  The same goes for
+ * a record that replaces another one: the old entry refers to the new one before
+ * that becomes valid, and recovery takes the old one if and only if the new one
+ * is not valid.
  *
  * Must not raise, except in paq_pending_publish() as documented there.
  *
@@ -40,73 +43,143 @@
 #include "stats.h"
 #include "storage/ipc.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 
 /*
- * How much of the slot, in bytes, is kept for the first record of what the
- * client has sent: open cursors, say, must not keep that from being there.
+ * How much of the slot, in bytes, is kept for the first record of what the client
+ * has sent: a crash has to find it, however much of the slot open cursors, say,
+ * have taken.
  */
 #define KEPT_SPACE		1024
 
 /*
- * With so many bytes of records in local memory, of open cursors or of statements
- * deep in each other, the texts of others go to spill files even if the ring would
- * take them: of records that are longer than this.
+ * If a session has more than MAX_LOCAL_BYTES of records in local memory, of open
+ * cursors or of deeply nested statements, further records that are longer than
+ * SHORT_RECORD have their texts in spill files, even if the ring would take them.
  */
 #define MAX_LOCAL_BYTES		((Size) 4 * 1024 * 1024)
 #define SHORT_RECORD		2048
 
-/* Entries of the slot in their order there, and unused structs. */
-static dlist_head slot_list = DLIST_STATIC_INIT(slot_list);
-static dlist_head free_list = DLIST_STATIC_INIT(free_list);
+PaqProducer paq_producer = {
+	.entries = DLIST_STATIC_INIT(paq_producer.entries),
+	.unused = DLIST_STATIC_INIT(paq_producer.unused)
+};
 
-static Size local_bytes = 0;	/* of local memory */
-
-static PaqSlot *my_slot = NULL;
-static bool attached = false;
+int			paq_text_errno = 0;
 
 /*
- * At exit, after everything has been published.  The slot may soon be another
- * process's.
+ * At exit, after everything has been published: the slot may soon belong to
+ * another process.
  */
 static void
 detach(int code, Datum arg)
 {
-	my_slot->used = 0;
-	paq_writer_detach(my_slot);
-	my_slot = NULL;
-}
+	PaqSlot    *slot = paq_producer.slot;
 
-/* Is this process the one that takes records off the queue? */
-static bool
-is_worker(void)
-{
-	return pg_atomic_read_u64(&paq_shared->worker_latch) == (uintptr_t) MyLatch;
+	slot->used = 0;
+	paq_producer.slot = NULL;
+	paq_writer_detach(slot);
 }
 
 /*
  * Get this process a slot, if its kind has one, and let the worker know that
- * more records may come.  The worker does not wait for walsenders at
- * shutdown, because they outlive it, nor for itself.  A client's process whose
- * login fails early has no PGPROC and hence no slot.
+ * more records may come.  At a shutdown, the worker does not wait for walsenders,
+ * which outlive it, nor for itself.  A client's process whose login fails early
+ * has no PGPROC and hence no slot.
  */
-void
-paq_pending_attach(void)
+static void
+attach(void)
 {
-	int			number;
+	int			number = paq_proc_number();
+	bool		is_worker;
 
-	if (likely(attached))
-		return;
-	number = paq_proc_number();
 	if (number < 0)
 		return;
-	attached = true;
+	paq_producer.attached = true;
 	paq_stats_attach(number);
 	if (number >= (int) paq_live.header->nslots)
 		return;
-	my_slot = (PaqSlot *) (paq_live.slots + (Size) number * PAQ_SLOT_SIZE);
-	my_slot->used = 0;
-	paq_writer_attach(my_slot, !am_walsender && !is_worker());
+	is_worker = pg_atomic_read_u64(&paq_shared->worker_latch) ==
+		(uintptr_t) MyLatch;
+	paq_producer.slot = paq_slot(&paq_live, number);
+	paq_producer.slot->used = 0;
+	paq_writer_attach(paq_producer.slot, !am_walsender && !is_worker);
 	on_shmem_exit(detach, (Datum) 0);
+}
+
+/*
+ * The record would have size bytes, but may have max: shorten the text, and say
+ * so in the header.
+ */
+static void
+cut_text(PaqText *text, uint32 size, uint32 max, PaqRecordHeader *header)
+{
+	if (text->data == NULL || size <= max)
+		return;
+	text->len -= Min(size - max, text->len);
+	header->flags |= PAQ_RECORD_CUT;
+}
+
+/*
+ * Shorten the texts that can be long until the record has at most max bytes, or
+ * nothing is left of them.
+ */
+static void
+cut_texts(PaqText *statement, const PaqSessionBlock *session, uint32 max,
+		  PaqRecordHeader *header)
+{
+	static const PaqField fields[] = {
+		PAQ_FIELD_STATEMENT, PAQ_FIELD_OBJECT_NAME, PAQ_FIELD_OLD_VALUE,
+		PAQ_FIELD_NEW_VALUE
+	};
+
+	for (int i = 0; i < lengthof(fields); i++)
+	{
+		/* The spill file has the statement. */
+		if (fields[i] == PAQ_FIELD_STATEMENT &&
+			(header->flags & PAQ_RECORD_SPILLED) != 0)
+			continue;
+		cut_text(&statement[fields[i] - PAQ_NSESSION_FIELDS],
+				 paq_record_size(header->flags, session, statement), max,
+				 header);
+	}
+}
+
+/*
+ * Shorten a record to at most max bytes, which are no more than the ring takes:
+ * put its texts into a spill file, called name.  If that fails, cut them, and note
+ * the reason in paq_text_errno.
+ */
+static void
+shrink_texts(PaqRecordHeader *header, const PaqSessionBlock *session,
+			 PaqText *statement, uint32 max, char *name)
+{
+	PaqText    *text = &statement[PAQ_FIELD_STATEMENT - PAQ_NSESSION_FIELDS];
+	PaqText    *parameter = &statement[PAQ_FIELD_PARAMETER - PAQ_NSESSION_FIELDS];
+	PaqText    *spill = &statement[PAQ_FIELD_SPILL - PAQ_NSESSION_FIELDS];
+
+	if (text->data == NULL && parameter->data == NULL)
+	{
+		/* There is no text for a file. */
+	}
+	else if (paq_spill_write(name, PAQ_SPILL_NAME_LEN, text, parameter))
+	{
+		header->flags |= PAQ_RECORD_SPILLED;
+		spill->data = name;
+		spill->len = strlen(name);
+	}
+	else
+	{
+		paq_text_errno = errno;
+		if (parameter->data != NULL)
+		{
+			paq_set_text(statement, PAQ_FIELD_PARAMETER, NULL);
+			header->flags |= PAQ_RECORD_CUT;
+		}
+		cut_text(text, paq_record_size(header->flags, session, statement), max,
+				 header);
+	}
+	cut_texts(statement, session, paq_ring_max_record(), header);
 }
 
 /* A struct for a pending record; NULL when out of memory. */
@@ -115,8 +188,9 @@ new_pending(void)
 {
 	PaqPending *pending;
 
-	if (!dlist_is_empty(&free_list))
-		pending = dlist_container(PaqPending, slot_node, dlist_pop_head_node(&free_list));
+	if (!dlist_is_empty(&paq_producer.unused))
+		pending = dlist_container(PaqPending, slot_node,
+								  dlist_pop_head_node(&paq_producer.unused));
 	else
 		pending = MemoryContextAllocExtended(TopMemoryContext, sizeof(PaqPending),
 											 MCXT_ALLOC_NO_OOM);
@@ -134,117 +208,125 @@ new_pending(void)
 static inline uint32
 space_in_slot(void)
 {
-	return my_slot ? sizeof(my_slot->entries) - my_slot->used : 0;
+	PaqSlot    *slot = paq_producer.slot;
+
+	return slot ? sizeof(slot->entries) - slot->used : 0;
 }
 
 /*
- * Give it len bytes at the end of the slot, if there is that much space, and
- * "keep" bytes beyond that.
+ * Give the record len bytes at the end of the slot, if there is that much space,
+ * and "keep" bytes more.
  */
 static bool
 place_in_slot(PaqPending *pending, uint32 len, uint32 keep)
 {
 	uint32		size = TYPEALIGN(8, sizeof(PaqSlotEntry) + len);
+	PaqSlot    *slot = paq_producer.slot;
 	PaqSlotEntry *entry;
 
 	if (size + keep > space_in_slot())
 		return false;
-	entry = (PaqSlotEntry *) (my_slot->entries + my_slot->used);
+	entry = (PaqSlotEntry *) (slot->entries + slot->used);
 	entry->size = size;
 	entry->valid = 0;
 	entry->published_at = 0;
 	entry->successor = 0;
 
 	/*
-	 * An entry must be recognizably invalid before "used" includes it.  For
-	 * recovery only, which sees our stores in order.
+	 * An entry must be seen to be invalid before "used" includes it.  That is
+	 * for recovery only, which sees our stores in order.
 	 */
 	pg_write_barrier();
-	my_slot->used += size;
+	slot->used += size;
 	pending->entry = entry;
-	dlist_push_tail(&slot_list, &pending->slot_node);
+	dlist_push_tail(&paq_producer.entries, &pending->slot_node);
 	return true;
 }
 
-/* The record is in that memory from now on, NULL for none, and no other. */
+/* The record is in that local memory from now on, NULL for none. */
 static void
 set_local(PaqPending *pending, char *memory)
 {
 	if (pending->local != NULL)
 	{
-		local_bytes -= GetMemoryChunkSpace(pending->local);
+		paq_producer.local_bytes -= GetMemoryChunkSpace(pending->local);
 		pfree(pending->local);
 	}
 	if (memory != NULL)
-		local_bytes += GetMemoryChunkSpace(memory);
+		paq_producer.local_bytes += GetMemoryChunkSpace(memory);
 	pending->record = pending->local = memory;
 }
 
-static bool
-place_in_memory(PaqPending *pending, uint32 len)
-{
-	pending->record = NULL;
-	set_local(pending, MemoryContextAllocExtended(TopMemoryContext, len,
-												  MCXT_ALLOC_NO_OOM));
-	return pending->local != NULL;
-}
-
 /*
- * The entry's record is complete, with crc for its fields: recovery may take it
- * from now on, and not that of replaced any more, which may be NULL.
+ * The entry's record is complete, with crc for its fields: from now on recovery
+ * takes it instead of the one that is replaced, which may be NULL.
  */
 static void
 make_valid(PaqPending *pending, pg_crc32c crc, PaqPending *replaced)
 {
 	pending->entry->crc = crc;
 	if (unlikely(replaced != NULL && replaced->entry != NULL))
-		replaced->entry->successor = (char *) pending->entry - my_slot->entries;
+		replaced->entry->successor = (char *) pending->entry - paq_producer.slot->entries;
 	pg_write_barrier();			/* recovery sees our stores in order */
 	pending->entry->valid = 1;
 }
 
 /*
- * Only what stands for records in local memory reaches into the space that is
- * kept, if anything does: take that back.  It was the first of something that is
- * suspended, or of an outer statement that has no record itself.
+ * Take back the last entry of the slot; its struct, too, if that is done.  If
+ * not, its record is in local memory, and nothing stands for it any more.
+ */
+static void
+take_back(PaqPending *last)
+{
+	paq_producer.slot->used -= last->entry->size;
+	last->entry = NULL;
+	dlist_delete(&last->slot_node);
+	if (last->done)
+		dlist_push_head(&paq_producer.unused, &last->slot_node);
+}
+
+/*
+ * The first record of what the client has sent needs a place: take back the
+ * entries that reach into the space kept for it.  Only entries that stand for
+ * records in local memory may do so.  These were first in a portal that is
+ * suspended, or in an outer statement that has no record itself.
  */
 static void
 free_kept_space(PaqPending *replaced)
 {
-	while (space_in_slot() < KEPT_SPACE && !dlist_is_empty(&slot_list))
+	while (space_in_slot() < KEPT_SPACE && !dlist_is_empty(&paq_producer.entries))
 	{
-		PaqPending *last = dlist_tail_element(PaqPending, slot_node, &slot_list);
+		PaqPending *last = dlist_tail_element(PaqPending, slot_node,
+											  &paq_producer.entries);
 
 		if (last == replaced || (last->local == NULL && !last->done))
 			break;
 		last->entry->valid = 0;
-		my_slot->used -= last->entry->size;
-		last->entry = NULL;
-		dlist_delete(&last->slot_node);
-		if (last->done)
-			dlist_push_head(&free_list, &last->slot_node);
+		take_back(last);
 	}
 }
 
-/* Bytes that an entry with a short copy may have. */
+/*
+ * Bytes that an entry with a short copy may have: half of the space that is left,
+ * because others may come.
+ */
 static uint32
-room_for_copy(bool first, PaqPending *replaced)
+space_for_copy(bool first, PaqPending *replaced)
 {
 	uint32		space;
 
-	if (first && my_slot != NULL)
+	if (first && paq_producer.slot != NULL)
 		free_kept_space(replaced);
 	space = space_in_slot();
-	if (first)
-		return space <= 3 * KEPT_SPACE ? Min(space, KEPT_SPACE) :
-			(space - KEPT_SPACE) / 2;
+	if (first && space <= 3 * KEPT_SPACE)
+		return Min(space, KEPT_SPACE);
 	return space <= KEPT_SPACE ? 0 : (space - KEPT_SPACE) / 2;
 }
 
 /*
- * The record is kept in local memory, which a crash loses: put a copy into the
- * slot that is shortened to fit, in half of the space that is left, because
- * others may come.  It stands for the record until that is in the ring.
+ * The record is in local memory, which a crash loses: put a shortened copy into
+ * the slot, if there is space.  It stands for the record until that is in the
+ * ring.
  */
 static void
 place_short_copy(PaqPending *pending, const PaqRecordHeader *header,
@@ -253,20 +335,19 @@ place_short_copy(PaqPending *pending, const PaqRecordHeader *header,
 {
 	PaqText		short_statement[PAQ_NSTATEMENT_FIELDS];
 	PaqRecordHeader short_header = *header;
-	uint32		room = room_for_copy(first, replaced);
+	uint32		space = space_for_copy(first, replaced) & ~(uint32) 7;
 	uint32		size;
 
-	room &= ~(uint32) 7;
-	if (room < sizeof(PaqSlotEntry) + sizeof(PaqRecordHeader))
+	if (space < sizeof(PaqSlotEntry) + sizeof(PaqRecordHeader))
 		return;
-	room -= sizeof(PaqSlotEntry);
+	space -= sizeof(PaqSlotEntry);
 
 	memcpy(short_statement, statement, sizeof(short_statement));
 	paq_set_text(short_statement, PAQ_FIELD_PARAMETER, NULL);
 	short_header.flags |= PAQ_RECORD_CUT;
-	paq_texts_cut(short_statement, session, room, &short_header);
+	cut_texts(short_statement, session, space, &short_header);
 	size = paq_record_size(short_header.flags, session, short_statement);
-	if (size > room || !place_in_slot(pending, size, 0))
+	if (size > space || !place_in_slot(pending, size, 0))
 		return;
 	paq_record_encode((char *) (pending->entry + 1), &short_header, session,
 					  short_statement);
@@ -283,51 +364,41 @@ is_spilled(PaqPending *pending, PaqText *name)
 }
 
 /*
- * The record is in local memory and takes the place of another, whose entry in
- * the slot goes on standing for it.  Returns the struct to go on with, or NULL
- * if there is no such entry; or if it has a spill file, which will go.
- */
-static PaqPending *
-inherit_entry(PaqPending *pending, PaqPending *replaced)
-{
-	PaqText		name;
-
-	if (replaced == NULL || replaced->entry == NULL || is_spilled(replaced, &name))
-		return NULL;
-	set_local(replaced, NULL);
-	replaced->record = replaced->local = pending->local;
-	dlist_push_head(&free_list, &pending->slot_node);
-	return replaced;
-}
-
-/*
- * Find local memory for a record of that size, and see to what stands for it in
- * the slot.  Returns the struct to go on with, NULL if there is no memory;
- * *replaced is NULL if what stands for the record is what it was.
+ * Put the record into local memory, and see to what stands for it in the slot.
+ * If it replaces another one that has an entry, that entry goes on standing for
+ * it, unless that has a spill file, which is going to be removed.  Returns the
+ * struct to go on with, that of *replaced then, which becomes NULL.  Returns NULL
+ * if there is no memory.
  */
 static PaqPending *
 place_outside(PaqPending *pending, uint32 size, const PaqRecordHeader *header,
 			  const PaqSessionBlock *session, const PaqText *statement,
 			  bool first, PaqPending **replaced)
 {
-	PaqPending *heir;
+	char	   *memory = MemoryContextAllocExtended(TopMemoryContext, size,
+											  MCXT_ALLOC_NO_OOM);
+	PaqText		name;
 
-	if (!place_in_memory(pending, size))
+	if (memory == NULL)
 	{
-		dlist_push_head(&free_list, &pending->slot_node);
+		dlist_push_head(&paq_producer.unused, &pending->slot_node);
 		return NULL;
 	}
-	heir = inherit_entry(pending, *replaced);
-	if (heir != NULL)
+	if (*replaced != NULL && (*replaced)->entry != NULL &&
+		!is_spilled(*replaced, &name))
 	{
+		dlist_push_head(&paq_producer.unused, &pending->slot_node);
+		pending = *replaced;
 		*replaced = NULL;
-		return heir;
+		set_local(pending, memory);
+		return pending;
 	}
+	set_local(pending, memory);
 	place_short_copy(pending, header, session, statement, first, *replaced);
 	return pending;
 }
 
-/* There is no memory for a record, which is lost unless it was to replace one. */
+/* There is no memory for a record.  It is lost, unless it was to replace another. */
 static PaqPending *
 out_of_memory(PaqPending *replaced)
 {
@@ -336,10 +407,24 @@ out_of_memory(PaqPending *replaced)
 	return NULL;
 }
 
-/* See paq_pending_create() and paq_pending_replace(); replaced may be NULL. */
-static PaqPending *
-create_pending(const PaqRecordHeader *header, const PaqSessionBlock *session,
-			   const PaqText *statement, bool first, PaqPending *replaced)
+/*
+ * Encode a record into the pending area: header (everything but its lengths),
+ * the session's block, and PAQ_NSTATEMENT_FIELDS texts.  first: it is the first
+ * record of what the client has sent, and a crash has to find it whatever else is
+ * in the slot.  Text that cannot be kept is cut, and the record says so.
+ *
+ * If replaced is not NULL, the record takes the place of that one, which is
+ * forgotten: whenever this process is killed, recovery finds one of them.  (Only
+ * if the old one has a spill file, and the slot has no space for the new one,
+ * recovery may find none.)
+ *
+ * Returns NULL when out of memory; then the record to be replaced is still there,
+ * or else the loss has been counted.
+ */
+PaqPending *
+paq_pending_replace(PaqPending *replaced, const PaqRecordHeader *header,
+					const PaqSessionBlock *session, const PaqText *statement,
+					bool first)
 {
 	uint32		size = paq_record_size(header->flags, session, statement);
 	PaqPending *pending;
@@ -348,19 +433,20 @@ create_pending(const PaqRecordHeader *header, const PaqSessionBlock *session,
 	char		name[PAQ_SPILL_NAME_LEN];
 	uint32		max = paq_ring_max_record();
 
-	paq_pending_attach();
+	if (unlikely(!paq_producer.attached))
+		attach();
 	paq_ring_prefetch_position();
 	pending = new_pending();
 	if (pending == NULL)
 		return out_of_memory(replaced);
 
-	if (unlikely(local_bytes > MAX_LOCAL_BYTES))
+	if (unlikely(paq_producer.local_bytes > MAX_LOCAL_BYTES))
 		max = Min(max, SHORT_RECORD);
 	if (unlikely(size > max))
 	{
 		large_header = *header;
 		memcpy(large_statement, statement, sizeof(large_statement));
-		paq_texts_shrink(&large_header, session, large_statement, max, name);
+		shrink_texts(&large_header, session, large_statement, max, name);
 		header = &large_header;
 		statement = large_statement;
 		size = paq_record_size(header->flags, session, statement);
@@ -392,55 +478,23 @@ create_pending(const PaqRecordHeader *header, const PaqSessionBlock *session,
 }
 
 /*
- * Encode a record into the pending area: header (everything but its lengths),
- * the session's block, and PAQ_NSTATEMENT_FIELDS texts.  first: it is the first
- * of what the client has sent, and a crash is to find it whatever else is there.
- * Text that cannot be kept is cut, and the record says so.  Returns NULL, after
- * counting the loss, only if there is no memory at all.
- */
-PaqPending *
-paq_pending_create(const PaqRecordHeader *header,
-				   const PaqSessionBlock *session, const PaqText *statement,
-				   bool first)
-{
-	return create_pending(header, session, statement, first, NULL);
-}
-
-/*
- * The same, in place of a pending record, which is forgotten: whenever this
- * process is killed, recovery finds one of them.  (Only where that has a spill
- * file, and the slot has no room for what has not, it may find none.)  Returns
- * NULL when out of memory; then that one is still there, and nothing counts as
- * lost.
- */
-PaqPending *
-paq_pending_replace(PaqPending *pending, const PaqRecordHeader *header,
-					const PaqSessionBlock *session, const PaqText *statement,
-					bool first)
-{
-	return create_pending(header, session, statement, first, pending);
-}
-
-/*
- * Add an error message to a pending record that has none; cut to max bytes, or
- * if the record would get too long for the ring; left out, if there is no memory.
- *
- * The longer record is put into local memory: what the slot has, if it has
- * anything, goes on standing for it there.
+ * Add an error message to a pending record that has none.  It is cut to max bytes,
+ * and to what the ring takes, and left out if there is no memory.  The record is
+ * then in local memory; its entry in the slot, if there is one, stands for it.
  */
 void
 paq_pending_add_message(PaqPending *pending, const char *message, uint32 max)
 {
 	PaqRecordHeader *header = paq_pending_header(pending);
-	uint32		room = Min(max, paq_ring_max_record() - header->length);
+	uint32		space = Min(max, paq_ring_max_record() - header->length);
 	uint32		len = strlen(message);
-	bool		cut = len > room;
+	bool		cut = len > space;
 	char	   *copy;
 
 	Assert(header->length <= paq_ring_max_record());
 	Assert(header->field_len[PAQ_FIELD_MESSAGE] == PAQ_NULL_LEN);
 	if (cut)
-		len = pg_encoding_mbcliplen(header->encoding, message, len, room);
+		len = pg_encoding_mbcliplen(header->encoding, message, len, space);
 	copy = MemoryContextAllocExtended(TopMemoryContext, header->length + len,
 									  MCXT_ALLOC_NO_OOM);
 	if (copy == NULL)
@@ -454,8 +508,8 @@ paq_pending_add_message(PaqPending *pending, const char *message, uint32 max)
 }
 
 /*
- * The record's outcome is known, or more of it, but it may have to wait for room
- * in the queue: what stands for it in the slot learns that, too.
+ * The record's outcome, or more of it, is known, but the record may have to wait
+ * for space in the queue: copy that to the entry that stands for it in the slot.
  */
 void
 paq_pending_keep(PaqPending *pending)
@@ -466,7 +520,7 @@ paq_pending_keep(PaqPending *pending)
 	PaqRecordHeader *to;
 
 	if (likely(pending->local == NULL) || pending->entry == NULL ||
-		my_slot == NULL)
+		paq_producer.slot == NULL)
 		return;
 	to = (PaqRecordHeader *) (pending->entry + 1);
 	to->flags |= from->flags & flags;
@@ -474,54 +528,42 @@ paq_pending_keep(PaqPending *pending)
 	to->statement_id = from->statement_id;
 	to->substatement_id = from->substatement_id;
 	to->session_line = from->session_line;
-	pg_write_barrier();			/* recovery sees our stores in order, and takes
-								 * this one for the outcome */
+	pg_write_barrier();			/* recovery sees our stores in order; the next
+								 * one says that the outcome is known */
 	to->sqlstate = from->sqlstate;
 }
 
-/*
- * Take back the space of entries at the end of the slot that are done, and
- * their structs.
- */
-static void
-trim_slot(void)
-{
-	while (!dlist_is_empty(&slot_list))
-	{
-		PaqPending *last = dlist_tail_element(PaqPending, slot_node, &slot_list);
-
-		if (!last->done)
-			break;
-		my_slot->used -= last->entry->size;
-		dlist_delete(&last->slot_node);
-		dlist_push_head(&free_list, &last->slot_node);
-	}
-}
-
-/* Give back the record's memory and, if in use, its place in the slot. */
+/* Give back the record's memory and its place in the slot. */
 static void
 release_pending(PaqPending *pending)
 {
 	if (unlikely(pending->local != NULL))
 		set_local(pending, NULL);
-	if (pending->entry != NULL)
+	if (pending->entry == NULL)
 	{
-		pending->done = true;
-
-		/* Late in this process's exit the slot is not ours any more. */
-		if (my_slot != NULL)
-		{
-			pending->entry->valid = 0;
-			trim_slot();
-		}
+		dlist_push_head(&paq_producer.unused, &pending->slot_node);
 		return;
 	}
-	dlist_push_head(&free_list, &pending->slot_node);
+	pending->done = true;
+
+	/* Late in this process's exit the slot is not ours any more. */
+	if (paq_producer.slot == NULL)
+		return;
+	pending->entry->valid = 0;
+	while (!dlist_is_empty(&paq_producer.entries))
+	{
+		PaqPending *last = dlist_tail_element(PaqPending, slot_node,
+											  &paq_producer.entries);
+
+		if (!last->done)
+			break;
+		take_back(last);
+	}
 }
 
 /*
- * Forget a pending record that shall not be published.  Its spill file goes
- * last: while the slot has the record, recovery may need it.
+ * Forget a pending record, which is not to be published.  Its spill file is
+ * removed last: as long as the slot has the record, recovery may need the file.
  */
 void
 paq_pending_free(PaqPending *pending)
@@ -544,12 +586,13 @@ paq_pending_free(PaqPending *pending)
 /*
  * Put the record into the queue and forget it here.  Returns the position to
  * wait for if the record has to be durable, or PAQ_POS_DROPPED if the record
- * was dropped, and counted, as the overflow setting says.  Returns 0, with the
- * record still pending, if wait is not PAQ_SPACE_WAIT and the queue and its
- * reserve are full (or there is no worker to make space); and, in a process
- * without slot, in the rare case described at paq_ring_put().  With
- * PAQ_SPACE_WAIT an error may be raised instead; the record then is still
- * pending, too.
+ * was dropped, and counted, as the overflow setting says.
+ *
+ * Returns 0, with the record still pending, if wait is not PAQ_SPACE_WAIT and the
+ * queue and its reserve are full (or there is no worker to make space); and in the
+ * rare case of a process without a slot that is described at paq_ring_put().  With
+ * PAQ_SPACE_WAIT it may raise an error instead; the record is still pending then,
+ * too.
  */
 uint64
 paq_pending_publish(PaqPending *pending, PaqSpaceWait wait)
@@ -565,12 +608,74 @@ paq_pending_publish(PaqPending *pending, PaqSpaceWait wait)
 		release_pending(pending);
 	else if (paq_overflow == PAQ_OVERFLOW_DROP && wait != PAQ_SPACE_KEEP)
 	{
-		/* Should we die in between: rather counted and recorded than neither. */
+		/* Count first: if we die in between, the record may be counted and kept. */
 		paq_queue_note_drop(PAQ_DROP_FULL, 1);
 		paq_pending_free(pending);
 		pos = PAQ_POS_DROPPED;
 	}
-	if (unlikely(paq_ring_filling))
+	if (unlikely(paq_producer.filling))
 		paq_warn_of_filling();
 	return pos;
+}
+
+/* Fill in what every record has; the rest is 0, except for lengths of fields. */
+void
+paq_pending_init_header(PaqRecordHeader *header, PaqClass class, uint32 flags,
+						TimestampTz start_time)
+{
+	memset(header, 0, offsetof(PaqRecordHeader, field_len));
+	header->kind = PAQ_KIND_AUDIT;
+	header->audit_class = class;
+	header->flags = flags;
+	header->start_time = start_time;
+	header->session_start = MyStartTimestamp;
+	header->rows = -1;
+	header->vxid_proc = paq_vxid_proc();
+	header->vxid_lxid = paq_vxid_lxid();
+	header->pid = MyProcPid;
+	header->encoding = GetDatabaseEncoding();
+	header->stmt_location = -1;
+}
+
+/* Append a field to a session's block, with space for it. */
+static void
+add_session_field(PaqSessionBlock *session, char *data, PaqField field,
+				  const char *value)
+{
+	session->field_len[field] = strlen(value);
+	memcpy(data + session->length, value, strlen(value));
+	session->length += strlen(value);
+}
+
+/*
+ * Make a record, of class CONFIG, of what a process of our own has done: the
+ * worker and the loader are not audited, but the trail has to report some of
+ * their actions.  The process's type is process, and it is connected to database,
+ * NULL for none; both are shorter than NAMEDATALEN.  The caller publishes the
+ * record.  Returns NULL, after counting the loss, when out of memory.
+ */
+PaqPending *
+paq_own_record(const char *process, const char *database, const PaqText *texts,
+			   int sqlstate, int64 rows)
+{
+	static int64 session_lines = 0;
+	PaqRecordHeader header;
+	PaqSessionBlock session = {.length = 0};
+	char		data[2 * NAMEDATALEN];
+
+	paq_pending_init_header(&header, PAQ_CLASS_CONFIG, 0, GetCurrentTimestamp());
+	header.end_time = header.start_time;
+	header.sqlstate = sqlstate;
+	header.session_line = ++session_lines;
+	header.rows = rows;
+	header.vxid_proc = -1;
+	header.vxid_lxid = 0;
+
+	for (int i = 0; i < PAQ_NSESSION_FIELDS; i++)
+		session.field_len[i] = PAQ_NULL_LEN;
+	session.data = data;
+	if (database != NULL)
+		add_session_field(&session, data, PAQ_FIELD_DATABASE, database);
+	add_session_field(&session, data, PAQ_FIELD_BACKEND_TYPE, process);
+	return paq_pending_create(&header, &session, texts, false);
 }

@@ -37,17 +37,16 @@ typedef struct PaqPending
 	bool		is_call;		/* of a function that its statement calls */
 
 	/* the queue's, see pending.c */
-	bool		done;			/* in the slot's list, but the entry is free */
-	dlist_node	slot_node;		/* in the slot's or the free list */
+	bool		done;			/* the entry is free, but not yet taken back */
+	dlist_node	slot_node;		/* in paq_producer.entries or .unused */
 	struct PaqSlotEntry *entry; /* in the slot, or NULL */
 	char	   *record;			/* the encoded record */
-	char	   *local;			/* its memory, if it does not fit into the slot,
-								 * where "entry" then is a short copy, or a
-								 * record that this one has replaced */
+	char	   *local;			/* its memory, if it is not in the slot; "entry"
+								 * then stands for it */
 	pg_crc32c	crc;			/* paq_fields_crc() of record */
 } PaqPending;
 
-/* What to do when the queue has no room for a record */
+/* A session's space policy: what to do when the queue has no space for a record */
 typedef enum PaqSpaceWait
 {
 	PAQ_SPACE_WAIT,				/* do as the overflow setting says; may raise
@@ -63,14 +62,12 @@ typedef enum PaqSpaceWait
 #define PAQ_POS_DROPPED		1
 
 /* startup.c */
+extern Size paq_queue_shmem_size(void);
+extern void paq_queue_startup(void);
 extern bool paq_queue_available(void);
 
 /* pending.c */
-extern PaqPending *paq_pending_create(const PaqRecordHeader *header,
-									  const PaqSessionBlock *session,
-									  const PaqText *statement,
-									  bool first);
-extern PaqPending *paq_pending_replace(PaqPending *pending,
+extern PaqPending *paq_pending_replace(PaqPending *replaced,
 									   const PaqRecordHeader *header,
 									   const PaqSessionBlock *session,
 									   const PaqText *statement,
@@ -80,19 +77,28 @@ extern void paq_pending_add_message(PaqPending *pending, const char *message,
 									uint32 max);
 extern uint64 paq_pending_publish(PaqPending *pending, PaqSpaceWait wait);
 extern void paq_pending_free(PaqPending *pending);
-
-/* own.c */
+extern void paq_pending_init_header(PaqRecordHeader *header, PaqClass class,
+									uint32 flags, TimestampTz start_time);
 extern PaqPending *paq_own_record(const char *process, const char *database,
 								  const PaqText *texts, int sqlstate,
 								  int64 rows);
 
-/* drops.c */
-extern void paq_queue_note_drop(PaqDropReason reason, uint32 count);
+static inline PaqPending *
+paq_pending_create(const PaqRecordHeader *header,
+				   const PaqSessionBlock *session, const PaqText *statement,
+				   bool first)
+{
+	return paq_pending_replace(NULL, header, session, statement, first);
+}
 
-/* shrink.c: why a text could not be kept, an errno, since this was set to 0 */
+/*
+ * Why the text of a record could not be kept, an errno; 0: there was no such
+ * record since this was last set to 0.
+ */
 extern int	paq_text_errno;
 
 /* overflow.c */
+extern void paq_queue_note_drop(PaqDropReason reason, uint32 count);
 extern void paq_queue_refuse_if_full(void);
 extern void paq_queue_refuse_cut(void);
 
@@ -102,10 +108,12 @@ extern void paq_queue_refuse_cut(void);
  */
 extern bool (*paq_queue_drain_alone) (void);
 
-/* flush.c */
+/* ring.c */
 extern uint64 paq_queue_end(void);
 extern uint64 paq_queue_used(void);
 extern uint64 paq_queue_capacity(void);
+
+/* wait.c */
 extern bool paq_queue_is_flushed(uint64 pos);
 extern void paq_queue_request_flush(uint64 pos);
 extern void paq_queue_wait_flushed(uint64 pos);
@@ -120,8 +128,8 @@ paq_pending_header(PaqPending *pending)
 }
 
 /*
- * If a record of what is going on was made without all of its text, for want of a
- * spill file, raise an error, unless the overflow setting lets records be dropped.
+ * If the text of a record could not be kept, because no spill file could be
+ * written, raise an error, unless the overflow setting is "drop".
  */
 static inline void
 paq_queue_admit_text(void)
@@ -131,10 +139,10 @@ paq_queue_admit_text(void)
 }
 
 /*
- * Before a statement is executed that will be recorded: if the overflow
- * setting forbids it, because the queue stays full, or its text has been cut,
- * raise an error or wait for the shutdown.  What has no rollback is then not
- * done at all.
+ * To be called before a statement is executed that will be recorded.  If the
+ * queue stays full, or the statement's text could not be kept, raise an error
+ * or wait for the shutdown, as the overflow setting says.  What cannot be
+ * rolled back is then not done at all.
  */
 static inline void
 paq_queue_admit(void)

@@ -30,6 +30,8 @@
 
 #include "postgres.h"
 
+#include "lib/ilist.h"
+#include "nodes/pg_list.h"
 #include "port/atomics.h"
 #include "port/pg_crc32c.h"
 #include "portability/instr_time.h"
@@ -43,7 +45,8 @@
 #error "pg_audit_queue needs a 64-bit platform"
 #endif
 
-#ifdef PG_HAVE_ATOMIC_U64_SIMULATION
+/* Atomics must be plain numbers: they are in a file, and zeros initialize them. */
+#if defined(PG_HAVE_ATOMIC_U64_SIMULATION) || defined(PG_HAVE_ATOMIC_U32_SIMULATION)
 #error "pg_audit_queue needs a platform with 64-bit atomics"
 #endif
 
@@ -76,14 +79,14 @@ typedef struct PaqFileHeader
 } PaqFileHeader;
 
 /*
- * Records of one reason that are not in the trail, since the file was made;
- * see drops.c.
+ * The records that were dropped for one reason since the file was made; see
+ * overflow.c
  */
 typedef struct PaqDrops
 {
 	pg_atomic_uint64 count;
 	pg_atomic_uint64 first;		/* TimestampTz of the first that no GAP record
-								 * tells of; 0: there is none */
+								 * reports; 0: there is none */
 	pg_atomic_uint64 last;		/* TimestampTz of the latest */
 	pg_atomic_uint64 position;	/* "reserved" at "first" */
 	char		pad[128 - 4 * sizeof(pg_atomic_uint64)];
@@ -91,8 +94,9 @@ typedef struct PaqDrops
 
 /*
  * A process that is putting a record into the ring, and its claim: the place
- * that it has reserved, or is about to; see writers.c.  Written by that process
- * only; read by recovery, and by the worker if nothing comes.
+ * that it has reserved or is about to reserve; see writers.c.  Written by that
+ * process only; read by recovery, and by the worker while it waits for a frame
+ * to be committed.
  */
 typedef struct PaqWriter
 {
@@ -104,9 +108,9 @@ typedef struct PaqWriter
 } PaqWriter;
 
 /*
- * Positions that every producer touches.  No checksum: what counts after a
- * crash of the server is the last value stored, and after one of the
- * operating system it is only a hint.
+ * Positions that every producer touches.  There is no checksum: after a crash
+ * of the server, the last value stored counts; after a crash of the operating
+ * system, any value is only a hint.
  *
  * reserved >= end of the committed prefix >= drained >= released at all times;
  * "flushed" lies between drained and released and is in PaqShared.
@@ -166,8 +170,8 @@ typedef struct PaqFrame
 typedef struct PaqSlot
 {
 	uint32		used;			/* bytes of entries, free ones included */
-	uint32		awaited;		/* 1: the worker does not leave at a shutdown
-								 * before the owner does */
+	uint32		awaited;		/* 1: at a shutdown, the worker leaves after the
+								 * owner */
 	PaqWriter	writer;			/* the owner */
 	char		pad[64 - 2 * sizeof(uint32) - sizeof(PaqWriter)];
 	char		entries[PAQ_SLOT_SIZE - 64];
@@ -182,8 +186,8 @@ typedef struct PaqSlotEntry
 								 * pending any more */
 	uint32		successor;		/* offset in the slot of the entry that takes the
 								 * place of this one once it is valid; 0: none */
-	pg_crc32c	crc;			/* paq_fields_crc() of the record, which may only
-								 * stand for that in the frame: see pending.c */
+	pg_crc32c	crc;			/* paq_fields_crc() of the record here, which may
+								 * be shorter than that of the frame */
 	/* record follows */
 } PaqSlotEntry;
 
@@ -203,6 +207,13 @@ typedef struct PaqQueueFile
 	bool		foreign;		/* made by another cluster, or a copy */
 } PaqQueueFile;
 
+/* A session that waits for a flush; see wait.c */
+typedef struct PaqWaiter
+{
+	pg_atomic_uint64 pos;		/* it waits for this position; 0: for none */
+	pg_atomic_uint64 latch;		/* its Latch, as a number; valid if pos is not 0 */
+} PaqWaiter;
+
 /* What the processes share apart from the file; reset by a crash. */
 typedef struct PaqShared
 {
@@ -216,34 +227,33 @@ typedef struct PaqShared
 	pg_atomic_uint64 space_request; /* highest "released" waited for */
 	pg_atomic_uint32 rotate_request;	/* requests so far */
 	pg_atomic_uint32 rotate_done;	/* requests served, by the worker */
-	pg_atomic_uint32 rotate_failed; /* the last one served in vain */
+	pg_atomic_uint32 rotate_failed; /* the last request that failed */
 
 	/*
-	 * Set by the worker before it sleeps without a timeout; taken back by
-	 * whoever wakes it.
+	 * Set by the worker before it sleeps without a timeout; reset by whoever
+	 * wakes it.
 	 */
 	pg_atomic_uint32 hibernating;
 
 	/*
-	 * For those who give up on a worker that makes no progress: counts its
-	 * flushes, those of backlog included; set while the sink fails
+	 * Tell whether the worker makes progress: the number of its flushes,
+	 * including those of backlog; and whether the sink fails.
 	 */
 	pg_atomic_uint64 progress;
 	pg_atomic_uint32 failing;
 
 	/*
-	 * Set by the session that has said so in the server's log: the queue is
-	 * filling up (taken back by the worker); the server is being shut down.
+	 * Set by the session that has written it to the server's log: the queue is
+	 * filling up (reset by the worker); the server is being shut down.
 	 */
 	pg_atomic_uint32 warned;
 	pg_atomic_uint32 shutting_down;
 
 	/*
-	 * The table (loading.c).  Written by the loader: its process id, 0 while
-	 * there is none; its Latch, as a number; everything before this position
-	 * is in the table; whether sessions wait for that, which a session that
-	 * has waited for too long takes back; and whether it is known that the
-	 * table cannot be written.
+	 * The table, written by the loader: its process id, 0 while there is none;
+	 * its Latch, as a number; the position before which everything is in the
+	 * table; whether sessions wait for the table, which a session that has
+	 * waited for too long resets; and whether writing the table fails.
 	 */
 	pg_atomic_uint32 loader_pid;
 	pg_atomic_uint64 loader_latch;
@@ -254,15 +264,18 @@ typedef struct PaqShared
 	/* By the worker: files that end with this sequence, or before, may go */
 	pg_atomic_uint64 settled_sequence;
 
-	/* Broadcast by the loader, and by who sets table_awaited to 0 */
-	ConditionVariable load_cv;
+	/* The worker's Latch, as a number; 0 while there is no worker */
+	pg_atomic_uint64 worker_latch;
 
 	/* Broadcast by the worker */
 	ConditionVariable space_cv;
 	ConditionVariable rotate_cv;
 
-	/* The worker's Latch, as a number; 0 while there is no worker */
-	pg_atomic_uint64 worker_latch;
+	/* Broadcast by the loader, and by whoever resets table_awaited */
+	ConditionVariable load_cv;
+
+	/* By number of the PGPROC, MaxBackends of them */
+	PaqWaiter	waiters[FLEXIBLE_ARRAY_MEMBER];
 } PaqShared;
 
 extern PaqShared *paq_shared;
@@ -270,27 +283,23 @@ extern PaqShared *paq_shared;
 /* The queue file in use, mapped by the postmaster and inherited. */
 extern PaqQueueFile paq_live;
 
+/* This process as one that puts records into the queue; see pending.c */
+typedef struct PaqProducer
+{
+	bool		attached;		/* it has a slot, or its kind has none */
+	PaqSlot    *slot;			/* NULL if it has none */
+	bool		filling;		/* a record of it has crossed the warning level */
+	dlist_head	entries;		/* records with an entry in the slot, in order */
+	dlist_head	unused;			/* structs for pending records */
+	Size		local_bytes;	/* memory of records outside of the slot */
+} PaqProducer;
+
+extern PaqProducer paq_producer;
+
 static inline PaqFrame *
 paq_frame_at(PaqQueueFile *qf, uint64 pos)
 {
 	return (PaqFrame *) (qf->ring + pos % qf->ring_size);
-}
-
-/*
- * Space, in bytes, that only those who must not wait may use: a cancelled
- * statement's own record has to fit when the queue is full.
- */
-static inline uint64
-paq_ring_reserve(void)
-{
-	return paq_live.ring_size / 8;
-}
-
-/* Bytes in use from which on the server's log has a warning: 75 % */
-static inline uint64
-paq_warning_level(void)
-{
-	return paq_live.ring_size - paq_live.ring_size / 4;
 }
 
 static inline uint64
@@ -305,54 +314,60 @@ paq_slot(PaqQueueFile *qf, uint32 number)
 	return (PaqSlot *) (qf->slots + (Size) number * PAQ_SLOT_SIZE);
 }
 
-/* file.c, judge.c and directory.c */
+/*
+ * The reserve: space, in bytes, for those who must not wait.  The record of a
+ * statement that was cancelled has to fit when the queue is full.
+ */
+static inline uint64
+paq_ring_reserve(void)
+{
+	return paq_live.ring_size / 8;
+}
+
+/* Bytes in use from which on the server's log has a warning: 75 % */
+static inline uint64
+paq_warning_level(void)
+{
+	return paq_live.ring_size - paq_live.ring_size / 4;
+}
+
+/* startup.c */
+extern void paq_file_path(char *path, const char *name);
+extern void paq_file_set_aside(const char *path, const char *reason, int elevel);
+extern void paq_backlog_path(char *path, uint32 number);
+extern uint32 paq_backlog_find(uint32 after);
+
+/* file.c */
 extern uint64 paq_file_ring_size(uint64 wanted);
 extern int	paq_file_open_fd(const char *path);
-extern bool paq_file_is_readable(int fd, uint64 size);
 extern bool paq_file_open(const char *path, PaqQueueFile *qf, char **reason);
 extern void paq_file_close(PaqQueueFile *qf);
 extern void paq_file_create(const char *path, Size ring_size, int nslots,
 							const PaqCheckpoint *inherit);
+extern void paq_file_set_boot_id(PaqQueueFile *qf);
 extern bool paq_file_is_empty(PaqQueueFile *qf);
 extern bool paq_file_is_trusted(PaqQueueFile *qf,
 								const PaqCheckpoint *checkpoint);
 extern bool paq_file_is_intact(PaqQueueFile *qf,
 							   const PaqCheckpoint *checkpoint);
-extern void paq_file_set_boot_id(PaqQueueFile *qf);
-extern void paq_file_path(char *path, const char *name);
-extern uint64 paq_file_generation(PaqQueueFile *qf);
-
-extern void paq_backlog_path(char *path, uint32 number);
-extern uint32 paq_backlog_number(const char *name);
-extern void paq_file_set_aside(const char *path, const char *reason, int elevel);
-
-/* checkpoint.c */
 extern bool paq_checkpoint_read(PaqQueueFile *qf, PaqCheckpoint *out);
 extern void paq_checkpoint_write(PaqQueueFile *qf, PaqCheckpoint *checkpoint);
-
-/* waiters.c */
-extern Size paq_waiters_shmem_size(void);
-extern void paq_waiters_init(void);
-extern void paq_waiter_begin(uint64 pos);
-extern void paq_waiter_end(void);
-extern void paq_waiters_wake(uint64 flushed);
 
 /* ring.c */
 extern uint32 paq_ring_max_record(void);
 extern void paq_ring_prefetch_position(void);
 extern void paq_ring_prefetch_frame(uint32 len);
+extern pg_crc32c paq_fields_crc(const char *record, uint32 len);
 extern uint64 paq_ring_put(const char *record, uint32 len,
 						   pg_crc32c fields_crc, PaqSpaceWait wait,
 						   uint64 *published_at);
-extern uint64 paq_ring_publish(const char *record, uint32 len,
-							   PaqSpaceWait wait, uint64 *published_at);
-extern bool paq_ring_filling;
-extern pg_crc32c paq_fields_crc(const char *record, uint32 len);
 extern pg_crc32c paq_frame_crc(PaqQueueFile *qf, uint64 pos,
 							   const char *record, uint32 len);
+extern bool paq_frame_is_committed(PaqQueueFile *qf, uint64 pos);
+extern bool paq_frame_is_whole(PaqQueueFile *qf, uint64 pos, uint64 limit);
+extern bool paq_frame_is_good(PaqQueueFile *qf, uint64 pos, uint64 limit);
 
 /* writers.c */
-extern PaqWriter *paq_my_writer;
 
 /* Before each attempt to reserve size bytes at pos */
 static inline void
@@ -371,61 +386,38 @@ paq_writer_end(PaqWriter *writer)
 	pg_atomic_write_u32(&writer->size, 0);
 }
 
-/* Room in the ring that holds no good frame */
-typedef struct PaqRoom
+/* A part of the ring in which there is no good frame */
+typedef struct PaqHole
 {
 	uint64		from;
 	uint64		to;				/* from: there is none */
-	bool		explained;		/* was reserved by processes that were killed,
-								 * all of it */
-} PaqRoom;
+	bool		explained;		/* all of it was reserved by processes that were
+								 * killed */
+} PaqHole;
 
 extern void paq_writer_attach(PaqSlot *slot, bool awaited);
 extern void paq_writer_detach(PaqSlot *slot);
 extern PaqWriter *paq_writer_borrow(void);
 extern void paq_writer_return(PaqWriter *writer);
-extern uint32 paq_writers_awaited(void);
 extern void paq_writers_reset(PaqQueueFile *qf);
-extern void paq_writers_explain(PaqQueueFile *qf, PaqRoom *rooms, uint32 n);
+extern void paq_writers_explain(PaqQueueFile *qf, PaqHole *holes, uint32 n);
 extern uint64 paq_writers_bound(uint64 pos);
 
-/* frames.c */
-extern bool paq_frame_is_committed(PaqQueueFile *qf, uint64 pos);
-extern bool paq_frame_is_whole(PaqQueueFile *qf, uint64 pos, uint64 limit);
-extern bool paq_frame_is_good(PaqQueueFile *qf, uint64 pos, uint64 limit);
-
-/* spill.c */
+/* spill.c, for producers */
 extern bool paq_spill_write(char *name, Size namesize,
 							const PaqText *statement, const PaqText *parameter);
-extern bool paq_spill_is_good(const char *name, Size len, const char *data,
-							  Size size);
 extern void paq_spill_remove(const char *name, Size len);
-extern void paq_spill_remove_older(uint64 generation);
 
-/* shrink.c */
-extern void paq_texts_cut(PaqText *statement, const PaqSessionBlock *session,
-						  uint32 max, PaqRecordHeader *header);
-extern void paq_texts_shrink(PaqRecordHeader *header,
-							 const PaqSessionBlock *session,
-							 PaqText *statement, uint32 max, char *name);
-
-/* flush.c */
+/* wait.c */
 extern void paq_wake_worker(void);
-extern double paq_elapsed_ms(instr_time since);
+extern void paq_wake_loader(void);
+extern void paq_wake_waiters(uint64 flushed);
 extern bool paq_wait_for_space(uint64 size, bool patient);
 
-/* loading.c */
-extern void paq_loading_init(void);
-extern void paq_wake_loader(void);
-extern bool paq_is_loaded(uint64 pos);
-extern void paq_wait_loaded(uint64 pos);
-
 /* overflow.c */
-extern bool paq_make_room(uint64 size);
+extern bool paq_make_space(uint64 size);
 extern void paq_warn_of_filling(void);
 extern void paq_forget_warning(void);
-
-/* drops.c */
 
 /* Records that the file counts beyond those reported */
 static inline uint64
@@ -447,13 +439,98 @@ paq_drops_unreported(PaqQueueFile *qf, const uint64 *reported)
 	return false;
 }
 
-extern bool paq_drops_find(PaqQueueFile *qf, const uint64 *reported,
-						   const bool *skip, uint64 pos,
-						   PaqDropReason *reason, PaqGap *gap);
+extern void paq_drops_describe(PaqQueueFile *qf, PaqDropReason reason,
+							   uint64 count, PaqGap *gap);
 extern void paq_drops_reported(PaqQueueFile *qf, PaqDropReason reason,
 							   uint64 count);
 
-/* pending.c */
-extern void paq_pending_attach(void);
+/*
+ * The rest is the reader's own: private to the worker, so nothing is shared or
+ * locked.
+ */
+
+/* A place up to which a queue file has been read */
+typedef struct PaqPlace
+{
+	uint64		pos;			/* of the next frame */
+	uint64		slot_pos;		/* of the next entry: byte offset in the slots'
+								 * area; one more than its size when everything
+								 * has been handed out */
+	uint64		drops[PAQ_NDROPS];	/* dropped records reported */
+	uint64		lost;			/* 1: so are lost files */
+} PaqPlace;
+
+/* A backlog file that is to be set aside */
+typedef struct PaqUnusable
+{
+	uint32		number;			/* see paq_backlog_path() */
+	char	   *reason;
+} PaqUnusable;
+
+struct PaqReader
+{
+	PaqQueueFile *qf;			/* &backlog or &paq_live */
+	PaqQueueFile backlog;
+	uint32		number;			/* of backlog, see paq_backlog_path() */
+	bool		trusted;		/* see paq_file_is_trusted() */
+	bool		bounded;		/* the positions are right: they say where the
+								 * records end */
+	bool		intact;			/* see paq_file_is_intact() */
+	bool		reported;		/* of the live file: it is known that the one
+								 * before it could not be used */
+
+	PaqPlace	read;			/* the cursor */
+	PaqPlace	drained;		/* as of the last checkpoint */
+	PaqPlace	flushed;		/* as of the last paq_reader_flushed() */
+	uint64		synced;			/* "flushed" when the checkpoint was last synced */
+
+	bool		lost;			/* there are, or ought to be, files that could
+								 * not be used, and the trail does not say so
+								 * durably yet */
+	uint64		lost_bytes;		/* of those that there are */
+	List	   *unusable;		/* these, PaqUnusable */
+	TimestampTz last_time;		/* of the last record read, 0 if none */
+	uint64		busy_at;		/* the live file's last position at which a frame
+								 * was not committed yet; 0 if there was none */
+	TimestampTz busy_since;
+
+	uint64	   *frames;			/* positions of backlog's frames, in order */
+	uint32		nframes;
+	uint32		next_frame;		/* index of the one at the cursor or behind */
+	PaqHole    *holes;			/* if bounded, the hole before each frame and
+								 * behind the last, from holes_from on */
+	uint64		holes_from;
+
+	char	   *spill;			/* spill file of the current record, mapped */
+	Size		spill_size;
+	List	   *spills_read;	/* names of spill files read since the last
+								 * checkpoint */
+	List	   *spills_drained; /* names of those before, not yet removed */
+};
+
+/* reader.c */
+extern void *paq_reader_alloc(Size size);
+extern void paq_reader_go_back(PaqReader *reader);
+extern bool paq_reader_decode(PaqReader *reader, const char *data, uint32 len,
+							  PaqRecord *record);
+
+/* spill.c, for the reader */
+extern bool paq_spilled_open(PaqReader *reader, PaqText name);
+extern bool paq_spilled_is_there(const char *data, uint32 len);
+extern void paq_spilled_close(PaqReader *reader);
+extern void paq_spilled_collect(PaqReader *reader);
+extern void paq_spilled_remove(PaqReader *reader);
+extern void paq_spilled_remove_older(void);
+
+/* recovery.c */
+extern bool paq_backlog_open(PaqReader *reader);
+extern void paq_backlog_set_aside(PaqReader *reader);
+extern void paq_backlog_remove(uint32 number);
+extern void paq_backlog_start(PaqReader *reader);
+extern void paq_backlog_seek(PaqReader *reader);
+extern uint64 paq_backlog_ahead(PaqReader *reader);
+extern PaqReadResult paq_backlog_next(PaqReader *reader, PaqRecord *record,
+									  PaqGap *gap);
+extern void paq_slots_take_back(PaqQueueFile *qf, uint64 from, uint64 to);
 
 #endif							/* PAQ_QUEUE_INTERNAL_H */

@@ -1,14 +1,17 @@
 /*-------------------------------------------------------------------------
  *
  * reader.c
- *		The consumer's side: records out of a queue file, in order.
+ *		The consumer's side: records out of the queue files, in order.
  *
- * How the file is read that backends write to is in live.c; how backlog is read,
- * a file that an earlier run of the server left, in backlog.c.
+ * The reader stands on one file after the other: first on backlog, which an
+ * earlier run of the server left (recovery.c), then on the live file.  In the
+ * live file, it stops at the first frame that is not committed, until that is
+ * committed, or until every process that could commit it is dead.
  *
  * Guarantees: nothing is handed out twice between two calls of
  * paq_reader_rewind(), and nothing that is not a whole record with a good
- * checksum; space is given back only for what paq_reader_flushed() was told.
+ * checksum.  Space that a living process may still write to is not stepped over.
+ * Space is given back only for what paq_reader_flushed() was told.
  *
  * Locking: none; the worker is the only reader.
  *
@@ -20,9 +23,8 @@
 
 #include <sys/mman.h>
 
-#include "guc.h"
 #include "miscadmin.h"
-#include "queue/reader_internal.h"
+#include "queue/queue_internal.h"
 #include "storage/fd.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
@@ -37,26 +39,56 @@
 /* A batch may have gaps besides records: drops, lost files, a damaged slot. */
 #define MAX_BATCH_GAPS		(PAQ_NDROPS + 2)
 
+/*
+ * If a frame is not committed for so long, in ms, find out whether the process
+ * still lives that is to commit it.  That takes microseconds, but the process may
+ * have to wait for a CPU.
+ */
+#define ABANDONED_AFTER		1000
+
 /* There is one at a time. */
 static PaqReader the_reader;
 
-/* Copy or compare PAQ_NDROPS numbers of dropped records. */
-static void
-set_drops(uint64 *drops, const uint64 *from)
-{
-	memcpy(drops, from, PAQ_NDROPS * sizeof(uint64));
-}
-
 static bool
-same_drops(const uint64 *drops, const uint64 *other)
+same_place(const PaqPlace *a, const PaqPlace *b)
 {
-	return memcmp(drops, other, PAQ_NDROPS * sizeof(uint64)) == 0;
+	return memcmp(a, b, sizeof(PaqPlace)) == 0;
 }
 
 /*
- * There is no valid checkpoint: everything in the file counts, or at least all
- * that has not been given back, if the positions are possible ones.  (Ones in
- * every bit would be PAQ_DRAINED_ALL.)
+ * Memory of TopMemoryContext.  Without it the reader cannot go on: the worker
+ * starts again.
+ */
+void *
+paq_reader_alloc(Size size)
+{
+	const int	flags = MCXT_ALLOC_HUGE | MCXT_ALLOC_NO_OOM;
+	void	   *memory = MemoryContextAllocExtended(TopMemoryContext, size, flags);
+
+	if (memory == NULL)
+		ereport(FATAL,
+				(errcode(ERRCODE_OUT_OF_MEMORY),
+				 errmsg("out of memory"),
+				 errdetail("Failed while reading the audit queue.")));
+	return memory;
+}
+
+/* Is this the file that backends write to? */
+bool
+paq_reader_is_live(PaqReader *reader)
+{
+	return reader->qf == &paq_live;
+}
+
+/* ----------
+ * Opening files
+ * ----------
+ */
+
+/*
+ * There is no valid checkpoint: everything in the file counts, or, if the
+ * positions are possible ones, everything that has not been given back.
+ * (Positions of all ones would be PAQ_DRAINED_ALL.)
  */
 static void
 guess_checkpoint(PaqQueueFile *qf, PaqCheckpoint *checkpoint)
@@ -74,6 +106,7 @@ static void
 start_reading(PaqReader *reader, PaqCheckpoint *checkpoint)
 {
 	PaqQueueFile *qf = reader->qf;
+	const bool	live = paq_reader_is_live(reader);
 	uint64		doubt;
 	bool		valid;
 
@@ -84,29 +117,31 @@ start_reading(PaqReader *reader, PaqCheckpoint *checkpoint)
 	doubt = checkpoint->doubtful & ~(uint64) PAQ_DOUBT_LOST;
 	if (doubt != checkpoint->doubtful)
 		reader->lost = true;
-	if (paq_reader_is_live(reader))
+	if (live)
 		reader->trusted = valid;	/* in use by this run of the server */
 	else if (valid && paq_file_is_trusted(qf, checkpoint))
 	{
 		reader->trusted = doubt == PAQ_DOUBT_NONE;
 		reader->bounded = doubt != PAQ_DOUBT_ALL;
 	}
-	reader->intact = paq_reader_is_live(reader) ||
-		paq_file_is_intact(qf, checkpoint);
-	reader->reported = paq_reader_is_live(reader) && doubt != PAQ_DOUBT_NONE;
-	reader->flushed = TYPEALIGN64(PAQ_FRAME_ALIGN,
-								  Min(checkpoint->flushed, checkpoint->drained));
-	reader->flushed_slots = Min(checkpoint->flushed_slots, checkpoint->drained_slots);
-	set_drops(reader->drops_flushed, checkpoint->flushed_drops);
+	reader->intact = live || paq_file_is_intact(qf, checkpoint);
+	reader->reported = live && doubt != PAQ_DOUBT_NONE;
+
+	reader->flushed.pos = TYPEALIGN64(PAQ_FRAME_ALIGN,
+									  Min(checkpoint->flushed, checkpoint->drained));
+	reader->flushed.slot_pos = Min(checkpoint->flushed_slots,
+								   checkpoint->drained_slots);
+	memcpy(reader->flushed.drops, checkpoint->flushed_drops,
+		   sizeof(checkpoint->flushed_drops));
 	if (!reader->trusted)
-		paq_reader_go_back(reader);
-	else
 	{
-		reader->cursor = reader->drained = checkpoint->drained;
-		reader->slot_cursor = reader->drained_slots = checkpoint->drained_slots;
-		set_drops(reader->drops_drained, checkpoint->drops);
-		set_drops(reader->drops_read, reader->drops_drained);
+		paq_reader_go_back(reader);
+		return;
 	}
+	reader->drained.pos = checkpoint->drained;
+	reader->drained.slot_pos = checkpoint->drained_slots;
+	memcpy(reader->drained.drops, checkpoint->drops, sizeof(checkpoint->drops));
+	reader->read = reader->drained;
 }
 
 /*
@@ -117,18 +152,15 @@ void
 paq_reader_go_back(PaqReader *reader)
 {
 	reader->trusted = false;
-	reader->cursor = reader->drained = reader->flushed;
-	reader->slot_cursor = reader->drained_slots = reader->flushed_slots;
-	set_drops(reader->drops_drained, reader->drops_flushed);
-	set_drops(reader->drops_read, reader->drops_drained);
+	reader->read = reader->drained = reader->flushed;
 	if (reader->frames != NULL)
 		paq_backlog_seek(reader);
 }
 
 /*
  * The trail has turned out to be ahead of this file, which is an old copy
- * then.  In the live file there is nothing yet that the trail could have; all
- * that can be done is to report it.
+ * then.  In the live file there is nothing yet that the trail could have; this
+ * can only be reported.
  */
 void
 paq_reader_distrust(PaqReader *reader)
@@ -145,20 +177,9 @@ paq_reader_distrust(PaqReader *reader)
 }
 
 /*
- * How many records will at most still come out of this file, if nobody puts
- * any more into it?
- */
-uint64
-paq_reader_ahead(PaqReader *reader)
-{
-	return (paq_reader_is_live(reader) ?
-			paq_live_ahead(reader) : paq_backlog_ahead(reader)) + MAX_BATCH_GAPS;
-}
-
-/*
  * The worker before us left the live file as at a shutdown, but the server goes
- * on: the disk has to know before anything is put into the file that this is not
- * all there is.
+ * on: before anything is put into the file, the disk must not say any more that
+ * this is all there is.
  */
 static void
 end_closing(PaqReader *reader, PaqCheckpoint *checkpoint)
@@ -178,8 +199,8 @@ open_next(uint32 after, PaqCheckpoint *checkpoint)
 
 	if (reader->frames != NULL)
 		pfree(reader->frames);
-	if (reader->rooms != NULL)
-		pfree(reader->rooms);
+	if (reader->holes != NULL)
+		pfree(reader->holes);
 	memset(reader, 0, sizeof(*reader));
 	for (; (reader->number = paq_backlog_find(after)) != 0; after = reader->number)
 	{
@@ -193,7 +214,7 @@ open_next(uint32 after, PaqCheckpoint *checkpoint)
 			return reader;
 		}
 
-		/* Done, but it could not be removed at the time. */
+		/* It is done, but could not be removed at the time. */
 		paq_file_close(&reader->backlog);
 		paq_backlog_remove(reader->number);
 	}
@@ -202,15 +223,15 @@ open_next(uint32 after, PaqCheckpoint *checkpoint)
 	start_reading(reader, checkpoint);
 	end_closing(reader, checkpoint);
 	paq_spilled_collect(reader);
-	paq_spill_remove_older(paq_file_generation(&paq_live));
+	paq_spilled_remove_older();
 	return reader;
 }
 
 /*
  * Open the oldest queue file newer than the backlog file called after: more
- * backlog if there is any, else the live file.  What cannot be used before it is
- * reported by paq_reader_next(), and set aside then.  With half a reader the
- * worker cannot go on: an error, for want of memory, is its end.
+ * backlog if there is any, else the live file.  Files before it that cannot be
+ * used are reported by paq_reader_next(), and set aside then.  The worker cannot
+ * go on with half a reader: an error, for lack of memory, ends it.
  */
 static PaqReader *
 open_after(uint32 after, PaqCheckpoint *checkpoint)
@@ -237,29 +258,35 @@ paq_reader_open(PaqCheckpoint *checkpoint, bool *trusted)
 	return reader;
 }
 
-/* Is this the file that backends write to? */
-bool
-paq_reader_is_live(PaqReader *reader)
-{
-	return reader->qf == &paq_live;
-}
+/* ----------
+ * Reading
+ * ----------
+ */
 
 /* Decode a record, with its spill file if it has one. */
 bool
 paq_reader_decode(PaqReader *reader, const char *data, uint32 len,
 				  PaqRecord *record)
 {
+	static const char lost[] = "the text of the statement is lost, unless the trail has the record already";
+	PaqText    *message = &record->field[PAQ_FIELD_MESSAGE];
 	PaqText		name;
 
 	if (!paq_record_decode(data, len, NULL, 0, record))
 		return false;
 	if (unlikely(record->header.flags & PAQ_RECORD_SPILLED))
 	{
-		if (paq_record_spill_name(data, len, &name))
+		bool		whole = paq_record_spill_name(data, len, &name) &&
 			paq_spilled_open(reader, name);
+
 		(void) paq_record_decode(data, len, reader->spill, reader->spill_size,
 								 record);
-		paq_spilled_check(reader, record);
+		if (!whole && message->data == NULL)
+		{
+			message->data = lost;
+			message->len = sizeof(lost) - 1;
+			record->header.field_len[PAQ_FIELD_MESSAGE] = message->len;
+		}
 	}
 	reader->last_time = record->header.end_time != 0 ?
 		record->header.end_time : record->header.start_time;
@@ -281,35 +308,123 @@ lost_files(PaqReader *reader, PaqGap *gap)
 		strlcpy(gap->message,
 				"the queue file is new, or older than the trail; records that were in the queue may be lost",
 				sizeof(gap->message));
-	reader->lost_read = true;
+	reader->read.lost = 1;
 }
 
 /*
- * Have records been dropped that would be before pos, and of which nothing has
- * been said yet?  One report on each reason until the next checkpoint.
+ * Find dropped records that would be before pos and have not been reported.
+ * There is one report for each reason until the next checkpoint.
  */
 static bool
 find_drops(PaqReader *reader, uint64 pos, PaqGap *gap)
 {
-	bool		skip[PAQ_NDROPS];
-	PaqDropReason reason;
+	const uint64 *reported = reader->drained.drops;
 
 	for (int i = 0; i < PAQ_NDROPS; i++)
-		skip[i] = reader->drops_read[i] != reader->drops_drained[i];
-	if (!paq_drops_find(reader->qf, reader->drops_drained, skip, pos, &reason,
-						gap))
-		return false;
-	reader->drops_read[reason] += gap->count;
-	return true;
+	{
+		uint64		count = paq_drops_count(reader->qf, reported, i);
+
+		if (count == 0 || reader->read.drops[i] != reported[i] ||
+			pg_atomic_read_u64(&reader->qf->live->drops[i].position) > pos)
+			continue;
+		paq_drops_describe(reader->qf, i, count, gap);
+		reader->read.drops[i] += count;
+		return true;
+	}
+	return false;
 }
 
-/*
- * Have records been dropped of which nothing is in the trail, or not durably?
- */
+/* Have records been dropped that the trail does not report, or not durably? */
 bool
 paq_reader_has_drops(PaqReader *reader)
 {
-	return paq_drops_unreported(reader->qf, reader->drops_flushed);
+	return paq_drops_unreported(reader->qf, reader->flushed.drops);
+}
+
+/* The first good frame of the live file behind pos and before to; or to. */
+static uint64
+next_good(uint64 pos, uint64 to)
+{
+	do
+	{
+		pos += PAQ_FRAME_ALIGN;
+	} while (pos < to && !paq_frame_is_good(&paq_live, pos, to));
+	return pos;
+}
+
+/*
+ * The frame at the cursor is not committed.  If its process is dead, steps over it
+ * and fills in *gap.  What the slot has of its record is published by the next
+ * start of the server.
+ */
+static PaqReadResult
+next_is_busy(PaqReader *reader, PaqGap *gap)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	uint64		pos = reader->read.pos;
+	uint64		end;
+
+	if (reader->busy_at != pos || now < reader->busy_since)
+	{
+		reader->busy_at = pos;
+		reader->busy_since = now;
+	}
+	if (now < TimestampTzPlusMilliseconds(reader->busy_since, ABANDONED_AFTER))
+		return PAQ_READ_BUSY;
+	end = paq_writers_bound(pos);
+	if (end == 0 || paq_frame_is_committed(reader->qf, pos))
+		return PAQ_READ_BUSY;
+	end = next_good(pos, end);
+	paq_slots_take_back(reader->qf, pos, end);
+
+	/* The live file is read once, so the gap need not be the same each time. */
+	gap->from = reader->last_time;
+	gap->to = reader->busy_since;
+	gap->count = -1;
+	snprintf(gap->message, sizeof(gap->message),
+			 "a process was killed while it was recording; %llu bytes of the audit queue remain empty",
+			 (unsigned long long) (end - pos));
+	reader->read.pos = end;
+	return PAQ_READ_GAP;
+}
+
+/*
+ * Next record of the live file.  A committed frame can be damaged only by this
+ * process or by a fault of the machine's memory; step over it.
+ */
+static PaqReadResult
+next_in_live(PaqReader *reader, PaqRecord *record, PaqGap *gap)
+{
+	PaqQueueFile *qf = reader->qf;
+	uint64		limit = pg_atomic_read_u64(&qf->live->reserved);
+	uint64		start = reader->read.pos;
+	PaqFrame   *frame = paq_frame_at(qf, start);
+	uint64		bound;
+
+	if (start >= limit)
+		return PAQ_READ_END;
+	if (!paq_frame_is_committed(qf, start))
+		return next_is_busy(reader, gap);
+	if (paq_frame_is_whole(qf, start, limit))
+	{
+		reader->read.pos += frame->size;
+		if (paq_reader_decode(reader, (char *) (frame + 1), frame->length, record))
+			return PAQ_READ_RECORD;
+	}
+	else
+	{
+		/* Behind it there may be frames that are not committed yet. */
+		bound = paq_writers_bound(start);
+		if (bound == 0)
+			return PAQ_READ_BUSY;
+		reader->read.pos = next_good(start, bound);
+	}
+	gap->from = gap->to = reader->last_time;
+	gap->count = -1;
+	snprintf(gap->message, sizeof(gap->message),
+			 "%llu bytes of the audit queue are damaged; the records in them are lost",
+			 (unsigned long long) (reader->read.pos - start));
+	return PAQ_READ_GAP;
 }
 
 /*
@@ -323,27 +438,53 @@ paq_reader_next(PaqReader *reader, PaqRecord *record, PaqGap *gap)
 
 	if (unlikely(reader->spill != NULL))
 		paq_spilled_close(reader);
-	gap->room = false;
-	if (unlikely(reader->lost && !reader->lost_read))
+	gap->hole = false;
+	if (unlikely(reader->lost && !reader->read.lost))
 	{
 		lost_files(reader, gap);
 		return PAQ_READ_GAP;
 	}
-	if (unlikely(paq_drops_unreported(reader->qf, reader->drops_drained)) &&
-		find_drops(reader, reader->cursor, gap))
+	if (unlikely(paq_drops_unreported(reader->qf, reader->drained.drops)) &&
+		find_drops(reader, reader->read.pos, gap))
 		return PAQ_READ_DROPS;
 	result = paq_reader_is_live(reader) ?
-		paq_live_next(reader, record, gap) : paq_backlog_next(reader, record, gap);
+		next_in_live(reader, record, gap) : paq_backlog_next(reader, record, gap);
 	if (result == PAQ_READ_END && find_drops(reader, PG_UINT64_MAX, gap))
 		return PAQ_READ_DROPS;
 	return result;
+}
+
+/*
+ * How many records and gaps will at most still come out of this file, if nobody
+ * puts any more into it?
+ */
+uint64
+paq_reader_ahead(PaqReader *reader)
+{
+	uint64		end = pg_atomic_read_u64(&paq_live.live->reserved);
+	uint64		pos = reader->read.pos;
+	uint64		count = MAX_BATCH_GAPS;
+
+	if (!paq_reader_is_live(reader))
+		return count + paq_backlog_ahead(reader);
+	while (pos < end)
+	{
+		if (paq_frame_is_good(reader->qf, pos, end))
+		{
+			pos += paq_frame_at(reader->qf, pos)->size;
+			count++;
+		}
+		else
+			pos += PAQ_FRAME_ALIGN;
+	}
+	return count;
 }
 
 /* Position of the next record. */
 uint64
 paq_reader_position(PaqReader *reader)
 {
-	return reader->cursor;
+	return reader->read.pos;
 }
 
 /* Position at which the records that there are now end. */
@@ -361,10 +502,7 @@ paq_reader_rewind(PaqReader *reader)
 	paq_spilled_close(reader);
 	list_free_deep(reader->spills_read);
 	reader->spills_read = NIL;
-	reader->cursor = reader->drained;
-	reader->slot_cursor = reader->drained_slots;
-	set_drops(reader->drops_read, reader->drops_drained);
-	reader->lost_read = reader->lost_drained;
+	reader->read = reader->drained;
 	if (!paq_reader_is_live(reader))
 		paq_backlog_seek(reader);
 }
@@ -379,20 +517,19 @@ paq_reader_retreat(PaqReader *reader)
 	list_free_deep(reader->spills_drained);
 	reader->spills_drained = NIL;
 	reader->drained = reader->flushed;
-	reader->drained_slots = reader->flushed_slots;
-	set_drops(reader->drops_drained, reader->drops_flushed);
-	reader->lost_drained = false;
 	paq_reader_rewind(reader);
 }
+
+/* ----------
+ * Checkpoints and flushes
+ * ----------
+ */
 
 /* Has anything been read, or stepped over, since the last checkpoint? */
 bool
 paq_reader_unsaved(PaqReader *reader)
 {
-	return reader->lost_read != reader->lost_drained ||
-		!same_drops(reader->drops_read, reader->drops_drained) ||
-		reader->cursor != reader->drained ||
-		reader->slot_cursor != reader->drained_slots;
+	return !same_place(&reader->read, &reader->drained);
 }
 
 /* For synced_end see PaqCheckpoint. */
@@ -402,19 +539,20 @@ write_checkpoint(PaqReader *reader, uint64 sequence, const void *trail,
 {
 	PaqCheckpoint checkpoint = {0};
 
-	checkpoint.drained = reader->cursor;
-	checkpoint.drained_slots = reader->slot_cursor;
-	checkpoint.flushed = reader->flushed;
-	checkpoint.flushed_slots = reader->flushed_slots;
-	set_drops(checkpoint.drops, reader->drops_read);
-	set_drops(checkpoint.flushed_drops, reader->drops_flushed);
+	checkpoint.drained = reader->read.pos;
+	checkpoint.drained_slots = reader->read.slot_pos;
+	checkpoint.flushed = reader->flushed.pos;
+	checkpoint.flushed_slots = reader->flushed.slot_pos;
+	memcpy(checkpoint.drops, reader->read.drops, sizeof(checkpoint.drops));
+	memcpy(checkpoint.flushed_drops, reader->flushed.drops,
+		   sizeof(checkpoint.flushed_drops));
 	checkpoint.sequence = sequence;
 	checkpoint.doubtful = reader->trusted || paq_reader_is_live(reader) ?
 		PAQ_DOUBT_NONE :
 		reader->bounded ? PAQ_DOUBT_TRAIL : PAQ_DOUBT_ALL;
 
-	/* Files that are there still will be found again. */
-	if (reader->lost && !reader->lost_read && reader->lost_bytes == 0)
+	/* Files that still exist will be found again. */
+	if (reader->lost && !reader->read.lost && reader->lost_bytes == 0)
 		checkpoint.doubtful |= PAQ_DOUBT_LOST;
 	checkpoint.synced_end = synced_end;
 	memcpy(checkpoint.trail, trail, sizeof(checkpoint.trail));
@@ -431,53 +569,44 @@ paq_reader_checkpoint(PaqReader *reader, uint64 sequence, const void *trail)
 	paq_spilled_close(reader);
 	write_checkpoint(reader, sequence, trail, 0);
 
-	reader->lost_drained = reader->lost_read;
-	reader->drained = reader->cursor;
-	reader->drained_slots = reader->slot_cursor;
-	set_drops(reader->drops_drained, reader->drops_read);
+	reader->drained = reader->read;
 	reader->spills_drained = list_concat(reader->spills_drained,
 										 reader->spills_read);
 	list_free(reader->spills_read);
 	reader->spills_read = NIL;
-	pg_atomic_write_u64(&reader->qf->live->drained, reader->drained);
+	pg_atomic_write_u64(&reader->qf->live->drained, reader->drained.pos);
 }
 
 /* Is there anything between the last checkpoint and the last flush? */
 bool
 paq_reader_unflushed(PaqReader *reader)
 {
-	return reader->drained != reader->flushed ||
-		reader->drained_slots != reader->flushed_slots ||
-		!same_drops(reader->drops_drained, reader->drops_flushed) ||
-		reader->lost_drained || reader->spills_drained != NIL;
+	return !same_place(&reader->drained, &reader->flushed) ||
+		reader->spills_drained != NIL;
 }
 
 /* Bytes of the ring between the two. */
 uint64
 paq_reader_unflushed_bytes(PaqReader *reader)
 {
-	return reader->drained - reader->flushed;
+	return reader->drained.pos - reader->flushed.pos;
 }
 
-/* What the trail tells of the drops is durable. */
+/* The checkpoint is durable: so are the trail's reports of drops and lost files. */
 static void
-flush_drops(PaqReader *reader)
+flush_place(PaqReader *reader)
 {
 	for (int i = 0; i < PAQ_NDROPS; i++)
-		if (reader->drops_drained[i] != reader->drops_flushed[i])
-			paq_drops_reported(reader->qf, i, reader->drops_drained[i]);
-	set_drops(reader->drops_flushed, reader->drops_drained);
-}
-
-/* What it tells of lost files is, too. */
-static void
-flush_lost(PaqReader *reader)
-{
-	if (!reader->lost_drained)
-		return;
-	paq_backlog_set_aside(reader);
-	reader->lost = reader->lost_read = reader->lost_drained = false;
-	reader->lost_bytes = 0;
+		if (reader->drained.drops[i] != reader->flushed.drops[i])
+			paq_drops_reported(reader->qf, i, reader->drained.drops[i]);
+	if (reader->drained.lost)
+	{
+		paq_backlog_set_aside(reader);
+		reader->lost = false;
+		reader->lost_bytes = 0;
+		reader->read.lost = reader->drained.lost = 0;
+	}
+	reader->flushed = reader->drained;
 }
 
 /*
@@ -489,14 +618,11 @@ flush_lost(PaqReader *reader)
 void
 paq_reader_flushed(PaqReader *reader, uint64 sequence, const void *trail)
 {
-	Assert(reader->flushed <= reader->drained);
+	Assert(reader->flushed.pos <= reader->drained.pos);
 	Assert(!paq_reader_unsaved(reader));
 	if (paq_reader_unflushed(reader))
 	{
-		reader->flushed = reader->drained;
-		reader->flushed_slots = reader->drained_slots;
-		flush_drops(reader);
-		flush_lost(reader);
+		flush_place(reader);
 		write_checkpoint(reader, sequence, trail, 0);
 		paq_stats_add(&paq_shared->progress, 1);
 	}
@@ -505,8 +631,8 @@ paq_reader_flushed(PaqReader *reader, uint64 sequence, const void *trail)
 	if (!paq_reader_is_live(reader))
 		return;
 
-	Assert(pg_atomic_read_u64(&paq_live.live->reserved) >= reader->drained);
-	Assert(pg_atomic_read_u64(&paq_live.live->released) <= reader->flushed);
+	Assert(pg_atomic_read_u64(&paq_live.live->reserved) >= reader->drained.pos);
+	Assert(pg_atomic_read_u64(&paq_live.live->released) <= reader->flushed.pos);
 
 	/*
 	 * Our reading of the space must be over before it is given back (pairs
@@ -515,13 +641,43 @@ paq_reader_flushed(PaqReader *reader, uint64 sequence, const void *trail)
 	 * paq_queue_flushed_sequence()).
 	 */
 	pg_memory_barrier();
-	pg_atomic_write_u64(&paq_live.live->released, reader->flushed);
-	pg_atomic_write_u64(&paq_shared->flushed, reader->flushed);
-	paq_waiters_wake(reader->flushed);
+	pg_atomic_write_u64(&paq_live.live->released, reader->flushed.pos);
+	pg_atomic_write_u64(&paq_shared->flushed, reader->flushed.pos);
+	paq_wake_waiters(reader->flushed.pos);
 	ConditionVariableBroadcast(&paq_shared->space_cv);
 	paq_wake_loader();
 	paq_forget_warning();
 }
+
+/* Write the first size bytes of the queue file to disk; failure is only logged. */
+static void
+sync_file(PaqReader *reader, Size size)
+{
+	if (enableFsync && msync(reader->qf->base, size, MS_SYNC) != 0)
+		ereport(LOG,
+				(errcode_for_file_access(),
+				 errmsg("could not sync the audit queue file: %m")));
+}
+
+/* Has enough become durable since the last time to call paq_reader_sync()? */
+bool
+paq_reader_sync_due(PaqReader *reader)
+{
+	return reader->flushed.pos - reader->synced >= SYNC_BYTES;
+}
+
+/* Write the last checkpoint to disk. */
+void
+paq_reader_sync(PaqReader *reader)
+{
+	reader->synced = reader->flushed.pos;
+	sync_file(reader, (char *) reader->qf->live - reader->qf->base);
+}
+
+/* ----------
+ * Leaving a file
+ * ----------
+ */
 
 /*
  * A backlog file has been read to its end, and the trail is durable: carry
@@ -539,10 +695,10 @@ paq_reader_advance(PaqReader *reader, uint64 sequence, const void *trail)
 	paq_spilled_close(reader);
 
 	/*
-	 * First the next file learns how far the trail has got, then this one
-	 * goes.  A crash in between finds this file drained and does it again.
-	 * It is marked as done before, for the case that it cannot be removed: its
-	 * checkpoint must never be taken for the trail's end again.
+	 * The next file gets the checkpoint first.  A crash before this file is
+	 * removed finds it drained, and does this again.  In case that it cannot be
+	 * removed, it is marked as done before: its checkpoint must never be taken
+	 * for the trail's end again.
 	 */
 	reader = open_after(number, &checkpoint);
 	paq_reader_checkpoint(reader, sequence, trail);
@@ -555,36 +711,11 @@ paq_reader_advance(PaqReader *reader, uint64 sequence, const void *trail)
 	return reader;
 }
 
-/* Write the first size bytes of the queue file to disk; failure is only logged. */
-static void
-sync_file(PaqReader *reader, Size size)
-{
-	if (enableFsync && msync(reader->qf->base, size, MS_SYNC) != 0)
-		ereport(LOG,
-				(errcode_for_file_access(),
-				 errmsg("could not sync the audit queue file: %m")));
-}
-
-/* Has enough become durable since the last time to call paq_reader_sync()? */
-bool
-paq_reader_sync_due(PaqReader *reader)
-{
-	return reader->flushed - reader->synced >= SYNC_BYTES;
-}
-
-/* Write the last checkpoint to disk. */
-void
-paq_reader_sync(PaqReader *reader)
-{
-	reader->synced = reader->flushed;
-	sync_file(reader, (char *) reader->qf->live - reader->qf->base);
-}
-
 /*
- * The worker leaves; the trail has the given sequence and state.  See to it that
+ * The worker exits; the trail has the given sequence and state.  Make sure that
  * the next one can rely on this file even if the operating system is restarted
- * in between: unless there are sessions still, because the postmaster is dead
- * or they do not end.  These may go on writing what is then not on disk.
+ * in between; unless there are still sessions, because the postmaster is dead or
+ * they do not end.  What these write from now on is not on disk.
  */
 void
 paq_reader_close(PaqReader *reader, uint64 sequence, const void *trail)
@@ -594,10 +725,10 @@ paq_reader_close(PaqReader *reader, uint64 sequence, const void *trail)
 	Size		size = qf->header->ring_offset;
 
 	paq_reader_rewind(reader);
-	if (reader->drained != reserved)
+	if (reader->drained.pos != reserved)
 		size += qf->header->ring_size;
 	sync_file(reader, size);
-	if (!reader->intact || paq_writers_awaited() > 0 ||
+	if (!reader->intact || paq_worker_attached_backends() > 0 ||
 		pg_atomic_read_u64(&qf->live->reserved) != reserved)
 		return;
 	write_checkpoint(reader, sequence, trail, reserved);

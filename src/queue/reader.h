@@ -29,7 +29,7 @@
 /* Bytes of trail state that a checkpoint keeps for the sink. */
 #define PAQ_TRAIL_STATE_SIZE	(11 * sizeof(uint64) + 3 * MAXPGPATH + 256)
 
-/* How far the trail has got, stored in the queue file; see checkpoint.c. */
+/* How far the trail has got, stored in the queue file; see file.c. */
 typedef struct PaqCheckpoint
 {
 	uint64		counter;		/* the larger of the two blocks is newer */
@@ -40,13 +40,13 @@ typedef struct PaqCheckpoint
 	uint64		flushed;		/* position up to which the trail was durable */
 	uint64		flushed_slots;	/* by then, and slots */
 	uint64		drops[PAQ_NDROPS];	/* dropped records, since the file was made,
-									 * that the trail tells of; see drops.c */
+									 * that GAP records report; see overflow.c */
 	uint64		flushed_drops[PAQ_NDROPS];	/* the same, durably */
 	uint64		sequence;		/* of the last record in the trail; 0: what
 								 * the file before this one says */
-	uint64		doubtful;		/* PAQ_DOUBT_xxx: what the file was found not to
-								 * be trusted with; in a new file, if not NONE:
-								 * that is known */
+	uint64		doubtful;		/* PAQ_DOUBT_xxx: what was found wrong with the
+								 * file; in a new file: that something was wrong
+								 * with the one before is known */
 	uint64		synced_end;		/* "reserved" when all of this file and of the
 								 * trail was on disk; 0: it was not */
 	char		trail[PAQ_TRAIL_STATE_SIZE];	/* sink's state */
@@ -59,11 +59,11 @@ StaticAssertDecl(sizeof(PaqCheckpoint) <= 4096,
 #define PAQ_DRAINED_ALL		PG_UINT64_MAX
 
 #define PAQ_DOUBT_NONE		0
-#define PAQ_DOUBT_TRAIL		1	/* where the trail ends */
-#define PAQ_DOUBT_ALL		2	/* and where the records end */
+#define PAQ_DOUBT_TRAIL		1	/* it does not tell where the trail ends */
+#define PAQ_DOUBT_ALL		2	/* nor where its records end */
 #define PAQ_DOUBT_LOST		4	/* added to one of these: records of an earlier
-								 * file may be lost, and the trail has yet to
-								 * say so */
+								 * file may be lost, and the trail does not say
+								 * so yet */
 
 typedef enum PaqReadResult
 {
@@ -77,8 +77,8 @@ typedef enum PaqReadResult
 /* What is known about missing records */
 typedef struct PaqGap
 {
-	bool		room;			/* it is a place in the ring: none, if the trail
-								 * has what follows */
+	bool		hole;			/* a hole in the ring: no gap if the trail has
+								 * the record that follows it */
 	int64		from;			/* TimestampTz: of the last record before, or the
 								 * first dropped; 0 if unknown */
 	int64		to;				/* TimestampTz: of the first one after, or the
@@ -114,7 +114,7 @@ extern void paq_reader_sync(PaqReader *reader);
 extern void paq_reader_close(PaqReader *reader, uint64 sequence,
 							 const void *trail);
 
-/* worker_link.c: the worker's side of waking, waiting and asking */
+/* wait.c, writers.c: the worker's side of waking, waiting and asking */
 extern void paq_worker_attach(void);
 extern bool paq_worker_flush_wanted(void);
 extern bool paq_worker_space_wanted(void);

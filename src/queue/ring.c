@@ -1,21 +1,24 @@
 /*-------------------------------------------------------------------------
  *
  * ring.c
- *		The producer's side of the ring.
+ *		The ring: putting records into frames, and telling frames from other
+ *		bytes.
  *
- * When a record has been made, long before it is complete, the place where it
- * will go is fetched into the CPU's cache (paq_ring_prefetch_frame()).  To put it
- * into the ring:
+ * To put a record into the ring:
  *
  * 1. Compute the checksum of the record's fields, the long part, beforehand.
- * 2. Claim the place behind "reserved" (writers.c), and reserve: advance
+ * 2. Claim the place behind "reserved" (writers.c), and reserve it: advance
  *	  "reserved" by the frame's size, if that much is free.  From here to step 4
- *	  nothing may raise an error, allocate or be interrupted: the worker cannot
- *	  step over a frame that is not finished, while we live.
+ *	  nothing may raise an error, allocate or be interrupted: as long as this
+ *	  process lives, the worker cannot step over its unfinished frame.
  * 3. Copy the record.
  * 4. Commit: store the frame's stamp.
  * 5. Wake the worker if the queue crossed the threshold or the worker
  *	  hibernates; note it if the queue is filling up.
+ *
+ * A frame is good if its stamp is that of its very position and its checksum
+ * matches.  Both depend on the file's salt, so neither what earlier laps left
+ * nor what somebody wrote into a statement can pass for one.
  *
  * Guarantees: a record is in the ring whole or not at all; once
  * paq_ring_put() has returned, only the death of the operating system can
@@ -48,8 +51,30 @@
 #define MAX_PREFETCH		1024
 #define CACHE_LINE			64
 
-/* Has a record of this process crossed paq_warning_level()? */
-bool		paq_ring_filling = false;
+/* Position after everything that has been put into the queue so far. */
+uint64
+paq_queue_end(void)
+{
+	return pg_atomic_read_u64(&paq_live.live->reserved);
+}
+
+/* Bytes of the queue that are in use. */
+uint64
+paq_queue_used(void)
+{
+	/* "released" first: it never overtakes a "reserved" read later. */
+	uint64		released = pg_atomic_read_u64(&paq_live.live->released);
+
+	pg_read_barrier();
+	return pg_atomic_read_u64(&paq_live.live->reserved) - released;
+}
+
+/* Size of the queue in bytes. */
+uint64
+paq_queue_capacity(void)
+{
+	return paq_live.ring_size;
+}
 
 /*
  * Longest record, in bytes, that goes into the ring; a longer one needs a
@@ -62,10 +87,9 @@ paq_ring_max_record(void)
 }
 
 /*
- * Checksum of a frame.  The long part comes first, so that it can be computed
- * when the record is made: the fields behind the header, which do not change
- * any more.  The salt is in it so that nobody who does not know it can write
- * text that looks like a frame.
+ * First part of a frame's checksum: that of the fields behind the record's
+ * header.  They do not change any more once the record has been made, so the
+ * long part of the work is done then.
  */
 pg_crc32c
 paq_fields_crc(const char *record, uint32 len)
@@ -79,6 +103,10 @@ paq_fields_crc(const char *record, uint32 len)
 	return crc;
 }
 
+/*
+ * The rest: the record's header, and the frame's place.  The salt is included so
+ * that nobody who does not know it can write text that looks like a frame.
+ */
 static inline pg_crc32c
 finish_crc(PaqQueueFile *qf, pg_crc32c crc, uint64 pos, const char *record,
 		   uint32 len)
@@ -101,9 +129,9 @@ paq_frame_crc(PaqQueueFile *qf, uint64 pos, const char *record, uint32 len)
 }
 
 /*
- * Have a cache line fetched, for writing.  For x86-64 in general, a compiler's
- * own means is fetching for reading, after which the other CPU's copy has still to
- * be taken away; CPUs that are too old for this instruction do nothing.
+ * Have a cache line fetched for writing.  On x86-64 compilers fetch for reading,
+ * unless told that the CPU can do better; the other CPU's copy then has still to
+ * be invalidated.  CPUs that are too old for this instruction ignore it.
  */
 static inline void
 prefetch_for_write(const volatile void *address)
@@ -118,12 +146,12 @@ prefetch_for_write(const volatile void *address)
 }
 
 /*
- * A record is going to be put into the ring, in a while.  Other processes were
- * the last to write to "reserved", and to read what is in the ring behind it.
- * Without a hint, each store there waits for its cache line, and what is executed
- * after the record is out waits for all of them: 0.2 to 0.3 us a record.  So have
- * the cache lines fetched while the statement is being executed; first of all
- * that of "reserved", which says where the others are.
+ * A record is going to be put into the ring in a while.  Other processes were
+ * the last to write to "reserved" and to read the ring behind it, so each store
+ * there would wait for its cache line, and what is executed after the record is
+ * out would wait for all of them: 0.2 to 0.3 us a record.  Have the cache lines
+ * fetched while the statement is being executed: first that of "reserved", which
+ * tells where the others are.
  */
 void
 paq_ring_prefetch_position(void)
@@ -132,8 +160,8 @@ paq_ring_prefetch_position(void)
 }
 
 /*
- * A record of len bytes will probably go to the present end of the ring.  If
- * others take that place first, most of what has been fetched is next to theirs.
+ * Fetch the place where a record of len bytes will probably go: the present end
+ * of the ring.  If others take that place first, ours is right behind it.
  */
 void
 paq_ring_prefetch_frame(uint32 len)
@@ -148,9 +176,8 @@ paq_ring_prefetch_frame(uint32 len)
 }
 
 /*
- * Reserve size bytes.  Returns the position, which is our writer's claim then, or
- * 0 if there is not that much space.  *used is how much of the ring was in use
- * before.
+ * Reserve size bytes, with a claim in writer.  Returns the position, or 0 if
+ * there is not that much space.  *used is how much of the ring was in use before.
  */
 static inline uint64
 try_reserve(PaqWriter *writer, uint32 size, uint64 limit, uint64 *used)
@@ -167,8 +194,8 @@ try_reserve(PaqWriter *writer, uint32 size, uint64 limit, uint64 *used)
 		 * in paq_reader_flushed() between the worker's last look at the space
 		 * and its giving it back.
 		 *
-		 * It may be beyond pos, if that is old: others have put records there
-		 * since, and the trail has them.  That is no full ring.
+		 * "released" may also be beyond pos, if pos is old: others have put
+		 * records there since, and the trail has them.  Read "reserved" again.
 		 */
 		while (unlikely((released = pg_atomic_read_u64(&paq_live.live->released)) > pos))
 			pos = pg_atomic_read_u64(&paq_live.live->reserved);
@@ -176,7 +203,7 @@ try_reserve(PaqWriter *writer, uint32 size, uint64 limit, uint64 *used)
 		if (*used + size > limit)
 			return 0;
 
-		/* Should we be killed: whoever has reserved has said so before. */
+		/* Claim first, in case that we are killed after the reservation. */
 		paq_writer_claim(writer, pos, size);
 		(void) PAQ_FAULT("ring-claimed");
 	} while (!pg_atomic_compare_exchange_u64(&paq_live.live->reserved, &pos,
@@ -186,8 +213,8 @@ try_reserve(PaqWriter *writer, uint32 size, uint64 limit, uint64 *used)
 
 /* Steps 3 and 4 of the list above. */
 static inline void
-paq_ring_commit(uint64 pos, uint32 size, const char *record, uint32 len,
-				pg_crc32c fields_crc)
+commit_frame(uint64 pos, uint32 size, const char *record, uint32 len,
+			 pg_crc32c fields_crc)
 {
 	PaqFrame   *frame = paq_frame_at(&paq_live, pos);
 
@@ -204,7 +231,7 @@ paq_ring_commit(uint64 pos, uint32 size, const char *record, uint32 len,
 		pg_atomic_fetch_add_u64(&paq_stats->slotless, 1);
 
 	/*
-	 * The record must be there before the stamp says so.  Pairs with the read
+	 * The record must be complete before it is stamped.  Pairs with the read
 	 * barrier in paq_frame_is_committed().
 	 */
 	pg_write_barrier();
@@ -213,13 +240,13 @@ paq_ring_commit(uint64 pos, uint32 size, const char *record, uint32 len,
 }
 
 /*
- * Step 5.  used is what was in use before our size bytes: only the one
- * record that crosses the threshold wakes the worker.  Reading "hibernating"
- * after the compare-and-swap of try_reserve(), a full barrier, pairs with
+ * Step 5.  used is what was in use before our size bytes: only the record that
+ * crosses the threshold wakes the worker.  Reading "hibernating" after the
+ * compare-and-swap of try_reserve(), a full barrier, pairs with
  * paq_worker_hibernate(), which sets it before it looks at "reserved".
  *
- * To warn takes time, and must not be done with signals blocked or a record
- * that is in the ring but still pending, too: see paq_pending_publish().
+ * The warning is left to paq_pending_publish(): it must not be reported with
+ * signals blocked, nor while the record is in the ring and pending, too.
  */
 static inline void
 wake_if_needed(uint64 used, uint32 size)
@@ -231,14 +258,14 @@ wake_if_needed(uint64 used, uint32 size)
 		paq_wake_worker();
 	if (unlikely(used + size >= paq_warning_level()) &&
 		used < paq_warning_level())
-		paq_ring_filling = true;
+		paq_producer.filling = true;
 }
 
 /*
  * A background worker's default SIGTERM handler leaves the process from
- * within the handler, and so does that of a session that has not got as far
- * as to have a PGPROC; this must not happen between reserve and commit.  All
- * others only note the signal.
+ * within the handler, and so does that of a session that has no PGPROC yet.
+ * This must not happen between reserve and commit.  The handlers of all other
+ * processes only note the signal.
  */
 static inline bool
 signals_may_exit(void)
@@ -246,34 +273,26 @@ signals_may_exit(void)
 	return MyBackendType == B_BG_WORKER || MyProc == NULL;
 }
 
-/* This process's PaqWriter, or a borrowed one; NULL if there is none. */
-static inline PaqWriter *
-obtain_writer(void)
-{
-	if (likely(paq_my_writer != NULL))
-		return paq_my_writer;
-	return paq_writer_borrow();
-}
-
-/* Nothing of ours is unfinished any more. */
+/* Take back the claim; a writer that is not the slot's was borrowed. */
 static inline void
-release_writer(PaqWriter *writer)
+release_writer(PaqWriter *writer, PaqSlot *slot)
 {
 	paq_writer_end(writer);
-	if (unlikely(writer != paq_my_writer))
+	if (unlikely(slot == NULL))
 		paq_writer_return(writer);
 }
 
 /*
  * Put len bytes, at most paq_ring_max_record(), into the ring; fields_crc is
  * their paq_fields_crc().  Stores the frame's position in *published_at between
- * reserving and committing, if published_at is not NULL.  Returns the position
- * after the record; or 0, if there is no space: wait is not PAQ_SPACE_WAIT, or
- * there is no use in waiting (overflow "drop", single-user mode).  With
- * PAQ_SPACE_WAIT it may raise an error instead, with nothing reserved.
+ * reserving and committing, if published_at is not NULL.
  *
- * 0 also for a process without slot, if so many others are, or were killed, in
- * here that no PaqWriter is left: who cannot say where it writes must not write.
+ * Returns the position after the record.  Returns 0 if there is no space, unless
+ * wait is PAQ_SPACE_WAIT and waiting makes sense (not with overflow "drop", nor
+ * in single-user mode); then it may raise an error, with nothing reserved.  Also
+ * returns 0 in a process without a slot that finds no free PaqWriter, because
+ * PAQ_NGUESTS others are in here or were killed in here: a process that cannot
+ * claim its place must not write.
  */
 uint64
 paq_ring_put(const char *record, uint32 len, pg_crc32c fields_crc,
@@ -282,6 +301,7 @@ paq_ring_put(const char *record, uint32 len, pg_crc32c fields_crc,
 	uint32		size = PAQ_FRAME_SIZE(len);
 	uint64		limit = paq_live.ring_size;
 	bool		mask = signals_may_exit();
+	PaqSlot    *slot = paq_producer.slot;
 	sigset_t	save_mask;
 	PaqWriter  *writer;
 	uint64		used = 0;
@@ -295,37 +315,61 @@ paq_ring_put(const char *record, uint32 len, pg_crc32c fields_crc,
 	{
 		if (unlikely(mask))
 			sigprocmask(SIG_SETMASK, &BlockSig, &save_mask);
-		writer = obtain_writer();
+		writer = likely(slot != NULL) ? &slot->writer : paq_writer_borrow();
 		if (likely(writer != NULL))
 		{
 			pos = try_reserve(writer, size, limit, &used);
 			if (likely(pos != 0))
 				break;
-			release_writer(writer);
+			release_writer(writer, slot);
 		}
 		if (unlikely(mask))
 			sigprocmask(SIG_SETMASK, &save_mask, NULL);
 		if (writer == NULL || wait != PAQ_SPACE_WAIT ||
-			!paq_make_room(size + paq_ring_reserve()))
+			!paq_make_space(size + paq_ring_reserve()))
 			return 0;
 	}
 
 	(void) PAQ_FAULT("ring-unplaced");
 	if (likely(published_at != NULL))
 		*published_at = pos;
-	paq_ring_commit(pos, size, record, len, fields_crc);
-	release_writer(writer);
+	commit_frame(pos, size, record, len, fields_crc);
+	release_writer(writer, slot);
 	wake_if_needed(used, size);
 	if (unlikely(mask))
 		sigprocmask(SIG_SETMASK, &save_mask, NULL);
 	return pos + size;
 }
 
-/* The same for a record whose checksum has not been computed yet. */
-uint64
-paq_ring_publish(const char *record, uint32 len, PaqSpaceWait wait,
-				 uint64 *published_at)
+/* Is there a committed frame at pos?  Its record may be damaged. */
+bool
+paq_frame_is_committed(PaqQueueFile *qf, uint64 pos)
 {
-	return paq_ring_put(record, len, paq_fields_crc(record, len), wait,
-						published_at);
+	if (pg_atomic_read_u64(&paq_frame_at(qf, pos)->stamp) !=
+		paq_frame_stamp(qf, pos))
+		return false;
+	pg_read_barrier();			/* pairs with that in commit_frame() */
+	return true;
+}
+
+/* Is the committed frame at pos undamaged, ending before limit? */
+bool
+paq_frame_is_whole(PaqQueueFile *qf, uint64 pos, uint64 limit)
+{
+	PaqFrame   *frame = paq_frame_at(qf, pos);
+
+	if (limit - pos < sizeof(PaqFrame) ||
+		frame->length > limit - pos ||
+		frame->size != PAQ_FRAME_SIZE(frame->length) ||
+		frame->size > limit - pos)
+		return false;
+	return frame->crc == paq_frame_crc(qf, pos, (char *) (frame + 1), frame->length);
+}
+
+/* Is there a committed and undamaged frame at pos, ending before limit? */
+bool
+paq_frame_is_good(PaqQueueFile *qf, uint64 pos, uint64 limit)
+{
+	return pos < limit && paq_frame_is_committed(qf, pos) &&
+		paq_frame_is_whole(qf, pos, limit);
 }

@@ -5,28 +5,28 @@
  *
  * Before each attempt to reserve space a process claims it: it notes size and
  * position, the value of "reserved" that its compare-and-swap expects.  When the
- * frame is committed it takes that back.  A process with a slot of the pending
- * area does so there; others borrow a PaqWriter for the time, and without one they
- * reserve nothing.  So whatever is reserved and not committed is claimed, at any
- * instant, and room in the ring without a committed frame can be told from
- * damage: it is that of processes which were killed.
+ * frame is committed, it resets the claim.  A process with a slot of the pending
+ * area has its PaqWriter there; others borrow one for the time, and without one
+ * they reserve nothing.  So whatever is reserved and not committed is claimed, at
+ * any instant.  That tells a hole that processes left which were killed from
+ * damage.
  *
- * A claim need not be true, because its process may be killed before the
- * compare-and-swap, or after another has won it.  But it always begins where some
- * frame does.  So of several claims of the same place one may be true, and those of
- * a room in which nothing is committed form a chain from its begin to its end.
+ * A claim may be false: its process may have been killed before the
+ * compare-and-swap, or after another process has won it.  But a claim always
+ * begins where some frame does.  So of several claims of the same place, one may
+ * be true, and the claims of a hole form a chain from its begin to its end.
  *
- * That is what recovery asks for, and, rarely, the worker while the server
- * runs: as long as the postmaster recovers from one crash, it ignores that
- * other processes are killed (postmaster.c, FatalError), a background worker
- * or a session that is being refused.  Shared memory stays as it is, and
- * nobody will ever commit what they reserved.
+ * Recovery asks for that, and rarely the worker while the server runs: while the
+ * postmaster recovers from one crash, it ignores that other processes are killed
+ * (postmaster.c, FatalError), a background worker or a session that is being
+ * refused.  Shared memory stays as it is, and nobody will ever commit what they
+ * reserved.
  *
- * Guarantees: room that a living process may still write to is never given up;
- * no claim is forgotten that recovery may need.
+ * Guarantees: a hole is never given up while a living process may still write to
+ * it; no claim is lost that recovery may need.
  *
- * A process that has got the process id of one which was killed is taken for
- * that one, alive: what it claimed is given up when neither is there any more.
+ * If a process has the process id of one that was killed, that one is taken to
+ * be alive: what it claimed is given up when the other has exited, too.
  *
  * What sessions call must not raise or allocate.
  *
@@ -43,11 +43,7 @@
 
 #include "fault.h"
 #include "miscadmin.h"
-#include "queue/reader_internal.h"
-#include "utils/memutils.h"
-
-/* This process's, in its slot; NULL if it has none */
-PaqWriter  *paq_my_writer = NULL;
+#include "queue/queue_internal.h"
 
 static void
 reset_writer(PaqWriter *writer)
@@ -58,28 +54,27 @@ reset_writer(PaqWriter *writer)
 }
 
 /*
- * This process has that slot from now on.  The worker, at a shutdown, does not
- * leave before it if awaited is set.
+ * This process has that slot from now on.  If awaited, the worker exits after it
+ * at a shutdown.
  */
 void
 paq_writer_attach(PaqSlot *slot, bool awaited)
 {
 	reset_writer(&slot->writer);
 	slot->awaited = awaited ? 1 : 0;
-	pg_write_barrier();			/* pairs with that in paq_writers_awaited() */
+	pg_write_barrier();			/* pairs with that in
+								 * paq_worker_attached_backends() */
 	pg_atomic_write_u32(&slot->writer.pid, MyProcPid);
-	paq_my_writer = &slot->writer;
 }
 
-/* And now not any more. */
+/* This process does not have the slot any more. */
 void
 paq_writer_detach(PaqSlot *slot)
 {
-	paq_my_writer = NULL;
 	reset_writer(&slot->writer);
 }
 
-/* A process that cannot be asked is taken to be alive. */
+/* If we cannot find out, a process is taken to be alive. */
 static bool
 is_alive(uint32 pid)
 {
@@ -88,7 +83,7 @@ is_alive(uint32 pid)
 
 /*
  * Was the owner of a guest's PaqWriter killed, and is its claim, if there is one,
- * before all that recovery will look at?
+ * before everything that recovery looks at?
  */
 static bool
 is_abandoned(PaqWriter *writer, uint32 pid)
@@ -100,8 +95,8 @@ is_abandoned(PaqWriter *writer, uint32 pid)
 }
 
 /*
- * Take a guest's PaqWriter, one that belongs to nobody, or was abandoned.  Should
- * we be killed before there is a claim of ours in it, it is abandoned again.
+ * Take a guest's PaqWriter that belongs to nobody or, if so asked, was abandoned.
+ * If we are killed before we have a claim in it, it is abandoned again.
  */
 static PaqWriter *
 take_guest(bool abandoned)
@@ -123,9 +118,9 @@ take_guest(bool abandoned)
 }
 
 /*
- * A guest's for this process; NULL if there is none: so many others are putting a
- * record into the ring, or were killed in the attempt, and the worker has not got
- * that far yet.
+ * Get a guest's PaqWriter for this process.  Returns NULL if there is none: others
+ * are using them all, or were killed doing so and the worker has not yet released
+ * the space that they claimed.
  */
 PaqWriter *
 paq_writer_borrow(void)
@@ -141,9 +136,9 @@ paq_writer_return(PaqWriter *writer)
 	reset_writer(writer);
 }
 
-/* How many processes are there that the worker waits for at a shutdown? */
+/* How many processes does the worker have to wait for at a shutdown? */
 uint32
-paq_writers_awaited(void)
+paq_worker_attached_backends(void)
 {
 	uint32		count = 0;
 
@@ -180,12 +175,12 @@ paq_writers_reset(PaqQueueFile *qf)
 		reset_writer(writer);
 }
 
-/* What a process has claimed that was killed */
+/* The claim of a process that was killed */
 typedef struct Claim
 {
 	uint64		position;
 	uint64		end;
-	bool		reached;		/* by a chain from the begin of the room */
+	bool		reached;		/* by a chain from the begin of the hole */
 } Claim;
 
 static int
@@ -197,7 +192,7 @@ compare_claims(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* All claims in a file, by position, to be freed by the caller. */
+/* All claims in a file, sorted by position, to be freed by the caller */
 static Claim *
 collect_claims(PaqQueueFile *qf, uint32 *count)
 {
@@ -223,11 +218,11 @@ collect_claims(PaqQueueFile *qf, uint32 *count)
 }
 
 /*
- * Does a chain of claims fill the room?  They are n in their order, none before
- * the room.
+ * Does a chain of claims fill the hole?  There are n of them, sorted, none of them
+ * before the hole.
  */
 static bool
-explain_room(Claim *claims, uint32 n, uint64 from, uint64 to)
+explain_hole(Claim *claims, uint32 n, uint64 from, uint64 to)
 {
 	if (from == to)
 		return true;
@@ -249,12 +244,11 @@ explain_room(Claim *claims, uint32 n, uint64 from, uint64 to)
 }
 
 /*
- * Which room in a file, of all n places of it in their order, was reserved by
- * processes that were killed before they could commit it?  For a file that nobody
- * writes to any more.
+ * Which of the n holes in a file, sorted, were reserved by processes that were
+ * killed before they could commit?  For a file that nobody writes to any more.
  */
 void
-paq_writers_explain(PaqQueueFile *qf, PaqRoom *rooms, uint32 n)
+paq_writers_explain(PaqQueueFile *qf, PaqHole *holes, uint32 n)
 {
 	uint32		count;
 	Claim	   *claims = collect_claims(qf, &count);
@@ -262,25 +256,26 @@ paq_writers_explain(PaqQueueFile *qf, PaqRoom *rooms, uint32 n)
 
 	for (uint32 i = 0; i < n; i++)
 	{
-		while (next < count && claims[next].position < rooms[i].from)
+		while (next < count && claims[next].position < holes[i].from)
 			next++;
-		rooms[i].explained = explain_room(claims + next, count - next,
-										  rooms[i].from, rooms[i].to);
+		holes[i].explained = explain_hole(claims + next, count - next,
+										  holes[i].from, holes[i].to);
 	}
 	pfree(claims);
 }
 
 /*
- * Up to where does nobody alive write in the live file, from pos on, where no
- * frame is committed?  Frames that are committed may be among that.  Returns 0 if
- * somebody may still write at pos.  Only for the worker.
+ * In the live file, no frame is committed at pos.  Returns up to where from there
+ * on no living process is going to commit anything; frames that are committed
+ * already may be before that.  Returns 0 if a process may still write at pos.
+ * Only for the worker.
  *
- * A living process that is to commit anything before "bound", as read here,
+ * A living process that will commit something before "bound", as read here,
  * claimed that before it reserved it, and its claims only go up: what it claims
- * now is that, or something behind it, and then that is committed.  So a claim
- * before pos or from "bound" on is of no interest, whether it is true or not.  One
- * in between counts even if another process has won the place: its owner is alive
- * and will soon claim another.
+ * now is that, or something behind it, and then that is committed.  So claims
+ * before pos or from "bound" on do not matter, whether they are true or not.  A
+ * claim in between counts even if another process has won the place: its owner is
+ * alive and will soon claim another place.
  */
 uint64
 paq_writers_bound(uint64 pos)
@@ -289,9 +284,9 @@ paq_writers_bound(uint64 pos)
 	PaqWriter  *writer;
 
 	/*
-	 * Pairs with the compare-and-swap in try_reserve(): of those who have
-	 * reserved anything before "bound" we see the claim, unless they have taken
-	 * it back already.
+	 * Pairs with the compare-and-swap in try_reserve(): we see the claims of all
+	 * processes that have reserved anything before "bound", unless they have
+	 * reset them already.
 	 */
 	pg_memory_barrier();
 	for (uint32 i = 0; (writer = get_writer(&paq_live, i)) != NULL; i++)
@@ -312,8 +307,8 @@ paq_writers_bound(uint64 pos)
 	}
 
 	/*
-	 * Pairs with the barrier in paq_writer_end(): what was taken back is
-	 * committed, as the caller will see.
+	 * Pairs with the barrier in paq_writer_end(): frames whose claims were reset
+	 * are committed, and the caller sees that.
 	 */
 	pg_read_barrier();
 	return bound;

@@ -23,7 +23,6 @@
 
 #include "fault.h"
 #include "guc.h"
-#include "queue/startup.h"
 
 /* A life in which nothing has moved for that long, in s, hangs. */
 #define HANG_LIMIT		30

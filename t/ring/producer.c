@@ -287,7 +287,7 @@ publish(PaqPending *pending, const char *record, uint32 len)
 		stress_error = stress_cancel = nowait ? NULL : &raised;
 		stress_window(true);
 		pos = pending != NULL ? paq_pending_publish(pending, wait) :
-			paq_ring_publish(record, len, wait, NULL);
+			paq_ring_put(record, len, paq_fields_crc(record, len), wait, NULL);
 		stress_window(false);
 		stress_error = stress_cancel = NULL;
 		if (pos != 0)
@@ -438,7 +438,7 @@ fill_up(PaqSpaceWait wait, uint64 limit)
 	{
 		id = account->next_id;
 		size = make_direct(id);
-		if (paq_ring_publish(direct_record, size, wait, NULL) == 0)
+		if (paq_ring_put(direct_record, size, paq_fields_crc(direct_record, size), wait, NULL) == 0)
 			break;
 		set_state(id, STATE_PUBLISHED);
 		account->next_id++;

@@ -35,7 +35,6 @@
 
 #include "guc.h"
 #include "miscadmin.h"
-#include "queue/startup.h"
 #include "stats.h"
 
 /* Records of the producer that is stepped, and of those before a consumer */

@@ -32,6 +32,7 @@
 #include "nodes/pg_list.h"
 #include "portability/instr_time.h"
 #include "replication/walsender.h"
+#include "server.h"
 #include "storage/fd.h"
 #include "storage/ipc.h"
 #include "storage/s_lock.h"
@@ -69,7 +70,7 @@ pid_t		PostmasterPid = 0;
 TimestampTz PgStartTime = 0;
 int			pg_dir_create_mode = S_IRWXU;
 int			pg_file_create_mode = S_IRUSR | S_IWUSR;
-PAQ_DEFINE_PROC_NUMBER;
+DEFINE_PROC_NUMBER;
 
 int			paq_queue_size = 64;
 char	   *paq_queue_directory = NULL;
@@ -91,7 +92,7 @@ stress_become(int number, BackendType type)
 		return;
 	MyProc = &stress->procs[number];
 	MyLatch = &stress->latches[number];
-	paq_set_proc_number(number);
+	set_proc_number(number);
 }
 
 /* ---------------------------------------------------------------------
@@ -205,7 +206,7 @@ errcode_for_file_access(void)
 }
 
 void
-ExceptionalCondition(PAQ_EXCEPTIONAL_CONDITION_ARGS)
+ExceptionalCondition(EXCEPTIONAL_CONDITION_ARGS)
 {
 	stress_fail("assertion failed at %s:%d: %s", file, line, condition);
 }
@@ -671,10 +672,10 @@ ConditionVariableSleep(ConditionVariable *cv, uint32 wait_event_info)
 	(void) ConditionVariableTimedSleep(cv, -1, wait_event_info);
 }
 
-PAQ_CANCEL_SLEEP_TYPE
+CANCEL_SLEEP_TYPE
 ConditionVariableCancelSleep(void)
 {
-	return PAQ_CANCEL_SLEEP_RESULT;
+	return CANCEL_SLEEP_RESULT;
 }
 
 void
