@@ -92,36 +92,19 @@ paq_classify(const PaqCommand *command)
 PaqCommand
 paq_operation_command(CmdType operation)
 {
-	PaqCommand	command = {LOGSTMT_MOD, T_Invalid, CMDTAG_UNKNOWN};
+	static const PaqCommand unknown = {LOGSTMT_ALL, T_Invalid, CMDTAG_UNKNOWN};
+	static const PaqCommand commands[] = {
+		[CMD_SELECT] = {LOGSTMT_ALL, T_SelectStmt, CMDTAG_SELECT},
+		[CMD_INSERT] = {LOGSTMT_MOD, T_InsertStmt, CMDTAG_INSERT},
+		[CMD_UPDATE] = {LOGSTMT_MOD, T_UpdateStmt, CMDTAG_UPDATE},
+		[CMD_DELETE] = {LOGSTMT_MOD, T_DeleteStmt, CMDTAG_DELETE},
+		[CMD_MERGE] = {LOGSTMT_MOD, T_MergeStmt, CMDTAG_MERGE}
+	};
 
-	switch (operation)
-	{
-		case CMD_SELECT:
-			command.level = LOGSTMT_ALL;
-			command.node = T_SelectStmt;
-			command.tag = CMDTAG_SELECT;
-			break;
-		case CMD_INSERT:
-			command.node = T_InsertStmt;
-			command.tag = CMDTAG_INSERT;
-			break;
-		case CMD_UPDATE:
-			command.node = T_UpdateStmt;
-			command.tag = CMDTAG_UPDATE;
-			break;
-		case CMD_DELETE:
-			command.node = T_DeleteStmt;
-			command.tag = CMDTAG_DELETE;
-			break;
-		case CMD_MERGE:
-			command.node = T_MergeStmt;
-			command.tag = CMDTAG_MERGE;
-			break;
-		default:
-			command.level = LOGSTMT_ALL;
-			break;
-	}
-	return command;
+	if ((int) operation >= lengthof(commands) ||
+		commands[operation].level == LOGSTMT_NONE)
+		return unknown;
+	return commands[operation];
 }
 
 /*

@@ -447,8 +447,8 @@ paq_publish_last(void)
 	}
 	if (lost > 0)
 		ereport(LOG,
-				(errmsg_plural("%d audit record found no room in the queue and is lost",
-							   "%d audit records found no room in the queue and are lost",
+				(errmsg_plural("%d audit record found no space in the queue and is lost",
+							   "%d audit records found no space in the queue and are lost",
 							   lost, lost)));
 }
 
