@@ -9,7 +9,7 @@
  *
  * Guarantees: each record is in the table once, in the order of the files
  * (table.c); nothing that happens to the table holds up anybody but the loader,
- * and those who wait for it within limits (queue/loading.c).  What fails is
+ * and those who wait for it within limits (queue/wait.c).  What fails is
  * tried again, and reported when it begins to fail and when it works again.
  *
  * What it does itself is never audited, but that it removes old partitions and

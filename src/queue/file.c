@@ -163,6 +163,14 @@ map_file(int fd, const PaqFileHeader *header, PaqQueueFile *qf)
 	return true;
 }
 
+/* Store both copies of the header. */
+static void
+store_header(PaqQueueFile *qf, const PaqFileHeader *header)
+{
+	memcpy(qf->header, header, sizeof(*header));
+	memcpy(qf->base + second_header_offset(), header, sizeof(*header));
+}
+
 /*
  * When the file was made, in nanoseconds; 0 where the system does not tell.
  * A copy of the file has another time.
@@ -315,11 +323,7 @@ paq_file_open(const char *path, PaqQueueFile *qf, char **reason)
 		*reason = psprintf("could not map queue file \"%s\": %m", path);
 	else
 	{
-		/* Mend a damaged header by the other one. */
-		if (memcmp(qf->header, &header, sizeof(header)) != 0)
-			memcpy(qf->header, &header, sizeof(header));
-		if (memcmp(qf->base + second_header_offset(), &header, sizeof(header)) != 0)
-			memcpy(qf->base + second_header_offset(), &header, sizeof(header));
+		store_header(qf, &header);	/* one may be damaged */
 		qf->foreign = is_foreign(fd, &st, &header);
 	}
 	close(fd);
@@ -333,36 +337,6 @@ paq_file_close(PaqQueueFile *qf)
 	if (qf->base != NULL)
 		munmap(qf->base, qf->map_size);
 	memset(qf, 0, sizeof(*qf));
-}
-
-/* Fill in a header for a new file; fd is open on it. */
-static void
-init_header(PaqFileHeader *header, int fd, const char *path,
-			Size ring_size, int nslots)
-{
-	struct stat st;
-
-	if (fstat(fd, &st) != 0)
-		ereport(FATAL,
-				(errcode_for_file_access(),
-				 errmsg("could not stat file \"%s\": %m", path)));
-
-	memset(header, 0, sizeof(*header));
-	header->magic = PAQ_FILE_MAGIC;
-	header->version = PAQ_FILE_VERSION;
-	header->nslots = nslots;
-	header->ring_size = paq_file_ring_size(ring_size);
-	header->system_identifier = GetSystemIdentifier();
-	header->inode = st.st_ino;
-	header->birth = file_birth(fd);
-	header->created = GetCurrentTimestamp();
-	if (!pg_strong_random(&header->salt, sizeof(header->salt)))
-		ereport(FATAL,
-				(errcode(ERRCODE_INTERNAL_ERROR),
-				 errmsg("could not generate a random salt for queue file \"%s\"",
-						path)));
-	compute_layout(header);
-	header->crc = header_crc(header);
 }
 
 /* Fill in a mapped new file, which is all zeros, apart from its header. */
@@ -392,17 +366,17 @@ init_contents(PaqQueueFile *qf, const PaqCheckpoint *inherit)
 
 /*
  * Make a queue file with a ring of at least ring_size bytes and nslots
- * pending slots at path, replacing what is there.  inherit says how far the
- * trail has got.  The server cannot start without a queue file, so any failure
- * is FATAL.
+ * pending slots at path, replacing what is there, and map it.  inherit says how
+ * far the trail has got.  The server cannot start without a queue file, so any
+ * failure is FATAL.
  */
 void
 paq_file_create(const char *path, Size ring_size, int nslots,
-				const PaqCheckpoint *inherit)
+				const PaqCheckpoint *inherit, PaqQueueFile *qf)
 {
 	char		tmp[MAXPGPATH];
 	PaqFileHeader header;
-	PaqQueueFile qf;
+	struct stat st;
 	uint64		size;
 	int			fd;
 
@@ -411,14 +385,28 @@ paq_file_create(const char *path, Size ring_size, int nslots,
 		paq_file_set_aside(tmp, "It is in the way of a new queue file.", FATAL);
 	fd = BasicOpenFilePerm(tmp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | PG_BINARY,
 						   S_IRUSR | S_IWUSR);
-	if (fd < 0)
+	if (fd < 0 || fstat(fd, &st) != 0)
 		ereport(FATAL,
 				(errcode_for_file_access(),
 				 errmsg("could not create queue file \"%s\": %m", tmp),
 				 errhint("Check \"pg_audit_queue.queue_directory\".")));
 
-	init_header(&header, fd, tmp, ring_size, nslots);
-	size = header.ring_offset + header.ring_size;
+	memset(&header, 0, sizeof(header));
+	header.magic = PAQ_FILE_MAGIC;
+	header.version = PAQ_FILE_VERSION;
+	header.nslots = nslots;
+	header.ring_size = paq_file_ring_size(ring_size);
+	header.system_identifier = GetSystemIdentifier();
+	header.inode = st.st_ino;
+	header.birth = file_birth(fd);
+	header.created = GetCurrentTimestamp();
+	if (!pg_strong_random(&header.salt, sizeof(header.salt)))
+		ereport(FATAL,
+				(errcode(ERRCODE_INTERNAL_ERROR),
+				 errmsg("could not generate a random salt for queue file \"%s\"",
+						tmp)));
+	size = compute_layout(&header);
+	header.crc = header_crc(&header);
 
 	/*
 	 * Allocate all blocks now: a full disk is an error here, but would be
@@ -436,19 +424,18 @@ paq_file_create(const char *path, Size ring_size, int nslots,
 						(unsigned long long) size, tmp),
 				 errhint("Free some space, or change \"pg_audit_queue.queue_size\" or \"pg_audit_queue.queue_directory\".")));
 	}
-	if (!map_file(fd, &header, &qf))
+	memset(qf, 0, sizeof(*qf));
+	if (!map_file(fd, &header, qf))
 		ereport(FATAL,
 				(errcode_for_file_access(),
 				 errmsg("could not map queue file \"%s\": %m", tmp)));
 
-	memcpy(qf.header, &header, sizeof(header));
-	memcpy(qf.base + second_header_offset(), &header, sizeof(header));
-	init_contents(&qf, inherit);
-	if (msync(qf.base, size, MS_SYNC) != 0 || pg_fsync(fd) != 0)
+	store_header(qf, &header);
+	init_contents(qf, inherit);
+	if (msync(qf->base, size, MS_SYNC) != 0 || pg_fsync(fd) != 0)
 		ereport(FATAL,
 				(errcode_for_file_access(),
 				 errmsg("could not fsync file \"%s\": %m", tmp)));
-	paq_file_close(&qf);
 	close(fd);
 	durable_rename(tmp, path, FATAL);
 }
@@ -573,20 +560,20 @@ paq_file_is_trusted(PaqQueueFile *qf, const PaqCheckpoint *checkpoint)
 }
 
 /*
- * Did the worker leave the file with nothing in it that the trail does not
- * have, durably, and has nobody used it since?
+ * Did the worker leave the file empty - with nothing in it that the trail does
+ * not have durably - and has nobody used it since?  Then *checkpoint is the
+ * file's.
  */
 bool
-paq_file_is_empty(PaqQueueFile *qf)
+paq_file_is_empty(PaqQueueFile *qf, PaqCheckpoint *checkpoint)
 {
 	uint64		reserved = pg_atomic_read_u64(&qf->live->reserved);
-	PaqCheckpoint checkpoint;
 
-	if (!paq_checkpoint_read(qf, &checkpoint) ||
-		!paq_file_is_trusted(qf, &checkpoint) ||
-		checkpoint.synced_end != reserved ||
-		checkpoint.drained != reserved || !all_is_flushed(&checkpoint) ||
-		paq_drops_unreported(qf, checkpoint.drops))
+	if (!paq_checkpoint_read(qf, checkpoint) ||
+		!paq_file_is_trusted(qf, checkpoint) ||
+		checkpoint->synced_end != reserved ||
+		checkpoint->drained != reserved || !all_is_flushed(checkpoint) ||
+		paq_drops_unreported(qf, checkpoint->drops))
 		return false;
 	for (uint32 i = 0; i < qf->header->nslots; i++)
 		if (paq_slot(qf, i)->used != 0)

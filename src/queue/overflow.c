@@ -258,21 +258,22 @@ paq_drops_describe(PaqQueueFile *qf, PaqDropReason reason, uint64 count,
 		[PAQ_DROP_MEMORY] = "for lack of memory"
 	};
 	PaqDrops   *drops = &qf->live->drops[reason];
+	TimestampTz first;
+	TimestampTz last;
 	char		from[MAXDATELEN + 1];
 
 	StaticAssertStmt(lengthof(reasons) == PAQ_NDROPS, "a text for each reason");
 	pg_read_barrier();
-	gap->count = (int64) count;
-	gap->to = (TimestampTz) pg_atomic_read_u64(&drops->last);
-	gap->from = (TimestampTz) pg_atomic_read_u64(&drops->first);
-	if (gap->from == 0 || gap->from > gap->to)
-		gap->from = gap->to;
-	strlcpy(from, timestamptz_to_str(gap->from), sizeof(from));
-	snprintf(gap->message, sizeof(gap->message),
-			 "%llu audit %s dropped between %s and %s, %s",
-			 (unsigned long long) count,
-			 count == 1 ? "record was" : "records were",
-			 from, timestamptz_to_str(gap->to), reasons[reason]);
+	last = (TimestampTz) pg_atomic_read_u64(&drops->last);
+	first = (TimestampTz) pg_atomic_read_u64(&drops->first);
+	if (first == 0 || first > last)
+		first = last;
+	strlcpy(from, timestamptz_to_str(first), sizeof(from));
+	paq_gap_set(gap, first, last, (int64) count,
+				"%llu audit %s dropped between %s and %s, %s",
+				(unsigned long long) count,
+				count == 1 ? "record was" : "records were",
+				from, timestamptz_to_str(last), reasons[reason]);
 }
 
 /*

@@ -78,7 +78,7 @@ detach(int code, Datum arg)
 
 	slot->used = 0;
 	paq_producer.slot = NULL;
-	paq_writer_detach(slot);
+	paq_writer_reset(&slot->writer);
 }
 
 /*

@@ -343,9 +343,9 @@ extern int	paq_file_open_fd(const char *path);
 extern bool paq_file_open(const char *path, PaqQueueFile *qf, char **reason);
 extern void paq_file_close(PaqQueueFile *qf);
 extern void paq_file_create(const char *path, Size ring_size, int nslots,
-							const PaqCheckpoint *inherit);
+							const PaqCheckpoint *inherit, PaqQueueFile *qf);
 extern void paq_file_set_boot_id(PaqQueueFile *qf);
-extern bool paq_file_is_empty(PaqQueueFile *qf);
+extern bool paq_file_is_empty(PaqQueueFile *qf, PaqCheckpoint *checkpoint);
 extern bool paq_file_is_trusted(PaqQueueFile *qf,
 								const PaqCheckpoint *checkpoint);
 extern bool paq_file_is_intact(PaqQueueFile *qf,
@@ -396,9 +396,8 @@ typedef struct PaqHole
 } PaqHole;
 
 extern void paq_writer_attach(PaqSlot *slot, bool awaited);
-extern void paq_writer_detach(PaqSlot *slot);
+extern void paq_writer_reset(PaqWriter *writer);
 extern PaqWriter *paq_writer_borrow(void);
-extern void paq_writer_return(PaqWriter *writer);
 extern void paq_writers_reset(PaqQueueFile *qf);
 extern void paq_writers_explain(PaqQueueFile *qf, PaqHole *holes, uint32 n);
 extern uint64 paq_writers_bound(uint64 pos);
@@ -510,6 +509,8 @@ struct PaqReader
 
 /* reader.c */
 extern void *paq_reader_alloc(Size size);
+extern void paq_gap_set(PaqGap *gap, TimestampTz from, TimestampTz to,
+						int64 count, const char *fmt,...) pg_attribute_printf(5, 6);
 extern void paq_reader_go_back(PaqReader *reader);
 extern bool paq_reader_decode(PaqReader *reader, const char *data, uint32 len,
 							  PaqRecord *record);
@@ -531,6 +532,7 @@ extern void paq_backlog_seek(PaqReader *reader);
 extern uint64 paq_backlog_ahead(PaqReader *reader);
 extern PaqReadResult paq_backlog_next(PaqReader *reader, PaqRecord *record,
 									  PaqGap *gap);
+extern int	paq_compare_positions(const void *a, const void *b);
 extern void paq_slots_take_back(PaqQueueFile *qf, uint64 from, uint64 to);
 
 #endif							/* PAQ_QUEUE_INTERNAL_H */

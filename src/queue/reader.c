@@ -293,21 +293,33 @@ paq_reader_decode(PaqReader *reader, const char *data, uint32 len,
 	return true;
 }
 
+/* Fill in a gap; count is -1 if it is not known. */
+void
+paq_gap_set(PaqGap *gap, TimestampTz from, TimestampTz to, int64 count,
+			const char *fmt,...)
+{
+	va_list		args;
+
+	gap->hole = false;
+	gap->from = from;
+	gap->to = to;
+	gap->count = count;
+	va_start(args, fmt);
+	vsnprintf(gap->message, sizeof(gap->message), fmt, args);
+	va_end(args);
+}
+
 /* Files that could not be used, or were not what they should be, as a gap */
 static void
 lost_files(PaqReader *reader, PaqGap *gap)
 {
-	gap->from = 0;
-	gap->to = PgStartTime;
-	gap->count = -1;
 	if (reader->lost_bytes > 0)
-		snprintf(gap->message, sizeof(gap->message),
-				 "queue files of %llu bytes could not be used; the records in them may be lost",
-				 (unsigned long long) reader->lost_bytes);
+		paq_gap_set(gap, 0, PgStartTime, -1,
+					"queue files of %llu bytes could not be used; the records in them may be lost",
+					(unsigned long long) reader->lost_bytes);
 	else
-		strlcpy(gap->message,
-				"the queue file is new, or older than the trail; records that were in the queue may be lost",
-				sizeof(gap->message));
+		paq_gap_set(gap, 0, PgStartTime, -1,
+					"the queue file is new, or older than the trail; records that were in the queue may be lost");
 	reader->read.lost = 1;
 }
 
@@ -378,12 +390,9 @@ next_is_busy(PaqReader *reader, PaqGap *gap)
 	paq_slots_take_back(reader->qf, pos, end);
 
 	/* The live file is read once, so the gap need not be the same each time. */
-	gap->from = reader->last_time;
-	gap->to = reader->busy_since;
-	gap->count = -1;
-	snprintf(gap->message, sizeof(gap->message),
-			 "a process was killed while it was recording; %llu bytes of the audit queue remain empty",
-			 (unsigned long long) (end - pos));
+	paq_gap_set(gap, reader->last_time, reader->busy_since, -1,
+				"a process was killed while it was recording; %llu bytes of the audit queue remain empty",
+				(unsigned long long) (end - pos));
 	reader->read.pos = end;
 	return PAQ_READ_GAP;
 }
@@ -419,11 +428,9 @@ next_in_live(PaqReader *reader, PaqRecord *record, PaqGap *gap)
 			return PAQ_READ_BUSY;
 		reader->read.pos = next_good(start, bound);
 	}
-	gap->from = gap->to = reader->last_time;
-	gap->count = -1;
-	snprintf(gap->message, sizeof(gap->message),
-			 "%llu bytes of the audit queue are damaged; the records in them are lost",
-			 (unsigned long long) (reader->read.pos - start));
+	paq_gap_set(gap, reader->last_time, reader->last_time, -1,
+				"%llu bytes of the audit queue are damaged; the records in them are lost",
+				(unsigned long long) (reader->read.pos - start));
 	return PAQ_READ_GAP;
 }
 
@@ -438,7 +445,6 @@ paq_reader_next(PaqReader *reader, PaqRecord *record, PaqGap *gap)
 
 	if (unlikely(reader->spill != NULL))
 		paq_spilled_close(reader);
-	gap->hole = false;
 	if (unlikely(reader->lost && !reader->read.lost))
 	{
 		lost_files(reader, gap);

@@ -34,21 +34,6 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-/*
- *		Reading a queue file that an earlier run of the server left.
- *
- * Nobody writes to it any more.  All good frames from the place on up to which
- * the trail is known to be complete are handed out in their order; then, from
- * the pending slots, what the crash interrupted.  Room between frames that no
- * dying process explains held records that are lost, and makes a gap, as does
- * a crash of the operating system, after which nobody knows what there was.
- *
- * Guarantees: whatever the content of the file, every good frame is found,
- * and nothing else is taken for one.
- *
- * Locking: none; the worker is the only reader.
- */
-
 #define UNCERTAIN_MESSAGE \
 	"the operating system was restarted; the statement may have ended, and have a record of its own"
 
@@ -134,8 +119,9 @@ paq_backlog_remove(uint32 number)
  * ----------
  */
 
-static int
-compare_positions(const void *a, const void *b)
+/* For qsort() of positions, or of structs that begin with one */
+int
+paq_compare_positions(const void *a, const void *b)
 {
 	uint64		x = *(const uint64 *) a;
 	uint64		y = *(const uint64 *) b;
@@ -195,7 +181,7 @@ find_frames(PaqReader *reader)
 		}
 		reader->frames[reader->nframes++] = pos;
 	}
-	qsort(reader->frames, reader->nframes, sizeof(uint64), compare_positions);
+	qsort(reader->frames, reader->nframes, sizeof(uint64), paq_compare_positions);
 }
 
 /* Where a frame ends */
@@ -297,14 +283,12 @@ skip_hole(PaqReader *reader, uint64 to, PaqGap *gap)
 	reader->read.pos = to;
 	if (reader->bounded && reader->holes[reader->next_frame].explained)
 		return false;
+	paq_gap_set(gap, reader->last_time,
+				reader->next_frame < reader->nframes ?
+				frame_time(reader->qf, to) : PgStartTime, -1,
+				"%llu bytes of the audit queue are damaged or missing; the records in them are lost unless they are in the trail already",
+				(unsigned long long) bytes);
 	gap->hole = true;
-	gap->from = reader->last_time;
-	gap->to = reader->next_frame < reader->nframes ?
-		frame_time(reader->qf, to) : PgStartTime;
-	gap->count = -1;
-	snprintf(gap->message, sizeof(gap->message),
-			 "%llu bytes of the audit queue are damaged or missing; the records in them are lost unless they are in the trail already",
-			 (unsigned long long) bytes);
 	return true;
 }
 
@@ -325,11 +309,8 @@ next_in_ring(PaqReader *reader, PaqRecord *record, PaqGap *gap)
 		reader->next_frame++;
 		if (paq_reader_decode(reader, (char *) (frame + 1), frame->length, record))
 			return PAQ_READ_RECORD;
-		gap->from = reader->last_time;
-		gap->to = frame_time(qf, pos);
-		gap->count = 1;
-		strlcpy(gap->message, "a record of another version is lost",
-				sizeof(gap->message));
+		paq_gap_set(gap, reader->last_time, frame_time(qf, pos), 1,
+					"a record of another version is lost");
 		return PAQ_READ_GAP;
 	}
 
@@ -487,17 +468,6 @@ mark_interrupted(PaqReader *reader, PaqRecord *record)
 	}
 }
 
-static void
-damaged_slot(PaqReader *reader, PaqGap *gap)
-{
-	gap->from = reader->last_time;
-	gap->to = PgStartTime;
-	gap->count = -1;
-	strlcpy(gap->message,
-			"a pending slot of the audit queue is damaged; a statement that was being executed may be missing",
-			sizeof(gap->message));
-}
-
 /*
  * Next record of the pending slots, or a gap.  After a crash of the operating
  * system slots may contain anything; last_gap() reports that.
@@ -519,7 +489,8 @@ next_in_slots(PaqReader *reader, PaqRecord *record, PaqGap *gap)
 		}
 		if (reader->intact && (damaged || header != NULL))
 		{
-			damaged_slot(reader, gap);
+			paq_gap_set(gap, reader->last_time, PgStartTime, -1,
+						"a pending slot of the audit queue is damaged; a statement that was being executed may be missing");
 			return PAQ_READ_GAP;
 		}
 	} while (damaged || header != NULL);
@@ -564,13 +535,9 @@ last_gap(PaqReader *reader, PaqGap *gap)
 	if ((reader->bounded && reader->intact) || reader->read.slot_pos > end)
 		return PAQ_READ_END;
 	reader->read.slot_pos = end + 1;
-	gap->from = reader->last_time;
-	gap->to = PgStartTime;
-	gap->count = -1;
-	strlcpy(gap->message, reader->intact ?
-			"the positions in the queue file are damaged, or it is an old copy; records may be lost" :
-			"the operating system was restarted while the server was running; records that were not yet durable may be lost",
-			sizeof(gap->message));
+	paq_gap_set(gap, reader->last_time, PgStartTime, -1, "%s", reader->intact ?
+				"the positions in the queue file are damaged, or it is an old copy; records may be lost" :
+				"the operating system was restarted while the server was running; records that were not yet durable may be lost");
 	return PAQ_READ_GAP;
 }
 

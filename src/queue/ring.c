@@ -279,7 +279,7 @@ release_writer(PaqWriter *writer, PaqSlot *slot)
 {
 	paq_writer_end(writer);
 	if (unlikely(slot == NULL))
-		paq_writer_return(writer);
+		paq_writer_reset(writer);
 }
 
 /*

@@ -255,16 +255,12 @@ publish_gap(const char *text)
  * system, it must not be taken for the empty file.
  */
 static bool
-begin_use(PaqQueueFile *qf)
+begin_use(PaqQueueFile *qf, PaqCheckpoint *checkpoint)
 {
-	PaqCheckpoint checkpoint;
-
 	paq_file_set_boot_id(qf);
 	paq_writers_reset(qf);
-	if (!paq_checkpoint_read(qf, &checkpoint))
-		return false;
-	checkpoint.synced_end = 0;
-	paq_checkpoint_write(qf, &checkpoint);
+	checkpoint->synced_end = 0;
+	paq_checkpoint_write(qf, checkpoint);
 	if (!enableFsync || msync(qf->base, qf->header->slots_offset, MS_SYNC) == 0)
 		return true;
 	ereport(LOG,
@@ -280,16 +276,17 @@ begin_use(PaqQueueFile *qf)
  * from the trail, NULL if nothing is.
  */
 static bool
-take_over(const char *path, uint64 ring_size, int nslots,
-		  PaqCheckpoint *inherit, char **gap)
+take_over(const char *path, uint64 ring_size, PaqCheckpoint *inherit,
+		  char **gap)
 {
-	PaqQueueFile qf;
+	PaqQueueFile *qf = &paq_live;
+	PaqCheckpoint checkpoint;
 	char		target[MAXPGPATH];
 	char	   *reason;
 
 	*gap = NULL;
 	memset(inherit, 0, sizeof(*inherit));
-	if (!paq_file_open(path, &qf, &reason))
+	if (!paq_file_open(path, qf, &reason))
 	{
 		if (reason != NULL)
 		{
@@ -299,39 +296,33 @@ take_over(const char *path, uint64 ring_size, int nslots,
 		return false;
 	}
 
-	if (qf.foreign)
+	if (qf->foreign)
 	{
 		reason = psprintf("queue file \"%s\" belongs to another server, or was copied", path);
 
 		/* Go on counting from there, but not in that server's trail file. */
-		(void) paq_checkpoint_read(&qf, inherit);
+		(void) paq_checkpoint_read(qf, inherit);
 		memset(inherit->trail, 0, sizeof(inherit->trail));
-		paq_file_close(&qf);
+		paq_file_close(qf);
 		paq_file_set_aside(path, reason, FATAL);
 		*gap = psprintf("%s; whether records are missing here is not known", reason);
 		return false;
 	}
 
-	if (paq_file_is_empty(&qf))
+	if (paq_file_is_empty(qf, &checkpoint))
 	{
-		if (qf.ring_size == paq_file_ring_size(ring_size) &&
-			qf.header->nslots == nslots)
+		if (qf->ring_size != paq_file_ring_size(ring_size) ||
+			qf->header->nslots != MaxBackends)
 		{
-			if (begin_use(&qf))
-			{
-				paq_live = qf;
-				return true;
-			}
-		}
-		else
-		{
-			(void) paq_checkpoint_read(&qf, inherit);
-			paq_file_close(&qf);
+			*inherit = checkpoint;
+			paq_file_close(qf);
 			return false;
 		}
+		if (begin_use(qf, &checkpoint))
+			return true;
 	}
 
-	paq_file_close(&qf);
+	paq_file_close(qf);
 	next_path(target, BACKLOG_PREFIX, FATAL);
 	durable_rename(path, target, FATAL);
 	return false;
@@ -363,7 +354,6 @@ paq_queue_startup(void)
 	char		path[MAXPGPATH];
 	PaqCheckpoint inherit;
 	char	   *gap;
-	char	   *reason;
 	uint64		ring_size = (uint64) paq_queue_size * 1024;
 
 	/* A mapping left over from before the crash */
@@ -371,14 +361,10 @@ paq_queue_startup(void)
 
 	open_directory();
 	paq_file_path(path, PAQ_QUEUE_FILE);
-	if (!take_over(path, ring_size, MaxBackends, &inherit, &gap))
+	if (!take_over(path, ring_size, &inherit, &gap))
 	{
 		inherit.doubtful = gap != NULL ? PAQ_DOUBT_TRAIL : PAQ_DOUBT_NONE;
-		paq_file_create(path, ring_size, MaxBackends, &inherit);
-		if (!paq_file_open(path, &paq_live, &reason))
-			ereport(FATAL,
-					(errmsg("could not open the audit queue that was just created"),
-					 errdetail("%s", reason ? reason : "It is gone.")));
+		paq_file_create(path, ring_size, MaxBackends, &inherit, &paq_live);
 	}
 	init_shared();
 	if (gap != NULL)

@@ -45,8 +45,9 @@
 #include "miscadmin.h"
 #include "queue/queue_internal.h"
 
-static void
-reset_writer(PaqWriter *writer)
+/* A process does not have this PaqWriter any more. */
+void
+paq_writer_reset(PaqWriter *writer)
 {
 	pg_atomic_write_u32(&writer->size, 0);
 	pg_write_barrier();			/* whoever sees it free must not see our size */
@@ -60,18 +61,11 @@ reset_writer(PaqWriter *writer)
 void
 paq_writer_attach(PaqSlot *slot, bool awaited)
 {
-	reset_writer(&slot->writer);
+	paq_writer_reset(&slot->writer);
 	slot->awaited = awaited ? 1 : 0;
 	pg_write_barrier();			/* pairs with that in
 								 * paq_worker_attached_backends() */
 	pg_atomic_write_u32(&slot->writer.pid, MyProcPid);
-}
-
-/* This process does not have the slot any more. */
-void
-paq_writer_detach(PaqSlot *slot)
-{
-	reset_writer(&slot->writer);
 }
 
 /* If we cannot find out, a process is taken to be alive. */
@@ -130,12 +124,6 @@ paq_writer_borrow(void)
 	return writer != NULL ? writer : take_guest(true);
 }
 
-void
-paq_writer_return(PaqWriter *writer)
-{
-	reset_writer(writer);
-}
-
 /* How many processes does the worker have to wait for at a shutdown? */
 uint32
 paq_worker_attached_backends(void)
@@ -172,7 +160,7 @@ paq_writers_reset(PaqQueueFile *qf)
 	PaqWriter  *writer;
 
 	for (uint32 i = 0; (writer = get_writer(qf, i)) != NULL; i++)
-		reset_writer(writer);
+		paq_writer_reset(writer);
 }
 
 /* The claim of a process that was killed */
@@ -182,15 +170,6 @@ typedef struct Claim
 	uint64		end;
 	bool		reached;		/* by a chain from the begin of the hole */
 } Claim;
-
-static int
-compare_claims(const void *a, const void *b)
-{
-	uint64		x = ((const Claim *) a)->position;
-	uint64		y = ((const Claim *) b)->position;
-
-	return (x > y) - (x < y);
-}
 
 /* All claims in a file, sorted by position, to be freed by the caller */
 static Claim *
@@ -213,7 +192,7 @@ collect_claims(PaqQueueFile *qf, uint32 *count)
 		claim->reached = false;
 		(*count)++;
 	}
-	qsort(claims, *count, sizeof(Claim), compare_claims);
+	qsort(claims, *count, sizeof(Claim), paq_compare_positions);
 	return claims;
 }
 

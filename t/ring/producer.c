@@ -70,7 +70,7 @@ random_size(uint32 max)
 static Sizes
 random_sizes(uint32 max, bool spill)
 {
-	uint32		room = max - sizeof(PaqRecordHeader);
+	uint32		space = max - sizeof(PaqRecordHeader);
 	Sizes		sizes;
 
 	if (stress->frame_size != 0)
@@ -81,18 +81,18 @@ random_sizes(uint32 max, bool spill)
 		sizes.statement = stress->frame_size - sizeof(PaqFrame) - sizeof(PaqRecordHeader);
 		return sizes;
 	}
-	sizes.session = room > 1000 && stress_chance(80) ? (int) stress_random(9) : -1;
-	sizes.command = room > 1000 ? stress_random(20) : stress_random(8);
-	room -= sizes.command + (sizes.session < 0 ? 0 : 9 * PAQ_NSESSION_FIELDS);
+	sizes.session = space > 1000 && stress_chance(80) ? (int) stress_random(9) : -1;
+	sizes.command = space > 1000 ? stress_random(20) : stress_random(8);
+	space -= sizes.command + (sizes.session < 0 ? 0 : 9 * PAQ_NSESSION_FIELDS);
 	if (spill && stress_random(60) == 0)
-		room *= 2;
+		space *= 2;
 	sizes.parameter = PAQ_NULL_LEN;
 	if (stress_chance(30))
 	{
-		sizes.parameter = random_size(room / 2);
-		room -= sizes.parameter;
+		sizes.parameter = random_size(space / 2);
+		space -= sizes.parameter;
 	}
-	sizes.statement = random_size(room);
+	sizes.statement = random_size(space);
 	return sizes;
 }
 
@@ -159,7 +159,7 @@ note_copies(const Others *others, bool first, const uint8 *saved)
 
 /*
  * More is known about a record than before.  Texts in a spill file leave with
- * it, and the new record has to find room of its own.
+ * it, and the new record has to find space of its own.
  */
 static PaqPending *
 replace(PaqPending *pending, uint64 id, const Others *others)
@@ -238,17 +238,17 @@ create(uint64 *id, const Others *others)
 static void
 set_outcome(PaqPending *pending, uint64 id)
 {
-	uint32		room = paq_ring_max_record() - paq_pending_header(pending)->length;
+	uint32		space = paq_ring_max_record() - paq_pending_header(pending)->length;
 	PaqRecordHeader *header;
 
 	if (stress_chance(20) && stress->frame_size == 0)
 	{
 		uint32		len = random_size(stress_chance(20) ? MAX_MESSAGE :
-									  Min(room, MAX_MESSAGE));
+									  Min(space, MAX_MESSAGE));
 		uint32		before = paq_pending_header(pending)->length;
 		const char *message;
 
-		if (len > room)
+		if (len > space)
 			stress->copy[me][id] |= MESSAGE_IS_CUT;
 		message = stress_make_message(me, id, len);
 		stress_window(true);
@@ -427,7 +427,7 @@ publish_direct(void)
 	after_publishing(id, publish(NULL, direct_record, size));
 }
 
-/* Publish until there is no room, of limit bytes all told. */
+/* Publish until there is no space, of limit bytes all told. */
 static void
 fill_up(PaqSpaceWait wait, uint64 limit)
 {
@@ -445,7 +445,7 @@ fill_up(PaqSpaceWait wait, uint64 limit)
 	} while (paq_queue_used() <= limit);
 
 	if (paq_queue_used() > limit || paq_queue_used() + PAQ_FRAME_SIZE(size) <= limit)
-		stress_fail("%llu bytes are used of %llu, and there was no room for %u more",
+		stress_fail("%llu bytes are used of %llu, and there was no space for %u more",
 					(unsigned long long) paq_queue_used(),
 					(unsigned long long) limit, (uint32) PAQ_FRAME_SIZE(size));
 }

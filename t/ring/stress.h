@@ -112,7 +112,7 @@ typedef struct Stress
 	pg_atomic_uint64 errors;
 	pg_atomic_uint64 drops;
 	pg_atomic_uint64 waits;
-	pg_atomic_uint64 stepped_over;	/* rooms of those who died unnoticed */
+	pg_atomic_uint64 stepped_over;	/* holes of those who died unnoticed */
 	pg_atomic_uint64 timeouts;	/* waits that nobody ended in time */
 
 	bool		stepping;		/* a process is stepped */
