@@ -43,6 +43,7 @@
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
+#include "queue/queue.h"
 #include "stats.h"
 #include "storage/condition_variable.h"
 #include "storage/fd.h"
@@ -52,10 +53,235 @@
 #include "storage/proc.h"
 #include "storage/procsignal.h"
 #include "utils/guc.h"
+#include "utils/guc_tables.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
+
+/* More than one reload can bring: all settings, and what frames them */
+#define MAX_UNSENT	64
+
+/* Records that wait for room in the queue, oldest first */
+static PaqPending *unsent[MAX_UNSENT];
+static int	nunsent = 0;
+
+/* Try again to publish what found no room. */
+void
+paq_event_send(void)
+{
+	int			sent = 0;
+
+	while (sent < nunsent &&
+		   paq_pending_publish(unsent[sent], PAQ_SPACE_KEEP) != 0)
+		sent++;
+	if (sent == 0)
+		return;
+	nunsent -= sent;
+	memmove(unsent, unsent + sent, nunsent * sizeof(unsent[0]));
+}
+
+/* Those that are still there now are lost. */
+void
+paq_event_give_up(void)
+{
+	if (nunsent > 0)
+		paq_queue_note_drop(PAQ_DROP_EXIT, nunsent);
+	nunsent = 0;
+}
+
+/* Is none of them waiting any more? */
+bool
+paq_event_all_sent(void)
+{
+	return nunsent == 0;
+}
+
+/* Publish a record, or keep it until there is room; false if that cannot be done. */
+static bool
+publish(const PaqText *texts, int sqlstate, int64 rows)
+{
+	PaqPending *pending = paq_own_record(PAQ_WORKER_NAME, NULL, texts,
+										 sqlstate, rows);
+
+	if (pending == NULL)
+		return false;
+	unsent[nunsent++] = pending;
+	paq_event_send();
+	return true;
+}
+
+/* Record a command of the worker's own; change is NULL if it is none of a setting. */
+void
+paq_event_record(const char *command, const PaqSettingChange *change,
+				 int sqlstate)
+{
+	PaqText		texts[PAQ_NSTATEMENT_FIELDS] = {{NULL, 0}};
+
+	paq_set_text(texts, PAQ_FIELD_COMMAND, command);
+	if (change != NULL)
+	{
+		paq_set_text(texts, PAQ_FIELD_OBJECT_TYPE, "SETTING");
+		paq_set_text(texts, PAQ_FIELD_OBJECT_NAME, change->name);
+		paq_set_text(texts, PAQ_FIELD_OLD_VALUE, change->old_value);
+		paq_set_text(texts, PAQ_FIELD_NEW_VALUE, change->new_value);
+		paq_set_text(texts, PAQ_FIELD_VALUE_SOURCE,
+					 GucSource_Names[change->source]);
+	}
+	if (nunsent == MAX_UNSENT)
+		paq_queue_note_drop(PAQ_DROP_FULL, 1);
+	else
+		(void) publish(texts, sqlstate, -1);
+}
+
+/*
+ * Record that files of the trail will be removed, or could not be.  Returns
+ * false if there is no way to record it now: then nothing may be removed.
+ */
+bool
+paq_event_removal(const PaqRemoval *removal)
+{
+	PaqText		texts[PAQ_NSTATEMENT_FIELDS] = {{NULL, 0}};
+	char		bytes[32];
+
+	if (nunsent == MAX_UNSENT)
+		return false;
+	snprintf(bytes, sizeof(bytes), UINT64_FORMAT, removal->bytes);
+	paq_set_text(texts, PAQ_FIELD_COMMAND, "RETENTION");
+	paq_set_text(texts, PAQ_FIELD_OBJECT_TYPE, "FILE");
+	paq_set_text(texts, PAQ_FIELD_OBJECT_NAME, removal->path);
+	paq_set_text(texts, PAQ_FIELD_STATEMENT, removal->names);
+	paq_set_text(texts, PAQ_FIELD_OLD_VALUE, bytes);
+	paq_set_text(texts, PAQ_FIELD_VALUE_SOURCE, removal->setting);
+	if (removal->error == 0)
+		return publish(texts, 0, removal->count);
+	paq_set_text(texts, PAQ_FIELD_MESSAGE, strerror(removal->error));
+	return publish(texts, ERRCODE_IO_ERROR, removal->count);
+}
+
+/* A setting is about to change, which in the worker only a reload makes it do. */
+void
+paq_event_setting(const PaqSettingChange *change)
+{
+	paq_event_record("SET", change, 0);
+}
+
+/* Is what is planned in the trail?  If not, see to it that it will be. */
+static bool
+removal_is_recorded(PaqDrain *drain)
+{
+	if (drain->removal_end == 0)
+	{
+		/* The queue may be full; it is tried again when there is room. */
+		if (!paq_event_all_sent())
+			return false;
+		drain->removal_end = paq_queue_end();
+		paq_queue_request_flush(drain->removal_end);
+	}
+	return paq_queue_is_flushed(drain->removal_end);
+}
+
+/*
+ * Do a small piece of the work.  Returns whether there is more that can be done
+ * at once.
+ */
+bool
+paq_drain_retain(PaqDrain *drain)
+{
+	PaqRemoval	removal;
+
+	if (!drain->resumed || drain->retry_at != 0 ||
+		!paq_reader_is_live(drain->reader))
+		return false;
+	if (drain->removal.count > 0)
+	{
+		if (!drain->removal_made)
+			drain->removal_made = paq_event_removal(&drain->removal);
+		if (!drain->removal_made || !removal_is_recorded(drain))
+			return false;
+		paq_drain_secure(drain);
+		drain->removal.count = 0;
+	}
+	switch (drain->sink->retain(&removal))
+	{
+		case PAQ_RETENTION_IDLE:
+			return false;
+		case PAQ_RETENTION_MORE:
+			break;
+		case PAQ_RETENTION_PLANNED:
+			drain->removal = removal;
+			drain->removal_made = false;
+			drain->removal_end = 0;
+			break;
+		case PAQ_RETENTION_FAILED:
+			(void) paq_event_removal(&removal);
+			break;
+	}
+	return true;
+}
+
+static const PaqSink *(*get_sink) (void);
+static PaqDrain drain;
+static MemoryContext context = NULL;
+static ResourceOwner owner = NULL;
+
+/* Is it at work?  What it calls must not make records, or would call it again. */
+static bool at_work = false;
+
+static void
+open_queue(void)
+{
+	if (drain.reader != NULL)
+		return;
+	drain.sink = get_sink();
+	paq_drain_open(&drain);
+}
+
+/*
+ * Write all that is in the queue to the trail; false if that cannot be done.
+ * The trail outlives transactions, and so does what it needs.
+ */
+static bool
+drain_alone(void)
+{
+	MemoryContext old_context = CurrentMemoryContext;
+	ResourceOwner old_owner = CurrentResourceOwner;
+	volatile bool ok = false;
+
+	if (at_work)
+		return false;
+	at_work = true;
+	if (context == NULL)
+		context = AllocSetContextCreate(TopMemoryContext,
+										"pg_audit_queue single-user mode",
+										ALLOCSET_DEFAULT_SIZES);
+	if (owner == NULL)
+		owner = ResourceOwnerCreate(NULL, "pg_audit_queue single-user mode");
+	PG_TRY();
+	{
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+		open_queue();
+		paq_drain_abandon(&drain);
+		ok = paq_drain_cycle(&drain, false);
+	}
+	PG_FINALLY();
+	{
+		MemoryContextSwitchTo(old_context);
+		CurrentResourceOwner = old_owner;
+		at_work = false;
+	}
+	PG_END_TRY();
+	return ok;
+}
+
+/* The session will write to this sink. */
+void
+paq_drain_alone_init(const PaqSink *(*sink) (void))
+{
+	get_sink = sink;
+	paq_queue_drain_alone = drain_alone;
+}
 
 /* How long a worker that ended is missed, in s */
 #define RESTART_DELAY		1

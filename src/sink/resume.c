@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #include "guc.h"
-#include "sink/file_internal.h"
+#include "sink/sink_internal.h"
 #include "storage/fd.h"
 
 #define OPEN_FLAGS	(O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | PG_BINARY)

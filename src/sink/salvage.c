@@ -33,7 +33,7 @@
 #include "common/cryptohash.h"
 #include "common/sha2.h"
 #include "fault.h"
-#include "sink/file_internal.h"
+#include "sink/sink_internal.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"

@@ -1,6 +1,6 @@
 /*-------------------------------------------------------------------------
  *
- * file_internal.h
+ * sink_internal.h
  *		The file sink among its own files.
  *
  *	file.c			the sink: batches, flush, state
