@@ -25,26 +25,12 @@
 
 #ifdef PAQ_FAULT_POINTS
 
-#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
+#include "file_util.h"
+
 #define FAULT_FILE	"pg_audit_queue.fault"
-
-/* Contents of the file, or an empty string. */
-static void
-read_faults(char *buf, Size size)
-{
-	int			fd = open(FAULT_FILE, O_RDONLY | O_CLOEXEC);
-	ssize_t		n = -1;
-
-	if (fd >= 0)
-	{
-		n = read(fd, buf, size - 1);
-		close(fd);
-	}
-	buf[Max(n, 0)] = '\0';
-}
 
 /* Returns 0, or the errno that this point shall report. */
 int
@@ -55,7 +41,7 @@ paq_fault(const char *point)
 	char		faults[1024];
 	int			result = 0;
 
-	read_faults(faults, sizeof(faults));
+	paq_read_text(FAULT_FILE, faults, sizeof(faults));
 	for (char *line = faults; line != NULL && *line != '\0';)
 	{
 		if (strncmp(line, point, len) == 0 && line[len] == ' ')

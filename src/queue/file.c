@@ -27,6 +27,7 @@
 #include "access/xlog.h"
 #include "common/file_perm.h"
 #include "fault.h"
+#include "file_util.h"
 #include "guc.h"
 #include "queue/queue_internal.h"
 #include "storage/fd.h"
@@ -187,11 +188,11 @@ read_header(int fd, const char *path, PaqFileHeader *header)
 	const char *problem = "it is too short";
 	const char *second;
 
-	if (pread(fd, header, sizeof(*header), 0) == (ssize_t) sizeof(*header) &&
+	if (paq_read_all(fd, (char *) header, sizeof(*header), 0) &&
 		(problem = check_header(header)) == NULL)
 		return NULL;
-	if (pread(fd, header, sizeof(*header),
-			  second_header_offset()) != (ssize_t) sizeof(*header))
+	if (!paq_read_all(fd, (char *) header, sizeof(*header),
+					  second_header_offset()))
 		return problem;
 	second = check_header(header);
 	if (second != NULL)
@@ -255,35 +256,6 @@ paq_file_open_fd(const char *path)
 }
 
 /*
- * Can the first size bytes of the file be read?  If not, returns false with
- * errno set.  To be asked before they are mapped: through a mapping, a sector that
- * the disk cannot read any more is SIGBUS.
- */
-bool
-paq_file_is_readable(int fd, uint64 size)
-{
-	static char scratch[64 * 1024];
-	uint64		done = 0;
-
-	errno = PAQ_FAULT("queue-read");
-	if (errno != 0)
-		return false;
-	while (done < size)
-	{
-		ssize_t		n = pread(fd, scratch, Min(size - done, sizeof(scratch)), done);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n == 0)
-			errno = EIO;
-		if (n <= 0)
-			return false;
-		done += n;
-	}
-	return true;
-}
-
-/*
  * Open and map the queue file at path.  Returns true with *qf set; or false
  * with *reason a translated text of why it cannot be used, NULL if there is
  * no such file.  Never raises for anything found on disk.
@@ -316,7 +288,8 @@ paq_file_open(const char *path, PaqQueueFile *qf, char **reason)
 	else if (!restore_size(fd, path, st.st_size,
 						   header.ring_offset + header.ring_size))
 		*reason = psprintf("could not extend queue file \"%s\": %m", path);
-	else if (!paq_file_is_readable(fd, header.ring_offset + header.ring_size))
+	else if ((errno = PAQ_FAULT("queue-read")) != 0 ||
+			 !paq_is_readable(fd, 0, header.ring_offset + header.ring_size))
 		*reason = psprintf("could not read queue file \"%s\": %m", path);
 	else if (!map_file(fd, &header, qf))
 		*reason = psprintf("could not map queue file \"%s\": %m", path);

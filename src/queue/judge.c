@@ -22,9 +22,7 @@
  */
 #include "postgres.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
+#include "file_util.h"
 #include "queue/queue_internal.h"
 
 /*
@@ -34,17 +32,7 @@
 static void
 read_boot_id(char *id)
 {
-	int			fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-	ssize_t		n = -1;
-
-	memset(id, 0, PAQ_BOOT_ID_LEN);
-	if (fd >= 0)
-	{
-		n = read(fd, id, PAQ_BOOT_ID_LEN - 1);
-		close(fd);
-	}
-	if (n < 0)
-		memset(id, 0, PAQ_BOOT_ID_LEN);
+	paq_read_text("/proc/sys/kernel/random/boot_id", id, PAQ_BOOT_ID_LEN);
 }
 
 /* Note that the file is in use in this run of the operating system. */

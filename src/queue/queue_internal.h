@@ -308,7 +308,6 @@ paq_slot(PaqQueueFile *qf, uint32 number)
 /* file.c, judge.c and directory.c */
 extern uint64 paq_file_ring_size(uint64 wanted);
 extern int	paq_file_open_fd(const char *path);
-extern bool paq_file_is_readable(int fd, uint64 size);
 extern bool paq_file_open(const char *path, PaqQueueFile *qf, char **reason);
 extern void paq_file_close(PaqQueueFile *qf);
 extern void paq_file_create(const char *path, Size ring_size, int nslots,

@@ -25,6 +25,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "file_util.h"
 #include "guc.h"
 #include "miscadmin.h"
 #include "queue/queue_internal.h"
@@ -66,29 +67,15 @@ paq_spill_is_good(const char *name, Size len, const char *data, Size size)
 	return strcmp(found, wanted) == 0;
 }
 
-/* Write all of it.  Returns false with errno set. */
+/* Write a text, if there is one, at *offset, which moves behind it. */
 static bool
-write_text(int fd, const PaqText *text)
+write_text(int fd, const PaqText *text, uint64 *offset)
 {
-	const char *p = text->data;
-	Size		left = text->data ? text->len : 0;
+	Size		len = text->data ? text->len : 0;
+	uint64		start = *offset;
 
-	while (left > 0)
-	{
-		ssize_t		n = write(fd, p, left);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-		{
-			if (n == 0)
-				errno = ENOSPC;
-			return false;
-		}
-		p += n;
-		left -= n;
-	}
-	return true;
+	*offset += len;
+	return paq_write_all(fd, text->data, len, start) == len;
 }
 
 /*
@@ -103,6 +90,7 @@ paq_spill_write(char *name, Size namesize,
 	char		path[MAXPGPATH];
 	int			fd;
 	bool		ok;
+	uint64		offset = 0;
 	int			save_errno = 0;
 
 	snprintf(name, namesize, SPILL_PREFIX "%016llx.%d.%u.%08x",
@@ -112,7 +100,8 @@ paq_spill_write(char *name, Size namesize,
 
 	fd = BasicOpenFilePerm(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | PG_BINARY,
 						   S_IRUSR | S_IWUSR);
-	ok = fd >= 0 && write_text(fd, statement) && write_text(fd, parameter);
+	ok = fd >= 0 && write_text(fd, statement, &offset) &&
+		write_text(fd, parameter, &offset);
 	if (!ok)
 	{
 		save_errno = errno;

@@ -15,9 +15,10 @@
 #include "postgres.h"
 
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "fault.h"
+#include "file_util.h"
 #include "guc.h"
 #include "queue/reader_internal.h"
 #include "utils/memutils.h"
@@ -37,12 +38,11 @@ paq_spilled_close(PaqReader *reader)
  * an empty one, or the disk cannot read it; then errno is 0.  If it cannot be
  * opened or mapped now, but perhaps later, errno says why.
  */
-static void *
-map_file(const char *path, Size *size)
+static char *
+map_spill(const char *path, Size *size)
 {
 	int			fd = paq_file_open_fd(path);
-	void	   *map = MAP_FAILED;
-	struct stat st;
+	char	   *map = NULL;
 
 	if (fd < 0)
 	{
@@ -50,17 +50,13 @@ map_file(const char *path, Size *size)
 			errno = 0;
 		return NULL;
 	}
-	errno = 0;
-	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0)
-	{
-		*size = st.st_size;
-		if (paq_file_is_readable(fd, *size))
-			map = mmap(NULL, *size, PROT_READ, MAP_PRIVATE, fd, 0);
-		else if (errno == EIO)
-			errno = 0;
-	}
+	errno = PAQ_FAULT("queue-read");
+	if (errno == 0)
+		(void) paq_map_file(fd, 0, &map, size);
+	if (errno == EIO)
+		errno = 0;
 	close(fd);
-	return map == MAP_FAILED ? NULL : map;
+	return map;
 }
 
 static void
@@ -87,7 +83,7 @@ paq_spilled_open(PaqReader *reader, PaqText name)
 	MemoryContextSwitchTo(oldcontext);
 
 	spill_path(path, &name);
-	reader->spill = map_file(path, &reader->spill_size);
+	reader->spill = map_spill(path, &reader->spill_size);
 	if (reader->spill == NULL && errno != 0)
 		ereport(ERROR,
 				(errcode_for_file_access(),
@@ -108,13 +104,13 @@ paq_spilled_is_there(const char *data, uint32 len)
 	char		path[MAXPGPATH];
 	PaqText		name;
 	Size		size;
-	void	   *map;
+	char	   *map;
 	bool		good;
 
 	if (likely(!paq_record_spill_name(data, len, &name)))
 		return true;
 	spill_path(path, &name);
-	map = map_file(path, &size);
+	map = map_spill(path, &size);
 	good = map != NULL && paq_spill_is_good(name.data, name.len, map, size);
 	if (map != NULL)
 		munmap(map, size);

@@ -1,0 +1,133 @@
+/*-------------------------------------------------------------------------
+ *
+ * file_util.c
+ *		See file_util.h.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "file_util.h"
+#include "storage/fd.h"
+
+/* Read exactly len bytes at offset.  A file that ends before them is EIO. */
+bool
+paq_read_all(int fd, char *data, Size len, uint64 offset)
+{
+	while (len > 0)
+	{
+		ssize_t		n = pread(fd, data, len, offset);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n == 0)
+			errno = EIO;
+		if (n <= 0)
+			return false;
+		data += n;
+		len -= n;
+		offset += n;
+	}
+	return true;
+}
+
+/*
+ * Write len bytes at offset.  Returns how many of them were written: fewer than
+ * len is a failure.
+ */
+Size
+paq_write_all(int fd, const char *data, Size len, uint64 offset)
+{
+	Size		done = 0;
+
+	while (done < len)
+	{
+		ssize_t		n = pwrite(fd, data + done, len - done, offset + done);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		/* If a write did nothing, assume the disk is full. */
+		if (n == 0)
+			errno = ENOSPC;
+		if (n <= 0)
+			break;
+		done += n;
+	}
+	return done;
+}
+
+/*
+ * Can the file be read from one offset to the other?  Ask before they are
+ * mapped: in a mapping, a sector that the disk cannot read raises SIGBUS.
+ */
+bool
+paq_is_readable(int fd, uint64 from, uint64 to)
+{
+	static char scratch[64 * 1024];
+
+	for (uint64 pos = from; pos < to; pos += sizeof(scratch))
+		if (!paq_read_all(fd, scratch, Min(sizeof(scratch), to - pos), pos))
+			return false;
+	return true;
+}
+
+/*
+ * Map a whole file for reading, after a check that it is readable from offset
+ * "from" on.  *data is NULL if nothing is there, which goes for everything that
+ * is not a regular file, too.  To be unmapped by the caller.
+ */
+bool
+paq_map_file(int fd, uint64 from, char **data, Size *size)
+{
+	struct stat st;
+	void	   *map;
+
+	*data = NULL;
+	*size = 0;
+	if (fstat(fd, &st) != 0)
+		return false;
+	if (!S_ISREG(st.st_mode) || (uint64) st.st_size <= from)
+		return true;
+	if (!paq_is_readable(fd, from, st.st_size))
+		return false;
+	map = mmap(NULL, st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+	if (map == MAP_FAILED)
+		return false;
+	*data = map;
+	*size = st.st_size;
+	return true;
+}
+
+/*
+ * Make the names in an open directory durable.  Some file systems cannot do
+ * that, and do not need it.
+ */
+bool
+paq_fsync_directory(int fd)
+{
+	return pg_fsync(fd) == 0 || errno == EBADF || errno == EINVAL;
+}
+
+/*
+ * Contents of a short file, as a string of at most size bytes; the rest is
+ * filled with zeros.  Empty if there is no such file.  Does not allocate.
+ */
+void
+paq_read_text(const char *path, char *text, Size size)
+{
+	int			fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	memset(text, 0, size);
+	if (fd < 0)
+		return;
+	if (read(fd, text, size - 1) < 0)
+		text[0] = '\0';
+	close(fd);
+}

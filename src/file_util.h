@@ -1,0 +1,25 @@
+/*-------------------------------------------------------------------------
+ *
+ * file_util.h
+ *		Reading, writing and mapping files, for every room that has files.
+ *
+ * These functions report failure by their result and errno, and never raise
+ * an error.  Interrupted and partial system calls are continued.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PAQ_FILE_UTIL_H
+#define PAQ_FILE_UTIL_H
+
+#include "postgres.h"
+
+extern bool paq_read_all(int fd, char *data, Size len, uint64 offset);
+extern Size paq_write_all(int fd, const char *data, Size len, uint64 offset);
+extern bool paq_is_readable(int fd, uint64 from, uint64 to);
+extern bool paq_map_file(int fd, uint64 from, char **data, Size *size);
+extern bool paq_fsync_directory(int fd);
+extern void paq_read_text(const char *path, char *text, Size size);
+
+#endif							/* PAQ_FILE_UTIL_H */
