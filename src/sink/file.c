@@ -1,16 +1,24 @@
 /*-------------------------------------------------------------------------
  *
  * file.c
- *		The file sink: the trail is a series of files.
+ *		The trail file that is open, and the batches written to it.
  *
- * Records are formatted straight into one buffer, which becomes one write()
- * at the end of the batch; only a batch that does not fit is written in
- * pieces.  The file's offset moves when a batch is whole.  What a failed
- * batch, or a crash in the middle of one, leaves behind the offset is cut off
- * before anything else is written.
+ * Records are formatted into one buffer, which becomes one write() at the end
+ * of the batch; only a batch that does not fit is written in pieces.  The
+ * file's offset moves when a batch is complete.  What a failed batch, or a
+ * crash in the middle of one, leaves behind the offset is cut off before
+ * anything else is written.
  *
- * Guarantees: sink.h's.  After end_batch() the batch is the operating
- * system's; flush() makes it durable.
+ * A file is created exclusively, never opened through a symbolic link, and
+ * written only at the end of the trail.  It is given up only when its successor
+ * exists and (with fsync on) it is durable.  If somebody else removes,
+ * truncates or extends it, that is noticed before the next batch, a replacement
+ * within a second, and the trail tells of it.  What is overwritten without a
+ * change of size is not noticed.
+ *
+ * Guarantees: those of sink.h.  A function that returns false has noted the
+ * reason for paq_sink_error().
+ *
  * Must not raise for what the world outside does.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
@@ -20,13 +28,13 @@
 #include "postgres.h"
 
 #include <fcntl.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "fault.h"
+#include "file_util.h"
 #include "guc.h"
-#include "sink/sink_internal.h"
 #include "sink/load_file.h"
+#include "sink/sink_internal.h"
 #include "stats.h"
 #include "storage/fd.h"
 #include "utils/memutils.h"
@@ -34,10 +42,63 @@
 
 #define OPEN_FLAGS	(O_RDWR | O_NOFOLLOW | O_CLOEXEC | PG_BINARY)
 
-/* How often to look whether the file is still there */
+/* How often to look at the path of the file */
 #define CHECK_INTERVAL_MS	1000
 
+#define BATCH_BUFFER_SIZE	(1024 * 1024)
+
+/* A batch ends here, so that its last record still fits in most cases. */
+#define BATCH_FULL_SIZE		(BATCH_BUFFER_SIZE / 4 * 3)
+
 PaqTrailFile paq_trail = {.fd = -1};
+
+static bool drain_batch(PaqBuffer *buf);
+
+static PaqBuffer batch = {.drain = drain_batch};
+
+static char error_message[PAQ_ERROR_LEN];
+
+/* Note a failure; %m works as in errmsg(). */
+void
+paq_sink_set_error(const char *fmt,...)
+{
+	va_list		args;
+
+	va_start(args, fmt);
+	vsnprintf(error_message, sizeof(error_message), fmt, args);
+	va_end(args);
+}
+
+const char *
+paq_sink_error(void)
+{
+	return error_message;
+}
+
+/*
+ * Called in the postmaster.  A server that has to audit and cannot must not
+ * start; later, the worker retries if the directory is missing.
+ */
+void
+paq_sink_check(void)
+{
+	const char *directory = paq_trail_directory();
+	char		inside[MAXPGPATH + 2];
+
+	/* With "/." it has to be a directory.  fsync() of it needs R_OK. */
+	snprintf(inside, sizeof(inside), "%s/.", directory);
+	if ((mkdir(directory, S_IRWXU) == 0 || errno == EEXIST) &&
+		access(inside, R_OK | W_OK | X_OK) == 0)
+		return;
+	ereport(FATAL,
+			(errcode_for_file_access(),
+			 errmsg("could not use directory \"%s\" for the audit trail: %m",
+					directory),
+			 errhint("Set \"%s\" to a directory that the server can read and write.",
+					 paq_sink == PAQ_SINK_TABLE ?
+					 "pg_audit_queue.queue_directory" :
+					 "pg_audit_queue.log_directory")));
+}
 
 /* Show the current file, and what it is for, in the statistics. */
 static void
@@ -55,25 +116,19 @@ publish_path(void)
 	SpinLockRelease(&worker->mutex);
 }
 
-/*
- * A finished file is read, if at all, by those who have followed it.  Its
- * pages are worth more to the database, and to the next file: advise the
- * operating system to drop them.  Has no effect on what is not on disk yet.
- */
-static void
-drop_cached_pages(int fd)
-{
-#if defined(USE_POSIX_FADVISE) && defined(POSIX_FADV_DONTNEED)
-	(void) posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
-#endif
-}
-
 void
 paq_trail_close(void)
 {
 	if (paq_trail.fd < 0)
 		return;
-	drop_cached_pages(paq_trail.fd);
+
+		/*
+	 * Who reads a finished file has followed it, if anybody.  The memory of its
+	 * pages is better used for the database, and for the next file.
+	 */
+#if defined(USE_POSIX_FADVISE) && defined(POSIX_FADV_DONTNEED)
+	(void) posix_fadvise(paq_trail.fd, 0, 0, POSIX_FADV_DONTNEED);
+#endif
 	close(paq_trail.fd);
 	ReleaseExternalFD();
 	paq_trail.fd = -1;
@@ -106,8 +161,8 @@ paq_trail_adopt(int fd, const struct stat *st, const char *path, uint64 offset)
 static bool
 sync_directory(const char *directory)
 {
+	bool		ok;
 	int			fd;
-	int			rc;
 
 	if (!paq_fsync)
 		return true;
@@ -117,41 +172,39 @@ sync_directory(const char *directory)
 		paq_sink_set_error("could not open directory \"%s\": %m", directory);
 		return false;
 	}
-	rc = pg_fsync(fd);
-	/* Some file systems cannot do this, and do not need it. */
-	if (rc != 0 && (errno == EBADF || errno == EINVAL))
-		rc = 0;
-	if (rc != 0)
+	ok = paq_fsync_directory(fd);
+	if (!ok)
 		paq_sink_set_error("could not fsync directory \"%s\": %m", directory);
 	close(fd);
 	paq_stats_add(&paq_stats->worker.fsyncs, 1);
-	return rc == 0;
+	return ok;
 }
 
-/* Make sure that the directory is there. */
+/*
+ * Make the directory unless it is there.  Only its last component is made: a
+ * missing mount point should not be papered over.
+ */
 static bool
-need_directory(void)
+need_directory(const char *directory)
 {
 	char		parent[MAXPGPATH];
-	bool		made;
 
-	if (!paq_trail_make_directory(paq_trail_directory(), &made))
+	if (mkdir(directory, S_IRWXU) != 0)
 	{
-		paq_sink_set_error("could not create directory \"%s\": %m",
-						   paq_trail_directory());
+		if (errno == EEXIST)
+			return true;
+		paq_sink_set_error("could not create directory \"%s\": %m", directory);
 		return false;
 	}
-	if (!made)
-		return true;
-	strlcpy(parent, paq_trail_directory(), sizeof(parent));
+	strlcpy(parent, directory, sizeof(parent));
 	get_parent_directory(parent);
 	return sync_directory(parent[0] == '\0' ? "." : parent);
 }
 
 /*
- * Open a file that did not exist before; *path becomes its name.  Where the
- * last one had the same name, go on counting from there: all that there are
- * need not be tried again, and numbers tell in which order files were made.
+ * Open a file that did not exist before; *path becomes its name.  If the
+ * previous file had the same name, numbering goes on from its number: the names
+ * before need not be tried again, and numbers tell the order of the files.
  */
 static int
 create_file(char *path, Size size, pg_time_t name_time)
@@ -206,7 +259,7 @@ prepare_file(int fd, const char *path, struct stat *st)
 
 /*
  * Start a new file, named after name_time; all of the current one must be
- * durable.  On failure that stays what it is.
+ * durable.  On failure the current one stays.
  */
 bool
 paq_trail_create(pg_time_t name_time)
@@ -215,7 +268,7 @@ paq_trail_create(pg_time_t name_time)
 	struct stat st;
 	int			fd;
 
-	if (!need_directory())
+	if (!need_directory(paq_trail_directory()))
 		return false;
 	fd = create_file(path, sizeof(path), name_time);
 	if (fd < 0)
@@ -238,39 +291,24 @@ paq_trail_create(pg_time_t name_time)
 	return true;
 }
 
-/* Write all of data at the end of what was written. */
+/* Append to what was written. */
 bool
 paq_trail_write(const char *data, Size len)
 {
-	while (len > 0)
-	{
-		int			fault = PAQ_FAULT("trail-write");
-		ssize_t		n = -1;
+	int			fault = PAQ_FAULT("trail-write");
+	Size		done = 0;
 
-		if (fault != 0)
-			errno = fault;
-		else
-			n = pwrite(paq_trail.fd, data, len, paq_trail.written);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-		{
-			/* If a write did nothing, assume the disk is full. */
-			if (n == 0)
-				errno = ENOSPC;
-			paq_sink_set_error("could not write to file \"%s\": %m",
-							   paq_trail.path);
-			return false;
-		}
-		data += n;
-		len -= n;
-		paq_trail.written += n;
-		paq_stats_add(&paq_stats->worker.written, n);
-	}
-	return true;
+	if (fault == 0)
+		done = paq_write_all(paq_trail.fd, data, len, paq_trail.written);
+	else
+		errno = fault;
+	if (done < len)
+		paq_sink_set_error("could not write to file \"%s\": %m", paq_trail.path);
+	paq_trail.written += done;
+	paq_stats_add(&paq_stats->worker.written, done);
+	return done == len;
 }
 
-/* Cut the file to size bytes. */
 bool
 paq_trail_truncate(int fd, const char *path, uint64 size)
 {
@@ -285,7 +323,7 @@ paq_trail_truncate(int fd, const char *path, uint64 size)
 	return rc == 0;
 }
 
-/* Cut off what was written beyond the last whole batch. */
+/* Cut off what was written behind the last complete batch. */
 bool
 paq_trail_cut_to_offset(void)
 {
@@ -297,25 +335,86 @@ paq_trail_cut_to_offset(void)
 	return true;
 }
 
-/* Read exactly len bytes at offset; false, with errno, if that cannot be done. */
-bool
-paq_trail_read(int fd, char *data, Size len, uint64 offset)
+/* Write out what the buffer holds. */
+static bool
+drain_batch(PaqBuffer *buf)
 {
-	while (len > 0)
-	{
-		ssize_t		n = pread(fd, data, len, offset);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n == 0)
-			errno = EIO;
-		if (n <= 0)
-			return false;
-		data += n;
-		len -= n;
-		offset += n;
-	}
+	if (!paq_trail_write(buf->data, buf->used))
+		return false;
+	buf->used = 0;
 	return true;
+}
+
+static void
+empty_batch(void)
+{
+	batch.used = 0;
+	batch.failed = false;
+}
+
+bool
+paq_sink_begin_batch(void)
+{
+	/* A successful paq_sink_rotate_if_due() has seen to that. */
+	if (paq_trail.fd < 0 || paq_trail.format == NULL)
+	{
+		paq_sink_set_error("no audit trail file is open");
+		return false;
+	}
+	if (!paq_trail_cut_to_offset())
+		return false;
+	if (batch.data == NULL)
+	{
+		batch.data = MemoryContextAlloc(TopMemoryContext, BATCH_BUFFER_SIZE);
+		batch.size = BATCH_BUFFER_SIZE;
+	}
+	empty_batch();
+	return true;
+}
+
+PaqAppendResult
+paq_sink_append(const PaqRecord *record)
+{
+	paq_trail.format->write(&batch, record);
+	if (batch.failed)
+		return PAQ_APPEND_FAILED;
+	if (batch.used >= BATCH_FULL_SIZE ||
+		paq_trail.written > paq_trail.offset ||
+		paq_trail_is_full(paq_trail.offset + batch.used))
+		return PAQ_APPEND_FULL;
+	return PAQ_APPEND_OK;
+}
+
+bool
+paq_sink_end_batch(void)
+{
+	if (batch.failed || !drain_batch(&batch))
+		return false;
+	paq_stats_add(&paq_stats->worker.bytes,
+				  paq_trail.written - paq_trail.offset);
+	paq_trail.offset = paq_trail.written;
+	return true;
+}
+
+/* If the cut fails, paq_sink_begin_batch() tries again. */
+void
+paq_sink_abort_batch(void)
+{
+	empty_batch();
+	if (paq_trail.fd >= 0)
+		(void) paq_trail_cut_to_offset();
+}
+
+void
+paq_sink_gap_record(PaqRecord *record, TimestampTz from, TimestampTz to,
+					int64 count, PaqText message)
+{
+	memset(record, 0, sizeof(*record));
+	paq_record_init_gap(&record->header, from, to, count);
+	for (int i = 0; i < PAQ_NFIELDS; i++)
+		record->header.field_len[i] = PAQ_NULL_LEN;
+	record->header.field_len[PAQ_FIELD_MESSAGE] = message.len;
+	record->field[PAQ_FIELD_MESSAGE] = message;
 }
 
 static int
@@ -332,12 +431,11 @@ sync_file(void)
 }
 
 /*
- * Make all whole batches durable; the last record has the given sequence.
- * With pg_audit_queue.fsync off it counts as done, but once that is turned on
- * again, it is.
+ * With pg_audit_queue.fsync off, this only counts as done; the first flush
+ * after it was turned on again makes up for it.
  */
 bool
-paq_trail_flush(uint64 sequence)
+paq_sink_flush(uint64 sequence)
 {
 	if (paq_trail.fd >= 0 && paq_fsync &&
 		(paq_trail.flushed != paq_trail.offset || paq_trail.unsynced))
@@ -357,14 +455,13 @@ paq_trail_flush(uint64 sequence)
 }
 
 /*
- * After a failed fsync the operating system may have dropped what could not
- * be written, and the next fsync would succeed without it; and what was in a
- * file that somebody removed is nowhere.  The records are still in the queue,
- * so they are written again, from the last flush on.  See sink.h.  What is
- * behind it is cut off when the next batch begins.
+ * After a failed fsync the operating system may have dropped what it could not
+ * write, and the next fsync would succeed without it.  What was in a removed
+ * file is lost, too.  The queue still has the records since the last flush.
+ * The next batch begins with cutting off what is behind it.
  */
 bool
-paq_trail_retreat(uint64 *sequence)
+paq_sink_retreat(uint64 *sequence)
 {
 	if (!paq_trail.retreat)
 		return false;
@@ -372,17 +469,6 @@ paq_trail_retreat(uint64 *sequence)
 	paq_trail.offset = paq_trail.flushed;
 	*sequence = paq_trail.flushed_sequence;
 	return true;
-}
-
-/* Is the path still that of our file?  If we cannot tell, assume so. */
-static bool
-path_is_ours(void)
-{
-	struct stat st;
-
-	if (lstat(paq_trail.path, &st) != 0)
-		return errno != ENOENT && errno != ENOTDIR;
-	return st.st_dev == paq_trail.dev && st.st_ino == paq_trail.ino;
 }
 
 /*
@@ -412,16 +498,27 @@ paq_trail_note_loss(const char *path, const char *what, TimestampTz begun,
 				 path, what);
 }
 
+const PaqLoss *
+paq_sink_loss(void)
+{
+	return paq_trail.loss.message[0] != '\0' ? &paq_trail.loss : NULL;
+}
+
+void
+paq_sink_loss_told(void)
+{
+	memset(&paq_trail.loss, 0, sizeof(paq_trail.loss));
+}
+
 /*
- * Nothing more must be written to the file.  retreat tells whether what was
- * written to it and not flushed is gone, too; the last record written has that
- * sequence.
+ * Nothing more must be written to the file.  lost tells whether what was not
+ * flushed of it is lost, too; the last record written has that sequence.
  */
 static void
-file_is_gone(const char *what, bool retreat, uint64 sequence)
+file_is_gone(const char *what, bool lost, uint64 sequence)
 {
 	paq_trail.gone = true;
-	if (retreat && paq_trail.offset > paq_trail.flushed)
+	if (lost && paq_trail.offset > paq_trail.flushed)
 	{
 		paq_trail.retreat = true;
 		sequence = paq_trail.flushed_sequence;
@@ -433,206 +530,53 @@ file_is_gone(const char *what, bool retreat, uint64 sequence)
 						paq_trail.begun_sequence, sequence);
 }
 
-/*
- * Is the open file not as we have left it?  *what says how, and *retreat whether
- * what was not flushed is gone: it is not if the file has become longer.
- */
+/* Is the path still that of our file?  If that cannot be told, assume so. */
 static bool
-file_has_changed(const char **what, bool *retreat)
+path_is_ours(void)
 {
 	struct stat st;
 
-	if (fstat(paq_trail.fd, &st) != 0)
-		return false;
-	if (st.st_nlink == 0)
-		*what = "was removed";
-	else if ((uint64) st.st_size < paq_trail.offset)
-		*what = "was truncated";
-	else if ((uint64) st.st_size > paq_trail.written)
-		*what = "was written to by somebody else";
-	else
-		return false;
-	*retreat = st.st_nlink == 0 || (uint64) st.st_size < paq_trail.offset;
-	return true;
+	if (lstat(paq_trail.path, &st) != 0)
+		return errno != ENOENT && errno != ENOTDIR;
+	return st.st_dev == paq_trail.dev && st.st_ino == paq_trail.ino;
 }
 
 /*
  * Did somebody else remove, replace, truncate or write to the file, whose last
- * record has that sequence?  Then nobody would find what is written to it, or it
- * would come after a hole, or after what is none of ours.  The file itself is
- * looked at each time, which is cheap, its path once in a while.  Once it is
- * gone, it stays so.
+ * record has that sequence?  Then it is marked as gone: nobody would find what
+ * is written to it, or it would come after a hole or after foreign bytes.  The
+ * open file is looked at each time, which is cheap, its path once in a while.
  */
-bool
-paq_trail_is_gone(uint64 sequence)
+void
+paq_trail_check(uint64 sequence)
 {
+	struct stat st;
 	TimestampTz now;
-	const char *what;
-	bool		retreat;
 
-	if (paq_trail.gone)
-		return true;
-	if (file_has_changed(&what, &retreat))
+	if (paq_trail.fd < 0 || paq_trail.gone)
+		return;
+	if (fstat(paq_trail.fd, &st) == 0)
 	{
-		file_is_gone(what, retreat, sequence);
-		return true;
+		if (st.st_nlink == 0)
+			file_is_gone("was removed", true, sequence);
+		else if ((uint64) st.st_size < paq_trail.offset)
+			file_is_gone("was truncated", true, sequence);
+		else if ((uint64) st.st_size > paq_trail.written)
+			file_is_gone("was written to by somebody else", false, sequence);
+		if (paq_trail.gone)
+			return;
 	}
 	now = GetCurrentTimestamp();
 	if (now >= paq_trail.checked &&
 		!TimestampDifferenceExceeds(paq_trail.checked, now, CHECK_INTERVAL_MS))
-		return false;
+		return;
 	paq_trail.checked = now;
 	if (!path_is_ours())
 		file_is_gone("was moved or replaced", false, sequence);
-	return paq_trail.gone;
 }
 
-/*
- * Make the directory unless it is there.  Returns false, with errno, if that
- * fails.  Only its last component is made: a missing mount point should not
- * be papered over.
- */
-bool
-paq_trail_make_directory(const char *directory, bool *made)
-{
-	*made = (mkdir(directory, S_IRWXU) == 0);
-	return *made || errno == EEXIST;
-}
-
-static void
-report_unusable(const char *problem)
-{
-	ereport(FATAL,
-			(errcode_for_file_access(),
-			 errmsg("%s directory \"%s\" of the audit trail: %m",
-					problem, paq_trail_directory()),
-			 errhint("Set \"%s\" to a directory that the server can read and write.",
-					 paq_sink == PAQ_SINK_TABLE ?
-					 "pg_audit_queue.queue_directory" :
-					 "pg_audit_queue.log_directory")));
-}
-
-/* Called in the postmaster. */
 void
-paq_file_sink_check(void)
-{
-	struct stat st;
-	bool		made;
-
-	if (!paq_trail_make_directory(paq_trail_directory(), &made))
-		report_unusable("could not create");
-	if (stat(paq_trail_directory(), &st) != 0)
-		report_unusable("could not access");
-	if (!S_ISDIR(st.st_mode))
-	{
-		errno = ENOTDIR;
-		report_unusable("could not use");
-	}
-	/* Reading is needed to make new names durable. */
-	if (access(paq_trail_directory(), R_OK | W_OK | X_OK) != 0)
-		report_unusable("could not write to");
-}
-
-#define BATCH_BUFFER_SIZE	(1024 * 1024)
-
-/* A batch ends here, so that its last record still fits in most cases. */
-#define BATCH_FULL_SIZE		(BATCH_BUFFER_SIZE / 4 * 3)
-
-static char error_message[PAQ_ERROR_LEN];
-
-static bool drain_batch(PaqBuffer *buf);
-
-static PaqBuffer batch = {.drain = drain_batch};
-
-/* Note a failure; %m works as in errmsg(). */
-void
-paq_sink_set_error(const char *fmt,...)
-{
-	va_list		args;
-
-	va_start(args, fmt);
-	vsnprintf(error_message, sizeof(error_message), fmt, args);
-	va_end(args);
-}
-
-const char *
-paq_sink_error(void)
-{
-	return error_message;
-}
-
-static void
-need_buffer(void)
-{
-	if (batch.data != NULL)
-		return;
-	batch.data = MemoryContextAlloc(TopMemoryContext, BATCH_BUFFER_SIZE);
-	batch.size = BATCH_BUFFER_SIZE;
-}
-
-/* Write out what the buffer holds. */
-static bool
-drain_batch(PaqBuffer *buf)
-{
-	if (!paq_trail_write(buf->data, buf->used))
-		return false;
-	buf->used = 0;
-	return true;
-}
-
-static bool
-file_begin_batch(void)
-{
-	/* rotate_if_due() comes first and has seen to that, if it succeeded. */
-	if (paq_trail.fd < 0 || paq_trail.format == NULL)
-	{
-		paq_sink_set_error("no audit trail file is open");
-		return false;
-	}
-	if (!paq_trail_cut_to_offset())
-		return false;
-	need_buffer();
-	batch.used = 0;
-	batch.failed = false;
-	return true;
-}
-
-static PaqAppendResult
-file_append(const PaqRecord *record)
-{
-	paq_trail.format->write(&batch, record);
-	if (batch.failed)
-		return PAQ_APPEND_FAILED;
-	if (batch.used >= BATCH_FULL_SIZE ||
-		paq_trail.written > paq_trail.offset ||
-		paq_trail_is_full(paq_trail.offset + batch.used))
-		return PAQ_APPEND_FULL;
-	return PAQ_APPEND_OK;
-}
-
-static bool
-file_end_batch(void)
-{
-	if (batch.failed || !drain_batch(&batch))
-		return false;
-	paq_stats_add(&paq_stats->worker.bytes,
-				  paq_trail.written - paq_trail.offset);
-	paq_trail.offset = paq_trail.written;
-	return true;
-}
-
-/* If the cut fails, file_begin_batch() tries it again. */
-static void
-file_abort_batch(void)
-{
-	batch.used = 0;
-	batch.failed = false;
-	if (paq_trail.fd >= 0)
-		(void) paq_trail_cut_to_offset();
-}
-
-static void
-file_get_state(PaqSinkState *state)
+paq_sink_get_state(PaqSinkState *state)
 {
 	memset(state, 0, sizeof(*state));
 	state->flushed_sequence = paq_trail.flushed_sequence;
@@ -651,49 +595,11 @@ file_get_state(PaqSinkState *state)
 	paq_salvage_state(state);
 }
 
-static const PaqLoss *
-file_loss(void)
+/* What could not be cut off was written by us: the file is not closed then. */
+void
+paq_sink_close(PaqSinkState *state)
 {
-	return paq_trail.loss.message[0] != '\0' ? &paq_trail.loss : NULL;
-}
-
-static void
-file_loss_told(void)
-{
-	memset(&paq_trail.loss, 0, sizeof(paq_trail.loss));
-}
-
-/* See sink.h.  What could not be cut off is ours. */
-static void
-file_close(PaqSinkState *state)
-{
-	file_abort_batch();
-	file_get_state(state);
+	paq_sink_abort_batch();
+	paq_sink_get_state(state);
 	state->closed = paq_trail.fd >= 0 && paq_trail.written == paq_trail.offset;
-}
-
-const PaqSink *
-paq_file_sink(void)
-{
-	static const PaqSink sink = {
-		.resume = paq_trail_resume,
-		.is_known = paq_salvage_is_known,
-		.forget_known = paq_salvage_forget,
-		.rotate_if_due = paq_file_rotate_if_due,
-		.next_rotation = paq_file_next_rotation,
-		.retain = paq_file_retain,
-		.next_retention = paq_file_next_retention,
-		.begin_batch = file_begin_batch,
-		.append = file_append,
-		.end_batch = file_end_batch,
-		.abort_batch = file_abort_batch,
-		.flush = paq_trail_flush,
-		.retreat = paq_trail_retreat,
-		.loss = file_loss,
-		.loss_told = file_loss_told,
-		.get_state = file_get_state,
-		.close = file_close
-	};
-
-	return &sink;
 }

@@ -3,20 +3,30 @@
  * retention.c
  *		Removing trail files that are too old, or more than there may be.
  *
- * A file's age is counted from its last change.  The oldest go first, the
- * current one never.
+ * A trail file is a regular file of the server's user in log_directory that has
+ * a name which log_filename can give at some time, then perhaps a dot and the
+ * number that tells it from others of the same name, then the ending of a
+ * format.  Besides, it begins as trail files do, or is empty.  In doubt a file
+ * is none, because trail files may be removed.  The current file, under whatever
+ * name, never is.
+ *
+ * A file's age is counted from its last change.  The oldest go first.
  *
  * A pass begins when the worker does, with each new file, at each reload, and
  * when the oldest file falls due.  It goes on in small pieces, so that the queue
- * does not have to wait: the directory is read (oldest.c); a group of files is
- * planned; the caller sees to it that the trail tells of that, durably; then
- * they are removed, one after the other; then the next group.
+ * does not have to wait: the directory is read; a group of files is planned; the
+ * caller sees to it that the trail tells of that, durably; the files are
+ * removed, one after the other; then comes the next group.  Of very many files
+ * only the oldest are kept in mind, so that memory is bounded; when these have
+ * been dealt with, the directory is read again for younger ones.
  *
- * That a pass makes new files with what is recorded of it is no reason for
- * another one: there might be no end to it.
+ * The records of a pass may make new files.  That is no reason for another pass:
+ * there might be no end to it.
  *
- * Guarantees: what is removed is what was planned.  Nothing is removed while
- * there is no current file, or records have to be recognized that may be in any
+ * Guarantees: what is removed is what was planned, unchanged since.  All names
+ * are looked up in the directory that was opened, even if something else takes
+ * its place, and no symbolic link is followed.  Nothing is removed while there
+ * is no current file, or while records have to be recognized that may be in any
  * file (salvage.c).  What cannot be removed is reported once, left alone until
  * the next reload, and not counted.
  *
@@ -31,507 +41,26 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <unistd.h>
 
+#include "catalog/pg_collation.h"
 #include "fault.h"
+#include "file_util.h"
 #include "guc.h"
+#include "lib/stringinfo.h"
 #include "portability/instr_time.h"
+#include "regex/regex.h"
 #include "sink/sink_internal.h"
 #include "storage/fd.h"
+#include "utils/memutils.h"
 #include "utils/timestamp.h"
-
-/* Length of an abbreviation of a time zone */
-#define MIN_ZONE_LEN	3
-#define MAX_ZONE_LEN	6
-
-/* Length of an offset from UTC */
-#define OFFSET_LEN		5
-
-#define WEEKDAYS		"Sunday|Monday|Tuesday|Wednesday|Thursday|Friday|Saturday"
-#define SHORT_WEEKDAYS	"Sun|Mon|Tue|Wed|Thu|Fri|Sat"
-#define MONTHS \
-	"January|February|March|April|May|June|July|August|September|October|November|December"
-#define SHORT_MONTHS	"Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
-
-/*
- * What an escape becomes: a number of fixed width, one of several words, or
- * what another pattern becomes, in which there are only escapes of the first
- * two kinds, and %Z.
- */
-typedef struct Escape
-{
-	char		letter;
-	char		padding;
-	int			width;			/* of a number; 0: it is none */
-	int			min;
-	int			max;
-	const char *words;			/* with "|" between them, or NULL */
-	const char *pattern;		/* or NULL */
-} Escape;
-
-/* Those of pg_strftime(), but for %Z and %z */
-static const Escape escapes[] = {
-	{'A', .words = WEEKDAYS},
-	{'a', .words = SHORT_WEEKDAYS},
-	{'B', .words = MONTHS},
-	{'b', .words = SHORT_MONTHS},
-	{'C', '0', 2, 0, 99},
-	{'c', .pattern = "%a %b %e %H:%M:%S %Y"},
-	{'D', .pattern = "%m/%d/%y"},
-	{'d', '0', 2, 1, 31},
-	{'e', ' ', 2, 1, 31},
-	{'F', .pattern = "%Y-%m-%d"},
-	{'G', '0', 4, 0, 9999},
-	{'g', '0', 2, 0, 99},
-	{'H', '0', 2, 0, 23},
-	{'h', .words = SHORT_MONTHS},
-	{'I', '0', 2, 1, 12},
-	{'j', '0', 3, 1, 366},
-	{'k', ' ', 2, 0, 23},
-	{'l', ' ', 2, 1, 12},
-	{'M', '0', 2, 0, 59},
-	{'m', '0', 2, 1, 12},
-	{'n', .words = "\n"},
-	{'p', .words = "AM|PM"},
-	{'R', .pattern = "%H:%M"},
-	{'r', .pattern = "%I:%M:%S %p"},
-	{'S', '0', 2, 0, 60},
-	{'T', .pattern = "%H:%M:%S"},
-	{'t', .words = "\t"},
-	{'U', '0', 2, 0, 53},
-	{'u', '0', 1, 1, 7},
-	{'V', '0', 2, 1, 53},
-	{'v', .pattern = "%e-%b-%Y"},
-	{'W', '0', 2, 0, 53},
-	{'w', '0', 1, 0, 6},
-	{'X', .pattern = "%H:%M:%S"},
-	{'x', .pattern = "%m/%d/%y"},
-	{'Y', '0', 4, 0, 9999},
-	{'y', '0', 2, 0, 99},
-	{'+', .pattern = "%a %b %e %H:%M:%S %Z %Y"}
-};
-
-static const Escape *
-find_escape(char letter)
-{
-	for (int i = 0; i < lengthof(escapes); i++)
-		if (escapes[i].letter == letter)
-			return &escapes[i];
-	return NULL;
-}
-
-/* Is there such a number at the beginning of text? */
-static bool
-match_number(const Escape *escape, const char *text, Size len)
-{
-	int			value = 0;
-	int			i = 0;
-
-	if (len < escape->width)
-		return false;
-	if (escape->padding == ' ')
-		while (i < escape->width - 1 && text[i] == ' ')
-			i++;
-	for (; i < escape->width; i++)
-	{
-		if (!isdigit((unsigned char) text[i]))
-			return false;
-		value = value * 10 + (text[i] - '0');
-	}
-	return value >= escape->min && value <= escape->max;
-}
-
-/* Length of the word, of those, that text begins with; 0: with none. */
-static Size
-match_word(const char *words, const char *text, Size len)
-{
-	for (const char *word = words; *word != '\0';)
-	{
-		Size		word_len = strcspn(word, "|");
-
-		if (word_len <= len && strncmp(word, text, word_len) == 0)
-			return word_len;
-		word += word_len;
-		if (*word == '|')
-			word++;
-	}
-	return 0;
-}
-
-/* Length of the number or word at the beginning of text; 0: that is not there. */
-static Size
-match_simple(const Escape *escape, const char *text, Size len)
-{
-	if (escape->width == 0)
-		return match_word(escape->words, text, len);
-	return match_number(escape, text, len) ? escape->width : 0;
-}
-
-/* Is there an offset from UTC, as of %z, at the beginning of text? */
-static bool
-match_offset(const char *text, Size len)
-{
-	if (len < OFFSET_LEN || (text[0] != '+' && text[0] != '-'))
-		return false;
-	for (int i = 1; i < OFFSET_LEN; i++)
-		if (!isdigit((unsigned char) text[i]))
-			return false;
-	return true;
-}
-
-static bool match(const char *pattern, const char *after, const char *text, Size len);
-
-/* Is text the abbreviation of a time zone, and then what match() says? */
-static bool
-match_zone(const char *pattern, const char *after, const char *text, Size len)
-{
-	for (Size n = 0; n <= Min(len, MAX_ZONE_LEN); n++)
-	{
-		if (n >= MIN_ZONE_LEN && match(pattern, after, text + n, len - n))
-			return true;
-		if (n == len || !(isalnum((unsigned char) text[n]) ||
-						  text[n] == '+' || text[n] == '-'))
-			break;
-	}
-	return false;
-}
-
-/*
- * Is text what the pattern becomes at some time, followed by what the pattern
- * after, unless that is NULL, becomes?
- */
-static bool
-match(const char *pattern, const char *after, const char *text, Size len)
-{
-	for (;; pattern++)
-	{
-		const Escape *escape = NULL;
-		bool		escaped = *pattern == '%';
-		Size		n;
-
-		if (*pattern == '\0' && after != NULL)
-			return match(after, NULL, text, len);
-		if (*pattern == '\0')
-			return len == 0;
-
-		/* E and O change nothing; in front of nothing they are themselves. */
-		if (escaped && pattern[1] != '\0')
-			pattern++;
-		while (escaped && (*pattern == 'E' || *pattern == 'O') && pattern[1] != '\0')
-			pattern++;
-
-		if (escaped && *pattern == 'Z')
-			return match_zone(pattern + 1, after, text, len);
-		if (escaped)
-			escape = find_escape(*pattern);
-		if (escape != NULL && escape->pattern != NULL)
-			return match(escape->pattern, pattern + 1, text, len);
-		if (escape != NULL)
-			n = match_simple(escape, text, len);
-		else if (escaped && *pattern == 'z')
-			n = match_offset(text, len) ? OFFSET_LEN : 0;
-		else
-			/* what paq_trail_name() makes of a separator */
-			n = len > 0 && *text == (IS_DIR_SEP(*pattern) ? '-' : *pattern) ? 1 : 0;
-		if (n == 0)
-			return false;
-		text += n;
-		len -= n;
-	}
-}
-
-/* Length of the name without a number, from 1, behind its last dot. */
-static Size
-without_number(const char *name, Size len)
-{
-	Size		start = len;
-
-	while (start > 0 && isdigit((unsigned char) name[start - 1]))
-		start--;
-	if (start == len || start == 0 || name[start] == '0' || name[start - 1] != '.')
-		return len;
-	return start - 1;
-}
-
-/* Is this, without a directory, a name that we would give a trail file? */
-bool
-paq_trail_has_name(const char *name)
-{
-	const PaqFormat *format = paq_trail_format_of(name);
-	Size		len;
-
-	if (format == NULL)
-		return false;
-	len = strlen(name) - strlen(format->extension);
-	return match(paq_log_filename, NULL, name, len) ||
-		match(paq_log_filename, NULL, name, without_number(name, len));
-}
-
-/* How many are kept in mind */
-#define MAX_OLDEST		256
-
-/* How much of a file has to be read to see whether it is one of the trail's */
-#define HEAD_SIZE		8192
-
-/* What every record but those of format json has near its beginning */
-#define RECORD_MARK		"AUDIT: "
-
-/* The latest time that we believe a file to have: in the year 9999 */
-#define MAX_MTIME		INT64CONST(253402300799)
-
-static DIR *dir = NULL;
-static dev_t dir_dev;
-
-/* Those behind the ones that have been dealt with, oldest first */
-static PaqOldFile files[MAX_OLDEST];
-static PaqOldFile *oldest[MAX_OLDEST];
-static int	noldest;
-static bool more;				/* there are others that are younger */
-static uint64 total_size;		/* of them, those, and the current file */
-
-/* The last one that was dealt with before the directory was read again */
-static bool again;
-static TimestampTz done_mtime;
-static char done_name[NAME_MAX + 1];
-
-static void
-start_reading(void)
-{
-	rewinddir(dir);
-	noldest = 0;
-	more = false;
-	total_size = paq_trail.offset;
-}
-
-/*
- * Open the directory, in which we must be allowed to remove files.  On failure
- * returns false, with errno.
- */
-bool
-paq_oldest_open(void)
-{
-	struct stat st;
-	int			save_errno;
-
-	if (!AcquireExternalFD())
-		return false;
-	dir = opendir(paq_log_directory);
-	if (dir == NULL)
-	{
-		save_errno = errno;
-		ReleaseExternalFD();
-		errno = save_errno;
-		return false;
-	}
-	if (fstat(dirfd(dir), &st) != 0 ||
-		faccessat(dirfd(dir), ".", W_OK | X_OK, AT_EACCESS) != 0)
-	{
-		save_errno = errno;
-		paq_oldest_close();
-		errno = save_errno;
-		return false;
-	}
-	dir_dev = st.st_dev;
-	again = false;
-	start_reading();
-	return true;
-}
-
-void
-paq_oldest_close(void)
-{
-	if (dir == NULL)
-		return;
-	closedir(dir);
-	ReleaseExternalFD();
-	dir = NULL;
-}
-
-static TimestampTz
-modified(const struct stat *st)
-{
-	int64		seconds = Min(Max((int64) st->st_mtim.tv_sec, 0), MAX_MTIME);
-
-	return time_t_to_timestamptz((pg_time_t) seconds) +
-		st->st_mtim.tv_nsec / 1000;
-}
-
-static bool
-is_current(const char *name, const struct stat *st)
-{
-	const char *separator = last_dir_separator(paq_trail.path);
-
-	return (st->st_ino == paq_trail.ino && st->st_dev == paq_trail.dev) ||
-		(separator != NULL && strcmp(separator + 1, name) == 0);
-}
-
-/* By age, and by name if that is the same */
-static int
-compare(TimestampTz mtime1, const char *name1, TimestampTz mtime2, const char *name2)
-{
-	if (mtime1 != mtime2)
-		return mtime1 < mtime2 ? -1 : 1;
-	return strcmp(name1, name2);
-}
-
-/* Put a file where it belongs among the oldest, if it does. */
-static void
-keep_if_old(const char *name, TimestampTz mtime, const struct stat *st)
-{
-	int			low = 0;
-	int			high = noldest;
-	PaqOldFile *file;
-
-	while (low < high)
-	{
-		int			middle = (low + high) / 2;
-
-		if (compare(oldest[middle]->mtime, oldest[middle]->name, mtime, name) < 0)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	more = more || noldest == MAX_OLDEST;
-	if (low == MAX_OLDEST)
-		return;
-	file = noldest < MAX_OLDEST ? &files[noldest++] : oldest[MAX_OLDEST - 1];
-	memmove(&oldest[low + 1], &oldest[low], (noldest - 1 - low) * sizeof(oldest[0]));
-	oldest[low] = file;
-	file->ino = st->st_ino;
-	file->mtime = mtime;
-	file->size = st->st_size;
-	file->planned = false;
-	strlcpy(file->name, name, sizeof(file->name));
-}
-
-/* Get what is known of a name; false if it is none of a finished trail file. */
-static bool
-stat_finished(const char *name, struct stat *st)
-{
-	return fstatat(dirfd(dir), name, st, AT_SYMLINK_NOFOLLOW) == 0 &&
-		S_ISREG(st->st_mode) && st->st_uid == geteuid() &&
-		st->st_dev == dir_dev && !is_current(name, st);
-}
-
-/* Read the next name in the directory.  Returns false if there is none. */
-bool
-paq_oldest_read(void)
-{
-	struct dirent *de = readdir(dir);
-	struct stat st;
-	TimestampTz mtime;
-
-	if (de == NULL)
-		return false;
-	if (!paq_trail_has_name(de->d_name) || !stat_finished(de->d_name, &st))
-		return true;
-	mtime = modified(&st);
-	if (again && compare(mtime, de->d_name, done_mtime, done_name) <= 0)
-		return true;
-	total_size += st.st_size;
-	keep_if_old(de->d_name, mtime, &st);
-	return true;
-}
-
-/* The files, by number from 0, oldest first; NULL if there are no more. */
-PaqOldFile *
-paq_oldest_file(int number)
-{
-	return number < noldest ? oldest[number] : NULL;
-}
-
-/* Size of all those that were read, kept in mind or not, and the current one. */
-uint64
-paq_oldest_total_size(void)
-{
-	return total_size;
-}
-
-/*
- * All files have been dealt with: read the directory again for younger ones.
- * Returns false if there are none.
- */
-bool
-paq_oldest_read_again(void)
-{
-	if (!more)
-		return false;
-	again = true;
-	done_mtime = oldest[noldest - 1]->mtime;
-	strlcpy(done_name, oldest[noldest - 1]->name, sizeof(done_name));
-	start_reading();
-	return true;
-}
-
-/*
- * Does the file begin as one of the trail's?  A name is soon given to
- * something else.  If we cannot tell, *failed is set, and errno.
- */
-bool
-paq_oldest_is_ours(const PaqOldFile *file, bool *failed)
-{
-	const PaqFormat *format = paq_trail_format_of(file->name);
-	char		head[HEAD_SIZE];
-	Size		start = 0;
-	Size		digits;
-	ssize_t		len;
-	int			save_errno;
-	int			fd;
-
-	*failed = false;
-	if (file->size == 0)
-		return true;
-	fd = openat(dirfd(dir), file->name,
-				O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	if (fd < 0)
-	{
-		*failed = (errno != ENOENT && errno != ELOOP && errno != ENXIO);
-		return false;
-	}
-	len = pread(fd, head, sizeof(head), 0);
-	save_errno = errno;
-	close(fd);
-	errno = save_errno;
-	*failed = (len < 0);
-	return len > 0 &&
-		(format->find_sequence(head, len, &start, &digits) ||
-		 memmem(head, len, RECORD_MARK, strlen(RECORD_MARK)) != NULL);
-}
-
-/*
- * Remove the file, if it is still the one that it was, unchanged.  *removed
- * tells whether that was done.  Returns false, with errno, on failure.
- */
-bool
-paq_oldest_remove(const PaqOldFile *file, bool *removed)
-{
-	struct stat st;
-
-	*removed = false;
-	if (!stat_finished(file->name, &st) || st.st_ino != file->ino ||
-		modified(&st) != file->mtime || (uint64) st.st_size != file->size)
-		return true;
-	errno = PAQ_FAULT("trail-unlink");
-	if (errno != 0 || unlinkat(dirfd(dir), file->name, 0) != 0)
-		return errno == ENOENT;
-	(void) PAQ_FAULT("trail-unlinked");
-	*removed = true;
-	return true;
-}
-
-/* Make it durable that files are gone; failure is only logged. */
-void
-paq_oldest_sync(void)
-{
-	if (paq_fsync && pg_fsync(dirfd(dir)) != 0 && errno != EBADF && errno != EINVAL)
-		ereport(LOG,
-				(errcode_for_file_access(),
-				 errmsg("could not fsync directory \"%s\": %m",
-						paq_log_directory)));
-}
 
 /* How long a piece of work takes, unless a single file takes longer, in us */
 #define PIECE_TIME		1000
+
+/* How many files are kept in mind */
+#define MAX_OLDEST		256
 
 /* How many files are planned at once */
 #define MAX_GROUP		32
@@ -542,6 +71,15 @@ paq_oldest_sync(void)
 /* How many files that cannot be removed are kept in mind */
 #define MAX_STUCK		256
 
+/* How much of a file has to be read to see whether it is one of the trail's */
+#define HEAD_SIZE		8192
+
+/* What every record but those of format json has near its beginning */
+#define RECORD_MARK		"AUDIT: "
+
+/* The latest time that we believe a file to have: in the year 9999 */
+#define MAX_MTIME		INT64CONST(253402300799)
+
 typedef enum Phase
 {
 	PHASE_IDLE,
@@ -550,28 +88,189 @@ typedef enum Phase
 	PHASE_REMOVE				/* when the plan is in the trail */
 } Phase;
 
-static Phase phase = PHASE_IDLE;
-static instr_time piece_begin;
+/* A finished trail file */
+typedef struct OldFile
+{
+	ino_t		ino;
+	TimestampTz mtime;			/* of its last change */
+	uint64		size;			/* bytes */
+	char		name[NAME_MAX + 1];
+} OldFile;
 
-/* What the last pass has begun with, and when the next one is due */
-static char begun_path[MAXPGPATH];
-static TimestampTz begun_reload = 0;
+/* The pass that is under way, or the last one */
+static struct
+{
+	Phase		phase;
+	instr_time	piece_begin;
+
+	/* The current file, and the last reload, when it began */
+	char		current[MAXPGPATH];
+	TimestampTz reload;
+
+	DIR		   *dir;
+	dev_t		dev;
+	regex_t		names;			/* of trail files, without their ending */
+	bool		names_compiled;
+
+	/* The oldest files behind the last one of an earlier reading */
+	OldFile		files[MAX_OLDEST];
+	OldFile    *oldest[MAX_OLDEST]; /* sorted */
+	int			noldest;
+	bool		more;			/* there are others that are younger */
+	bool		again;			/* there was an earlier reading */
+	OldFile		done;			/* the last file of that */
+
+	int			next;			/* number of the file to be dealt with next */
+	uint64		total_size;		/* of that and younger ones, and of the current */
+}			pass;
+
+/* The group of files that is planned */
+static struct
+{
+	PaqRemoval	removal;
+	OldFile    *files[MAX_GROUP];
+	int			removed;		/* how many of them have been dealt with */
+	char		path[MAXPGPATH];
+	char		names[MAX_NAMES];
+}			plan;
+
+/* When the next pass is due */
 static TimestampTz next_due = DT_NOEND;
 
-static int	next;				/* number of the file to be dealt with next */
-static uint64 total_size;		/* of all that have not been */
-
-/* The group: what is marked as planned from number group on to before next */
-static int	group;
-static PaqRemoval plan;
-static char plan_path[MAXPGPATH];
-static char plan_names[MAX_NAMES];
-static bool removed_any;
-
 /* What cannot be removed, files by inode, and whether any can */
-static ino_t stuck[MAX_STUCK];
-static int	nstuck = 0;
-static bool directory_stuck = false;
+static struct
+{
+	ino_t		files[MAX_STUCK];
+	int			nfiles;
+	bool		directory;
+}			stuck;
+
+/*
+ * What the escapes of pg_strftime() become: regular expressions or, with a "%",
+ * other patterns.
+ */
+static const struct
+{
+	const char *letters;
+	const char *becomes;
+}			escapes[] =
+{
+	{"A", "(?:Sun|Mon|Tues|Wednes|Thurs|Fri|Satur)day"},
+	{"a", "(?:Sun|Mon|Tue|Wed|Thu|Fri|Sat)"},
+	{"B", "(?:January|February|March|April|May|June|July|August|September|October|November|December)"},
+	{"bh", "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"},
+	{"Cgy", "[0-9]{2}"},
+	{"c", "%a %b %e %H:%M:%S %Y"},
+	{"Dx", "%m/%d/%y"},
+	{"d", "(?:0[1-9]|[12][0-9]|3[01])"},
+	{"e", "(?: [1-9]|[12][0-9]|3[01])"},
+	{"F", "%Y-%m-%d"},
+	{"GY", "[0-9]{4}"},
+	{"H", "(?:[01][0-9]|2[0-3])"},
+	{"Im", "(?:0[1-9]|1[0-2])"},
+	{"j", "(?:00[1-9]|0[1-9][0-9]|[12][0-9]{2}|3[0-5][0-9]|36[0-6])"},
+	{"k", "(?: [0-9]|1[0-9]|2[0-3])"},
+	{"l", "(?: [1-9]|1[0-2])"},
+	{"M", "[0-5][0-9]"},
+	{"n", "\n"},
+	{"p", "(?:AM|PM)"},
+	{"R", "%H:%M"},
+	{"r", "%I:%M:%S %p"},
+	{"S", "(?:[0-5][0-9]|60)"},
+	{"TX", "%H:%M:%S"},
+	{"t", "\t"},
+	{"UW", "(?:[0-4][0-9]|5[0-3])"},
+	{"u", "[1-7]"},
+	{"V", "(?:0[1-9]|[1-4][0-9]|5[0-3])"},
+	{"v", "%e-%b-%Y"},
+	{"w", "[0-6]"},
+	{"Z", "[A-Za-z0-9+-]{3,6}"},
+	{"z", "[+-][0-9]{4}"},
+	{"+", "%a %b %e %H:%M:%S %Z %Y"}
+};
+
+/* Append a regular expression for the names that a pattern gives. */
+static void
+append_names(StringInfo regex, const char *pattern)
+{
+	for (; *pattern != '\0'; pattern++)
+	{
+		const char *becomes = NULL;
+
+		if (*pattern == '%' && pattern[1] != '\0')
+		{
+			pattern++;
+			/* E and O change nothing, except at the end. */
+			while ((*pattern == 'E' || *pattern == 'O') && pattern[1] != '\0')
+				pattern++;
+			for (int i = 0; i < lengthof(escapes); i++)
+				if (strchr(escapes[i].letters, *pattern) != NULL)
+					becomes = escapes[i].becomes;
+		}
+		if (becomes == NULL)
+		{
+			/* see paq_trail_name() */
+			char		c = IS_DIR_SEP(*pattern) ? '-' : *pattern;
+
+			if (!IS_HIGHBIT_SET(c) && !isalnum((unsigned char) c))
+				appendStringInfoChar(regex, '\\');
+			appendStringInfoChar(regex, c);
+		}
+		else if (strchr(becomes, '%') != NULL)
+			append_names(regex, becomes);
+		else
+			appendStringInfoString(regex, becomes);
+	}
+}
+
+/* Names are bytes in no encoding. */
+static void
+widen(pg_wchar *dst, const char *src, Size len)
+{
+	for (Size i = 0; i < len; i++)
+		dst[i] = (unsigned char) src[i];
+}
+
+/* On failure returns false, with errno. */
+static bool
+compile_names(void)
+{
+	MemoryContext old_context = MemoryContextSwitchTo(TopMemoryContext);
+	StringInfoData regex;
+	pg_wchar   *wide;
+
+	initStringInfo(&regex);
+	appendStringInfoChar(&regex, '^');
+	append_names(&regex, paq_log_filename);
+	appendStringInfoString(&regex, "(?:\\.[1-9][0-9]*)?$");
+	wide = palloc(regex.len * sizeof(pg_wchar));
+	widen(wide, regex.data, regex.len);
+	pass.names_compiled = pg_regcomp(&pass.names, wide, regex.len,
+									 REG_ADVANCED | REG_NOSUB,
+									 C_COLLATION_OID) == REG_OKAY;
+	pfree(wide);
+	pfree(regex.data);
+	MemoryContextSwitchTo(old_context);
+	errno = ENOMEM;
+	return pass.names_compiled;
+}
+
+/* Is this, without a directory, a name that we would give a trail file? */
+static bool
+is_name(const char *name)
+{
+	const PaqFormat *format = paq_trail_format_of(name);
+	pg_wchar	wide[NAME_MAX + 1];
+	Size		len;
+
+	if (format == NULL)
+		return false;
+	len = strlen(name) - strlen(format->extension);
+	if (len > NAME_MAX)
+		return false;
+	widen(wide, name, len);
+	return pg_regexec(&pass.names, wide, len, 0, NULL, 0, NULL, 0) == REG_OKAY;
+}
 
 /* Has the piece of work been long enough? */
 static bool
@@ -580,7 +279,7 @@ piece_is_done(void)
 	instr_time	duration;
 
 	INSTR_TIME_SET_CURRENT(duration);
-	INSTR_TIME_SUBTRACT(duration, piece_begin);
+	INSTR_TIME_SUBTRACT(duration, pass.piece_begin);
 	return INSTR_TIME_GET_MICROSEC(duration) >= PIECE_TIME;
 }
 
@@ -596,48 +295,88 @@ due_at(TimestampTz mtime)
 static bool
 is_possible(void)
 {
-	PaqSinkState state = {0};
-
-	if (paq_log_retention_age == 0 && paq_log_retention_size == 0)
-		return false;
-	paq_salvage_state(&state);
-	return paq_trail.fd >= 0 && !paq_trail.gone &&
-		state.known_file[0] == '\0' && nstuck < MAX_STUCK;
+	return (paq_log_retention_age != 0 || paq_log_retention_size != 0) &&
+		paq_trail.fd >= 0 && !paq_trail.gone && !paq_salvage_is_kept() &&
+		stuck.nfiles < MAX_STUCK;
 }
 
 static bool
 pass_is_due(void)
 {
-	return begun_reload != PgReloadTime ||
-		strcmp(begun_path, paq_trail.path) != 0 ||
+	return pass.reload != PgReloadTime ||
+		strcmp(pass.current, paq_trail.path) != 0 ||
 		GetCurrentTimestamp() >= next_due;
 }
 
-static void
-begin_pass(void)
+/*
+ * Open the directory, in which we must be allowed to remove files.  On failure
+ * returns false, with errno.
+ */
+static bool
+open_directory(void)
 {
-	strlcpy(begun_path, paq_trail.path, sizeof(begun_path));
-	begun_reload = PgReloadTime;
-	next_due = DT_NOEND;
-	if (paq_oldest_open())
+	struct stat st;
+
+	if (!AcquireExternalFD())
+		return false;
+	pass.dir = opendir(paq_log_directory);
+	if (pass.dir == NULL)
 	{
-		phase = PHASE_READ;
-		directory_stuck = false;
-		return;
+		ReleaseExternalFD();
+		return false;
 	}
-	if (!directory_stuck)
-		ereport(WARNING,
-				(errcode_for_file_access(),
-				 errmsg("could not remove old audit trail files from directory \"%s\": %m",
-						paq_log_directory)));
-	directory_stuck = true;
+	if (fstat(dirfd(pass.dir), &st) != 0)
+		return false;
+	pass.dev = st.st_dev;
+	return faccessat(dirfd(pass.dir), ".", W_OK | X_OK, AT_EACCESS) == 0 &&
+		compile_names();
 }
 
 static void
 end_pass(void)
 {
-	paq_oldest_close();
-	phase = PHASE_IDLE;
+	if (pass.dir != NULL)
+	{
+		closedir(pass.dir);
+		ReleaseExternalFD();
+	}
+	pass.dir = NULL;
+	if (pass.names_compiled)
+		pg_regfree(&pass.names);
+	pass.names_compiled = false;
+	pass.phase = PHASE_IDLE;
+}
+
+static void
+begin_reading(void)
+{
+	rewinddir(pass.dir);
+	pass.noldest = 0;
+	pass.more = false;
+	pass.total_size = paq_trail.offset;
+	pass.phase = PHASE_READ;
+}
+
+static void
+begin_pass(void)
+{
+	strlcpy(pass.current, paq_trail.path, sizeof(pass.current));
+	pass.reload = PgReloadTime;
+	next_due = DT_NOEND;
+	if (open_directory())
+	{
+		stuck.directory = false;
+		pass.again = false;
+		begin_reading();
+		return;
+	}
+	if (!stuck.directory)
+		ereport(WARNING,
+				(errcode_for_file_access(),
+				 errmsg("could not remove old audit trail files from directory \"%s\": %m",
+						paq_log_directory)));
+	stuck.directory = true;
+	end_pass();
 }
 
 /*
@@ -649,20 +388,78 @@ finish_pass(TimestampTz due)
 {
 	end_pass();
 	next_due = due;
-	if (strcmp(begun_path, paq_trail.path) != 0)
+	if (strcmp(pass.current, paq_trail.path) != 0)
 		next_due = Min(next_due, due_at(GetCurrentTimestamp()));
-	strlcpy(begun_path, paq_trail.path, sizeof(begun_path));
+	strlcpy(pass.current, paq_trail.path, sizeof(pass.current));
+}
+
+static bool
+is_current(const char *name, const struct stat *st)
+{
+	const char *separator = last_dir_separator(paq_trail.path);
+
+	return (st->st_ino == paq_trail.ino && st->st_dev == paq_trail.dev) ||
+		(separator != NULL && strcmp(separator + 1, name) == 0);
+}
+
+/* Get what is known of a name; false if it is none of a finished trail file. */
+static bool
+stat_finished(const char *name, OldFile *file)
+{
+	struct stat st;
+	int64		seconds;
+
+	if (fstatat(dirfd(pass.dir), name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
+		!S_ISREG(st.st_mode) || st.st_uid != geteuid() ||
+		st.st_dev != pass.dev || is_current(name, &st))
+		return false;
+	seconds = Min(Max((int64) st.st_mtim.tv_sec, 0), MAX_MTIME);
+	file->ino = st.st_ino;
+	file->mtime = time_t_to_timestamptz((pg_time_t) seconds) +
+		st.st_mtim.tv_nsec / 1000;
+	file->size = st.st_size;
+	strlcpy(file->name, name, sizeof(file->name));
+	return true;
+}
+
+/* By age, and by name if that is the same */
+static bool
+is_older(const OldFile *a, const OldFile *b)
+{
+	return a->mtime < b->mtime ||
+		(a->mtime == b->mtime && strcmp(a->name, b->name) < 0);
+}
+
+/* Put a file where it belongs among the oldest, if it does. */
+static void
+keep_if_old(const OldFile *file)
+{
+	OldFile    *place;
+	int			i;
+
+	if (pass.noldest == MAX_OLDEST)
+	{
+		pass.more = true;
+		if (!is_older(file, pass.oldest[MAX_OLDEST - 1]))
+			return;
+		place = pass.oldest[MAX_OLDEST - 1];
+	}
+	else
+		place = &pass.files[pass.noldest++];
+	*place = *file;
+	for (i = pass.noldest - 1; i > 0 && is_older(file, pass.oldest[i - 1]); i--)
+		pass.oldest[i] = pass.oldest[i - 1];
+	pass.oldest[i] = place;
 }
 
 static void
 begin_plan(void)
 {
-	memset(&plan, 0, sizeof(plan));
-	plan.path = plan_path;
-	plan.names = plan_names;
-	group = next;
-	removed_any = false;
-	phase = PHASE_PLAN;
+	memset(&plan.removal, 0, sizeof(plan.removal));
+	plan.removal.path = plan.path;
+	plan.removal.names = plan.names;
+	plan.removed = 0;
+	pass.phase = PHASE_PLAN;
 }
 
 /* Read some of the directory, and plan when all of it has been. */
@@ -671,87 +468,115 @@ read_some(void)
 {
 	while (!piece_is_done())
 	{
-		if (paq_oldest_read())
-			continue;
-		next = 0;
-		total_size = paq_oldest_total_size();
-		begin_plan();
-		return;
-	}
-}
+		struct dirent *de = readdir(pass.dir);
+		OldFile		file;
 
-static bool
-is_stuck(const PaqOldFile *file)
-{
-	for (int i = 0; i < nstuck; i++)
-		if (stuck[i] == file->ino)
-			return true;
-	return false;
+		if (de == NULL)
+		{
+			pass.next = 0;
+			begin_plan();
+			return;
+		}
+		if (!is_name(de->d_name) || !stat_finished(de->d_name, &file) ||
+			(pass.again && !is_older(&pass.done, &file)))
+			continue;
+		pass.total_size += file.size;
+		keep_if_old(&file);
+	}
 }
 
 /*
  * The file cannot be removed, with errno: say so, and leave it alone from now
- * on.  With too many of them we end this, rather than to forget one.
+ * on.  When there are too many such files, nothing more is removed, rather than
+ * to forget one of them.
  */
 static void
-file_failed(const PaqOldFile *file)
+file_failed(const OldFile *file)
 {
-	stuck[nstuck++] = file->ino;
+	stuck.files[stuck.nfiles++] = file->ino;
 	ereport(WARNING,
 			(errcode_for_file_access(),
 			 errmsg("could not remove audit trail file \"%s/%s\": %m",
 					paq_log_directory, file->name),
-			 nstuck < MAX_STUCK ? 0 :
+			 stuck.nfiles < MAX_STUCK ? 0 :
 			 errdetail("Nothing more is removed until the configuration is reloaded.")));
+}
+
+/*
+ * Does the file begin as one of the trail's?  A name is soon given to
+ * something else.  If that cannot be told, says so.
+ */
+static bool
+begins_as_trail(const OldFile *file)
+{
+	const PaqFormat *format = paq_trail_format_of(file->name);
+	char		head[HEAD_SIZE];
+	Size		start = 0;
+	Size		digits;
+	ssize_t		len;
+	int			fd;
+
+	if (file->size == 0)
+		return true;
+	fd = openat(dirfd(pass.dir), file->name,
+				O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0)
+	{
+		if (errno != ENOENT && errno != ELOOP && errno != ENXIO)
+			file_failed(file);
+		return false;
+	}
+	len = pread(fd, head, sizeof(head), 0);
+	if (len < 0)
+		file_failed(file);
+	close(fd);
+	return len > 0 &&
+		(format->find_sequence(head, len, &start, &digits) ||
+		 memmem(head, len, RECORD_MARK, strlen(RECORD_MARK)) != NULL);
 }
 
 /* Is there nothing about the file that forbids to remove it? */
 static bool
-may_be_removed(const PaqOldFile *file)
+may_be_removed(const OldFile *file)
 {
-	bool		failed;
-
-	if (is_stuck(file))
-		return false;
-	if (paq_oldest_is_ours(file, &failed))
-		return true;
-	if (failed)
-		file_failed(file);
-	return false;
+	for (int i = 0; i < stuck.nfiles; i++)
+		if (stuck.files[i] == file->ino)
+			return false;
+	return begins_as_trail(file);
 }
 
 /* The setting because of which the file has to go; NULL if it may stay. */
 static const char *
-reason_to_remove(const PaqOldFile *file)
+reason_to_remove(const OldFile *file)
 {
 	if (due_at(file->mtime) <= GetCurrentTimestamp())
 		return "pg_audit_queue.log_retention_age";
 	if (paq_log_retention_size > 0 &&
-		total_size > (uint64) paq_log_retention_size * 1024)
+		pass.total_size > (uint64) paq_log_retention_size * 1024)
 		return "pg_audit_queue.log_retention_size";
 	return NULL;
 }
 
 /* Add the file to the group; false if that has to be dealt with first. */
 static bool
-add_to_plan(PaqOldFile *file, const char *setting)
+add_to_plan(OldFile *file, const char *setting)
 {
-	Size		used = strlen(plan_names);
+	PaqRemoval *removal = &plan.removal;
+	Size		used = strlen(plan.names);
 
-	if (plan.count == 0)
+	if (removal->count == 0)
 	{
-		snprintf(plan_path, sizeof(plan_path), "%s/%s", paq_log_directory, file->name);
-		strlcpy(plan_names, file->name, sizeof(plan_names));
-		plan.setting = setting;
+		snprintf(plan.path, sizeof(plan.path), "%s/%s", paq_log_directory, file->name);
+		strlcpy(plan.names, file->name, sizeof(plan.names));
+		removal->setting = setting;
 	}
-	else if (plan.count == MAX_GROUP || plan.setting != setting ||
-			 used + strlen(file->name) + 2 >= sizeof(plan_names))
+	else if (removal->count == MAX_GROUP || removal->setting != setting ||
+			 used + strlen(file->name) + 2 >= sizeof(plan.names))
 		return false;
 	else
-		snprintf(plan_names + used, sizeof(plan_names) - used, ", %s", file->name);
-	plan.count++;
-	plan.bytes += file->size;
-	file->planned = true;
+		snprintf(plan.names + used, sizeof(plan.names) - used, ", %s", file->name);
+	plan.files[removal->count++] = file;
+	removal->bytes += file->size;
 	return true;
 }
 
@@ -759,16 +584,18 @@ add_to_plan(PaqOldFile *file, const char *setting)
 static bool
 plan_some(void)
 {
-	while (!piece_is_done() && nstuck < MAX_STUCK)
+	while (!piece_is_done() && stuck.nfiles < MAX_STUCK)
 	{
-		PaqOldFile *file = paq_oldest_file(next);
+		OldFile    *file = pass.next < pass.noldest ? pass.oldest[pass.next] : NULL;
 		const char *setting = file ? reason_to_remove(file) : NULL;
 
-		if (setting == NULL && plan.count > 0)
+		if (setting == NULL && plan.removal.count > 0)
 			return true;
-		if (file == NULL && paq_oldest_read_again())
+		if (file == NULL && pass.more)
 		{
-			phase = PHASE_READ;
+			pass.again = true;
+			pass.done = *pass.oldest[pass.noldest - 1];
+			begin_reading();
 			return false;
 		}
 		if (setting == NULL)
@@ -778,77 +605,85 @@ plan_some(void)
 		}
 		if (may_be_removed(file) && !add_to_plan(file, setting))
 			return true;
-		total_size -= file->size;
-		next++;
+		pass.total_size -= file->size;
+		pass.next++;
 	}
 	return false;
 }
 
-static void
-describe_failure(PaqRemoval *removal, const PaqOldFile *file, int error)
+/*
+ * Remove the file, if it is still the one that it was, unchanged.  Returns
+ * false, with errno, on failure.
+ */
+static bool
+remove_file(const OldFile *file)
 {
-	snprintf(plan_path, sizeof(plan_path), "%s/%s", paq_log_directory, file->name);
-	removal->count = 1;
-	removal->bytes = file->size;
-	removal->path = plan_path;
-	removal->names = file->name;
-	removal->setting = plan.setting;
-	removal->error = errno = error;
+	OldFile		now;
+
+	if (!stat_finished(file->name, &now) || now.ino != file->ino ||
+		now.mtime != file->mtime || now.size != file->size)
+		return true;
+	errno = PAQ_FAULT("trail-unlink");
+	if (errno != 0 || unlinkat(dirfd(pass.dir), file->name, 0) != 0)
+		return errno == ENOENT;
+	(void) PAQ_FAULT("trail-unlinked");
+	ereport(LOG,
+			(errmsg("removed audit trail file \"%s/%s\"",
+					paq_log_directory, file->name),
+			 errdetail("It had %llu bytes; the reason is \"%s\".",
+					   (unsigned long long) file->size, plan.removal.setting)));
+	return true;
 }
 
 /* Remove some of the group.  Returns false if one could not be, see *removal. */
 static bool
 remove_some(PaqRemoval *removal)
 {
-	while (!piece_is_done() && group < next)
+	while (!piece_is_done() && plan.removed < plan.removal.count)
 	{
-		const PaqOldFile *file = paq_oldest_file(group++);
-		bool		removed;
+		const OldFile *file = plan.files[plan.removed++];
 
-		if (!file->planned)
-			continue;
-		if (!paq_oldest_remove(file, &removed))
+		if (!remove_file(file))
 		{
-			describe_failure(removal, file, errno);
+			*removal = plan.removal;
+			removal->count = 1;
+			removal->bytes = file->size;
+			removal->names = file->name;
+			removal->error = errno;
 			file_failed(file);
+			snprintf(plan.path, sizeof(plan.path), "%s/%s", paq_log_directory, file->name);
 			return false;
 		}
-		if (!removed)
-			continue;
-		removed_any = true;
-		ereport(LOG,
-				(errmsg("removed audit trail file \"%s/%s\"",
-						paq_log_directory, file->name),
-				 errdetail("It had %llu bytes; the reason is \"%s\".",
-						   (unsigned long long) file->size, plan.setting)));
 	}
-	if (group == next)
+	if (plan.removed == plan.removal.count)
 	{
-		if (removed_any)
-			paq_oldest_sync();
+		if (paq_fsync && !paq_fsync_directory(dirfd(pass.dir)))
+			ereport(LOG,
+					(errcode_for_file_access(),
+					 errmsg("could not fsync directory \"%s\": %m",
+							paq_log_directory)));
 		begin_plan();
 	}
 	return true;
 }
 
-/* See sink.h. */
 PaqRetention
-paq_file_retain(PaqRemoval *removal)
+paq_sink_retain(PaqRemoval *removal)
 {
-	if (begun_reload != PgReloadTime)
+	if (pass.reload != PgReloadTime)
 	{
 		/* What was planned need not be what is wanted now. */
 		end_pass();
-		nstuck = 0;
-		directory_stuck = false;
+		stuck.nfiles = 0;
+		stuck.directory = false;
 	}
 	if (!is_possible())
 		end_pass();
-	else if (phase == PHASE_IDLE && pass_is_due())
+	else if (pass.phase == PHASE_IDLE && pass_is_due())
 		begin_pass();
 
-	INSTR_TIME_SET_CURRENT(piece_begin);
-	switch (phase)
+	INSTR_TIME_SET_CURRENT(pass.piece_begin);
+	switch (pass.phase)
 	{
 		case PHASE_IDLE:
 			break;
@@ -858,20 +693,19 @@ paq_file_retain(PaqRemoval *removal)
 		case PHASE_PLAN:
 			if (!plan_some())
 				break;
-			phase = PHASE_REMOVE;
-			*removal = plan;
+			pass.phase = PHASE_REMOVE;
+			*removal = plan.removal;
 			return PAQ_RETENTION_PLANNED;
 		case PHASE_REMOVE:
 			if (!remove_some(removal))
 				return PAQ_RETENTION_FAILED;
 			break;
 	}
-	return phase == PHASE_IDLE ? PAQ_RETENTION_IDLE : PAQ_RETENTION_MORE;
+	return pass.phase == PHASE_IDLE ? PAQ_RETENTION_IDLE : PAQ_RETENTION_MORE;
 }
 
-/* See sink.h. */
 TimestampTz
-paq_file_next_retention(void)
+paq_sink_next_retention(void)
 {
-	return phase == PHASE_IDLE && is_possible() ? next_due : DT_NOEND;
+	return pass.phase == PHASE_IDLE && is_possible() ? next_due : DT_NOEND;
 }
