@@ -12,9 +12,9 @@
  * A file is created exclusively, never opened through a symbolic link, and
  * written only at the end of the trail.  It is given up only when its successor
  * exists and (with fsync on) it is durable.  If somebody else removes,
- * truncates or extends it, that is noticed before the next batch, a replacement
- * within a second, and the trail tells of it.  What is overwritten without a
- * change of size is not noticed.
+ * replaces, truncates or extends it, that is noticed before the next batch, and
+ * the trail tells of it.  What is overwritten without a change of size is not
+ * noticed.
  *
  * Guarantees: those of sink.h.  A function that returns false has noted the
  * reason for paq_sink_error().
@@ -41,9 +41,6 @@
 #include "utils/timestamp.h"
 
 #define OPEN_FLAGS	(O_RDWR | O_NOFOLLOW | O_CLOEXEC | PG_BINARY)
-
-/* How often to look at the path of the file */
-#define CHECK_INTERVAL_MS	1000
 
 #define BATCH_BUFFER_SIZE	(1024 * 1024)
 
@@ -152,7 +149,6 @@ paq_trail_adopt(int fd, const struct stat *st, const char *path, uint64 offset)
 	paq_trail.written = offset;
 	paq_trail.dev = st->st_dev;
 	paq_trail.ino = st->st_ino;
-	paq_trail.checked = GetCurrentTimestamp();
 	strlcpy(paq_trail.path, path, sizeof(paq_trail.path));
 	publish_path();
 }
@@ -530,48 +526,28 @@ file_is_gone(const char *what, bool lost, uint64 sequence)
 						paq_trail.begun_sequence, sequence);
 }
 
-/* Is the path still that of our file?  If that cannot be told, assume so. */
-static bool
-path_is_ours(void)
-{
-	struct stat st;
-
-	if (lstat(paq_trail.path, &st) != 0)
-		return errno != ENOENT && errno != ENOTDIR;
-	return st.st_dev == paq_trail.dev && st.st_ino == paq_trail.ino;
-}
-
 /*
  * Did somebody else remove, replace, truncate or write to the file, whose last
  * record has that sequence?  Then it is marked as gone: nobody would find what
- * is written to it, or it would come after a hole or after foreign bytes.  The
- * open file is looked at each time, which is cheap, its path once in a while.
+ * is written to it, or it would come after a hole or after foreign bytes.  If
+ * that cannot be told, assume that nobody did.
  */
 void
 paq_trail_check(uint64 sequence)
 {
 	struct stat st;
-	TimestampTz now;
 
-	if (paq_trail.fd < 0 || paq_trail.gone)
+	if (paq_trail.fd < 0 || paq_trail.gone || fstat(paq_trail.fd, &st) != 0)
 		return;
-	if (fstat(paq_trail.fd, &st) == 0)
-	{
-		if (st.st_nlink == 0)
-			file_is_gone("was removed", true, sequence);
-		else if ((uint64) st.st_size < paq_trail.offset)
-			file_is_gone("was truncated", true, sequence);
-		else if ((uint64) st.st_size > paq_trail.written)
-			file_is_gone("was written to by somebody else", false, sequence);
-		if (paq_trail.gone)
-			return;
-	}
-	now = GetCurrentTimestamp();
-	if (now >= paq_trail.checked &&
-		!TimestampDifferenceExceeds(paq_trail.checked, now, CHECK_INTERVAL_MS))
-		return;
-	paq_trail.checked = now;
-	if (!path_is_ours())
+	if (st.st_nlink == 0)
+		file_is_gone("was removed", true, sequence);
+	else if ((uint64) st.st_size < paq_trail.offset)
+		file_is_gone("was truncated", true, sequence);
+	else if ((uint64) st.st_size > paq_trail.written)
+		file_is_gone("was written to by somebody else", false, sequence);
+	else if (lstat(paq_trail.path, &st) == 0 ?
+			 st.st_dev != paq_trail.dev || st.st_ino != paq_trail.ino :
+			 errno == ENOENT || errno == ENOTDIR)
 		file_is_gone("was moved or replaced", false, sequence);
 }
 

@@ -189,38 +189,6 @@ file_has_changed(const PaqSinkState *state, const char *what)
 						state->flushed_sequence);
 }
 
-/*
- * The file is to be as long as the state says.  If it is shorter, what was
- * written since the last flush is written again.  False if even durable bytes
- * are missing, or if somebody else has made it longer: then it is given up.
- */
-static bool
-compare_with_state(const PaqSinkState *state, uint64 size, uint64 *offset)
-{
-	*offset = state->offset;
-	if (size > state->offset && state->closed)
-	{
-		paq_trail.retreat = state->offset > state->flushed;
-		file_has_changed(state, "was written to by somebody else");
-		return false;
-	}
-	if (size >= state->offset)
-		return true;
-	paq_trail.retreat = state->offset > state->flushed;
-	if (size < state->flushed)
-	{
-		file_has_changed(state, "was truncated");
-		return false;
-	}
-	ereport(LOG,
-			(errmsg("audit trail file \"%s\" is shorter than it was", state->file),
-			 errdetail("It has %llu bytes, but %llu were written.",
-					   (unsigned long long) size,
-					   (unsigned long long) state->offset)));
-	*offset = state->flushed;
-	return true;
-}
-
 /* Does the file end in the middle of a line? */
 static bool
 ends_in_line(int fd, uint64 size)
@@ -421,9 +389,9 @@ bool
 paq_sink_resume(const PaqSinkState *state, bool *exact, uint64 ahead,
 				uint64 *sequence)
 {
+	const char *change = NULL;
 	struct stat st;
-	uint64		offset;
-	bool		outdated;
+	bool		outdated = false;
 	int			fd;
 
 	paq_trail_close();
@@ -456,7 +424,7 @@ paq_sink_resume(const PaqSinkState *state, bool *exact, uint64 ahead,
 		close(fd);
 		return false;
 	}
-	if (*exact && outdated)
+	if (outdated)
 	{
 		ereport(LOG,
 				(errmsg("audit trail file \"%s\" has more records than the queue file knows of",
@@ -471,16 +439,19 @@ paq_sink_resume(const PaqSinkState *state, bool *exact, uint64 ahead,
 	}
 	if (!*exact && paq_trail_format_of(state->file) != NULL)
 		return salvage(fd, &st, state, sequence);
-	if (!compare_with_state(state, st.st_size, &offset))
+	if ((uint64) st.st_size < state->offset)
+		change = "was truncated";
+	else if ((uint64) st.st_size > state->offset && state->closed)
+		change = "was written to by somebody else";
+	if (change != NULL)
 	{
+		file_has_changed(state, change);
+		paq_trail.retreat = state->offset > state->flushed;
 		close(fd);
 		return true;
 	}
-	if (!continue_file(fd, &st, state, offset))
-	{
-		paq_trail.retreat = false;
+	if (!continue_file(fd, &st, state, state->offset))
 		return false;
-	}
-	paq_trail.flushed = Min(state->flushed, offset);
+	paq_trail.flushed = state->flushed;
 	return true;
 }

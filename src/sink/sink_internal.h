@@ -45,7 +45,6 @@ typedef struct PaqTrailFile
 	ino_t		ino;
 	TimestampTz begun;			/* when it was made, and */
 	uint64		begun_sequence; /* the last record before it */
-	TimestampTz checked;		/* when its path was last looked at */
 	const PaqFormat *format;
 	pg_time_t	next_rotation;	/* by age; if rotation_age is not 0 */
 	int			rotation_age;	/* setting that next_rotation is based on */
