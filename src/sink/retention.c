@@ -124,6 +124,9 @@ static struct
 	uint64		total_size;		/* of that and younger ones, and of the current */
 }			pass;
 
+/* When the next pass is due, if nothing else begins one before */
+static TimestampTz next_due = DT_NOEND;
+
 /* The group of files that is planned */
 static struct
 {
@@ -133,9 +136,6 @@ static struct
 	char		path[MAXPGPATH];
 	char		names[MAX_NAMES];
 }			plan;
-
-/* When the next pass is due */
-static TimestampTz next_due = DT_NOEND;
 
 /* What cannot be removed, files by inode, and whether any can */
 static struct

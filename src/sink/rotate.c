@@ -261,7 +261,8 @@ paq_trail_is_full(uint64 size)
 
 /*
  * May the current file be written to?  Not if a setting it was opened with has
- * changed, nor if the loader might take an earlier worker's file for finished.
+ * changed.  Nor if it is an earlier worker's that is to be loaded: the loader
+ * takes it for finished.
  */
 static bool
 may_go_on(void)

@@ -52,6 +52,8 @@ static struct
 	HTAB	   *digests;
 	const PaqFormat *format;	/* of the texts */
 
+	pg_cryptohash_ctx *digest;	/* the one that digest_add() adds to */
+
 	/* Where they begin; "": nowhere */
 	char		file[MAXPGPATH];
 	uint64		from;
@@ -70,26 +72,23 @@ typedef struct Scan
 	PaqSalvaged *found;
 } Scan;
 
-/* For the digest that digest_add() adds to */
-static pg_cryptohash_ctx *digest_context = NULL;
-
 static bool
 digest_begin(void)
 {
-	if (digest_context == NULL)
+	if (known.digest == NULL)
 	{
 		MemoryContext oldcontext = MemoryContextSwitchTo(TopMemoryContext);
 
-		digest_context = pg_cryptohash_create(PG_SHA256);
+		known.digest = pg_cryptohash_create(PG_SHA256);
 		MemoryContextSwitchTo(oldcontext);
 	}
-	return digest_context != NULL && pg_cryptohash_init(digest_context) >= 0;
+	return known.digest != NULL && pg_cryptohash_init(known.digest) >= 0;
 }
 
 static bool
 digest_add(const char *data, Size len)
 {
-	return pg_cryptohash_update(digest_context, (const uint8 *) data, len) >= 0;
+	return pg_cryptohash_update(known.digest, (const uint8 *) data, len) >= 0;
 }
 
 static bool
@@ -97,7 +96,7 @@ digest_end(uint64 *digest)
 {
 	uint8		result[PG_SHA256_DIGEST_LENGTH];
 
-	if (pg_cryptohash_final(digest_context, result, sizeof(result)) < 0)
+	if (pg_cryptohash_final(known.digest, result, sizeof(result)) < 0)
 		return false;
 	memcpy(digest, result, sizeof(*digest));
 	return true;
