@@ -49,15 +49,14 @@
 #include "file_util.h"
 #include "guc.h"
 #include "lib/stringinfo.h"
-#include "portability/instr_time.h"
 #include "regex/regex.h"
 #include "sink/sink_internal.h"
 #include "storage/fd.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-/* How long a piece of work takes, unless a single file takes longer, in us */
-#define PIECE_TIME		1000
+/* How many names are read in one piece of work; of others, it is one file */
+#define NAMES_AT_ONCE	64
 
 /* How many files are kept in mind */
 #define MAX_OLDEST		256
@@ -101,7 +100,6 @@ typedef struct OldFile
 static struct
 {
 	Phase		phase;
-	instr_time	piece_begin;
 
 	/* The current file, and the last reload, when it began */
 	char		current[MAXPGPATH];
@@ -270,17 +268,6 @@ is_name(const char *name)
 		return false;
 	widen(wide, name, len);
 	return pg_regexec(&pass.names, wide, len, 0, NULL, 0, NULL, 0) == REG_OKAY;
-}
-
-/* Has the piece of work been long enough? */
-static bool
-piece_is_done(void)
-{
-	instr_time	duration;
-
-	INSTR_TIME_SET_CURRENT(duration);
-	INSTR_TIME_SUBTRACT(duration, pass.piece_begin);
-	return INSTR_TIME_GET_MICROSEC(duration) >= PIECE_TIME;
 }
 
 /* When a file of that time is too old; DT_NOEND for never. */
@@ -466,7 +453,7 @@ begin_plan(void)
 static void
 read_some(void)
 {
-	while (!piece_is_done())
+	for (int i = 0; i < NAMES_AT_ONCE; i++)
 	{
 		struct dirent *de = readdir(pass.dir);
 		OldFile		file;
@@ -580,29 +567,25 @@ add_to_plan(OldFile *file, const char *setting)
 	return true;
 }
 
-/* Plan some of a group.  Returns true if there is one, and it is complete. */
+/* Plan for the next file.  Returns true if there is a group, and it is complete. */
 static bool
-plan_some(void)
+plan_next(void)
 {
-	while (!piece_is_done() && stuck.nfiles < MAX_STUCK)
-	{
-		OldFile    *file = pass.next < pass.noldest ? pass.oldest[pass.next] : NULL;
-		const char *setting = file ? reason_to_remove(file) : NULL;
+	OldFile    *file = pass.next < pass.noldest ? pass.oldest[pass.next] : NULL;
+	const char *setting = file ? reason_to_remove(file) : NULL;
 
-		if (setting == NULL && plan.removal.count > 0)
-			return true;
-		if (file == NULL && pass.more)
-		{
-			pass.again = true;
-			pass.done = *pass.oldest[pass.noldest - 1];
-			begin_reading();
-			return false;
-		}
-		if (setting == NULL)
-		{
-			finish_pass(file ? due_at(file->mtime) : DT_NOEND);
-			return false;
-		}
+	if (setting == NULL && plan.removal.count > 0)
+		return true;
+	if (file == NULL && pass.more)
+	{
+		pass.again = true;
+		pass.done = *pass.oldest[pass.noldest - 1];
+		begin_reading();
+	}
+	else if (setting == NULL)
+		finish_pass(file ? due_at(file->mtime) : DT_NOEND);
+	else
+	{
 		if (may_be_removed(file) && !add_to_plan(file, setting))
 			return true;
 		pass.total_size -= file->size;
@@ -635,26 +618,12 @@ remove_file(const OldFile *file)
 	return true;
 }
 
-/* Remove some of the group.  Returns false if one could not be, see *removal. */
+/* Remove the next file of the group.  Returns false if it could not be, see *removal. */
 static bool
-remove_some(PaqRemoval *removal)
+remove_next(PaqRemoval *removal)
 {
-	while (!piece_is_done() && plan.removed < plan.removal.count)
-	{
-		const OldFile *file = plan.files[plan.removed++];
+	const OldFile *file;
 
-		if (!remove_file(file))
-		{
-			*removal = plan.removal;
-			removal->count = 1;
-			removal->bytes = file->size;
-			removal->names = file->name;
-			removal->error = errno;
-			file_failed(file);
-			snprintf(plan.path, sizeof(plan.path), "%s/%s", paq_log_directory, file->name);
-			return false;
-		}
-	}
 	if (plan.removed == plan.removal.count)
 	{
 		if (paq_fsync && !paq_fsync_directory(dirfd(pass.dir)))
@@ -663,8 +632,19 @@ remove_some(PaqRemoval *removal)
 					 errmsg("could not fsync directory \"%s\": %m",
 							paq_log_directory)));
 		begin_plan();
+		return true;
 	}
-	return true;
+	file = plan.files[plan.removed++];
+	if (remove_file(file))
+		return true;
+	*removal = plan.removal;
+	removal->count = 1;
+	removal->bytes = file->size;
+	removal->names = file->name;
+	removal->error = errno;
+	file_failed(file);
+	snprintf(plan.path, sizeof(plan.path), "%s/%s", paq_log_directory, file->name);
+	return false;
 }
 
 PaqRetention
@@ -682,7 +662,6 @@ paq_sink_retain(PaqRemoval *removal)
 	else if (pass.phase == PHASE_IDLE && pass_is_due())
 		begin_pass();
 
-	INSTR_TIME_SET_CURRENT(pass.piece_begin);
 	switch (pass.phase)
 	{
 		case PHASE_IDLE:
@@ -691,13 +670,13 @@ paq_sink_retain(PaqRemoval *removal)
 			read_some();
 			break;
 		case PHASE_PLAN:
-			if (!plan_some())
+			if (!plan_next())
 				break;
 			pass.phase = PHASE_REMOVE;
 			*removal = plan.removal;
 			return PAQ_RETENTION_PLANNED;
 		case PHASE_REMOVE:
-			if (!remove_some(removal))
+			if (!remove_next(removal))
 				return PAQ_RETENTION_FAILED;
 			break;
 	}
