@@ -111,41 +111,39 @@ paq_trail_pattern(void)
 	return paq_sink == PAQ_SINK_TABLE ? "" : paq_log_filename;
 }
 
+static const PaqFormat *
+format_of_kind(int kind)
+{
+	const PaqFormat *const formats[] = {
+		[PAQ_FORMAT_PGAUDIT] = paq_format_pgaudit(&paq_log_line_prefix),
+		[PAQ_FORMAT_CSVLOG] = paq_format_csvlog(),
+		[PAQ_FORMAT_JSON] = paq_format_json()
+	};
+
+	return kind < lengthof(formats) ? formats[kind] : NULL;
+}
+
 /* Format that the settings ask for now; the loader reads json only. */
 const PaqFormat *
 paq_trail_format(void)
 {
-	if (paq_sink == PAQ_SINK_TABLE)
-		return paq_format_json();
-	switch ((PaqFormatKind) paq_format)
-	{
-		case PAQ_FORMAT_CSVLOG:
-			return paq_format_csvlog();
-		case PAQ_FORMAT_JSON:
-			return paq_format_json();
-		case PAQ_FORMAT_PGAUDIT:
-			break;
-	}
-	return paq_format_pgaudit(&paq_log_line_prefix);
+	return format_of_kind(paq_sink == PAQ_SINK_TABLE ? PAQ_FORMAT_JSON : paq_format);
 }
 
 /* Format of the file called path, going by its name; NULL if it is none of ours. */
 const PaqFormat *
 paq_trail_format_of(const char *path)
 {
-	const PaqFormat *const formats[] = {
-		paq_format_csvlog(), paq_format_json(),
-		paq_format_pgaudit(&paq_log_line_prefix)
-	};
+	const PaqFormat *format;
 	Size		len = strlen(path);
 
-	for (int i = 0; i < lengthof(formats); i++)
+	for (int kind = 0; (format = format_of_kind(kind)) != NULL; kind++)
 	{
-		Size		ext_len = strlen(formats[i]->extension);
+		Size		ext_len = strlen(format->extension);
 
 		if (len > ext_len &&
-			strcmp(path + len - ext_len, formats[i]->extension) == 0)
-			return formats[i];
+			strcmp(path + len - ext_len, format->extension) == 0)
+			return format;
 	}
 	return NULL;
 }
