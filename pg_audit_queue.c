@@ -73,7 +73,7 @@ shmem_startup(void)
 	paq_stats_shmem_init(MaxBackends);
 	paq_queue_startup();
 	LWLockRelease(AddinShmemInitLock);
-	paq_file_sink_check();
+	paq_sink_check();
 }
 
 /*
@@ -99,5 +99,5 @@ _PG_init(void)
 
 	paq_load_init();
 	paq_capture_init();
-	paq_drain_register(paq_file_sink, paq_load_tend);
+	paq_drain_register(paq_load_tend);
 }

@@ -5,13 +5,13 @@
  *
  * A batch is read, formatted and written without any lock; then the
  * checkpoint in the queue file is advanced over it; then, once for all
- * batches of a cycle, the sink is flushed and the space given back.
+ * batches of a cycle, the sink is flushed and the space is released.
  *
  * Guarantees: each record is in the trail exactly once, with the next
- * sequence number, whenever a PostgreSQL process dies: up to the checkpoint
- * the batch is not in the trail and is done again, from the checkpoint on it
- * is.  When the sink fails, nothing is lost: the reader goes back, and the
- * same records are tried again later.
+ * sequence number, whenever a PostgreSQL process dies: until the checkpoint
+ * is stored, the batch is not in the trail and will be done again; from then
+ * on it is in the trail.  When the sink fails, nothing is lost: the reader goes
+ * back, and the same records are tried again later.
  *
  * Locking: none.
  *
@@ -23,7 +23,6 @@
 
 #include "drain/drain_internal.h"
 #include "fault.h"
-#include "miscadmin.h"
 #include "queue/loading.h"
 #include "stats.h"
 #include "utils/timestamp.h"
@@ -36,8 +35,8 @@ StaticAssertDecl(sizeof(PaqSinkState) == PAQ_TRAIL_STATE_SIZE,
 #define MAX_RETRY_DELAY		5000
 
 /*
- * How much of the queue, in bytes, is written before it is flushed and given
- * back: a part, so that sessions find space while the rest is written; but
+ * How much of the queue, in bytes, is written before it is flushed and
+ * released: a part, so that sessions find space while the rest is written; but
  * not so little that flushes become the bulk of the work.
  */
 #define MIN_FLUSH_BYTES		(1024 * 1024)
@@ -97,16 +96,9 @@ void
 paq_drain_abandon(PaqDrain *drain)
 {
 	if (drain->batch_open)
-		drain->sink->abort_batch();
+		paq_sink_abort_batch();
 	drain->batch_open = false;
 	paq_reader_rewind(drain->reader);
-}
-
-static void
-get_state(PaqDrain *drain, PaqSinkState *state)
-{
-	memset(state, 0, sizeof(*state));
-	drain->sink->get_state(state);
 }
 
 /* The batch's records are in the trail: make that permanent. */
@@ -115,13 +107,13 @@ save_checkpoint(PaqDrain *drain)
 {
 	PaqSinkState state;
 
-	get_state(drain, &state);
+	paq_sink_get_state(&state);
 	paq_reader_checkpoint(drain->reader, drain->sequence, &state);
 }
 
 /*
- * Let the queue file know only of where the trail ends now, durably: there are
- * two checkpoints, and a crash may take away the last one.  Everything that has
+ * Make the queue file refer only to where the trail ends now, durably.  There
+ * are two checkpoints, because a crash may damage one.  Everything that has
  * been read must have been flushed.
  */
 void
@@ -133,29 +125,15 @@ paq_drain_secure(PaqDrain *drain)
 }
 
 /*
- * The checkpoints are on disk: what is in earlier files than that which they
- * name will not be read again, unless they name an earlier one, too.
- */
-static void
-settle(PaqDrain *drain)
-{
-	PaqSinkState state;
-
-	get_state(drain, &state);
-	if (state.file[0] != '\0' && strcmp(state.known_file, state.file) == 0)
-		paq_loading_settle(drain->sequence);
-}
-
-/*
  * The sink failed, perhaps in a way that puts in doubt what was written since
- * the last flush: then we go back to there, and true is returned.
+ * the last flush: then go back to that flush, and return true.
  */
 static bool
 retreat_if_needed(PaqDrain *drain)
 {
 	pg_atomic_uint64 *drained = &paq_stats->worker.drained;
 
-	if (!drain->sink->retreat(&drain->sequence))
+	if (!paq_sink_retreat(&drain->sequence))
 		return false;
 	paq_reader_retreat(drain->reader);
 	save_checkpoint(drain);
@@ -165,30 +143,12 @@ retreat_if_needed(PaqDrain *drain)
 	return true;
 }
 
-/*
- * A record that says what is missing.  Nothing in it depends on when it is
- * made, so that one which the trail has already is recognized.
- */
-static void
-make_gap(PaqRecord *record, const PaqGap *gap)
-{
-	PaqText    *text = &record->field[PAQ_FIELD_MESSAGE];
-
-	memset(record, 0, sizeof(*record));
-	paq_record_init_gap(&record->header, gap->from, gap->to, gap->count);
-	for (int i = 0; i < PAQ_NFIELDS; i++)
-		record->header.field_len[i] = PAQ_NULL_LEN;
-	text->data = gap->message;
-	text->len = strlen(gap->message);
-	record->header.field_len[PAQ_FIELD_MESSAGE] = text->len;
-}
-
 /* Give the batch's next record to the sink. */
 static bool
 append(PaqDrain *drain, PaqRecord *record, bool *full)
 {
 	record->sequence = drain->sequence + drain->batch_records + 1;
-	switch (drain->sink->append(record))
+	switch (paq_sink_append(record))
 	{
 		case PAQ_APPEND_OK:
 			break;
@@ -202,14 +162,19 @@ append(PaqDrain *drain, PaqRecord *record, bool *full)
 	return true;
 }
 
-/* Report a gap, in the trail unless it is there already, and in the log. */
+/*
+ * Report that records are missing, in the trail unless it says so already, and
+ * in the log.  Nothing in the record may depend on when it is made, or it would
+ * not be recognized.
+ */
 static bool
 append_gap(PaqDrain *drain, const PaqGap *gap, bool *full)
 {
+	PaqText		message = {.data = gap->message, .len = strlen(gap->message)};
 	PaqRecord	record;
 
-	make_gap(&record, gap);
-	if (drain->sink->is_known(&record))
+	paq_sink_gap_record(&record, gap->from, gap->to, gap->count, message);
+	if (paq_sink_is_known(&record))
 		return true;
 	ereport(WARNING,
 			(errcode(ERRCODE_DATA_CORRUPTED),
@@ -223,54 +188,51 @@ append_gap(PaqDrain *drain, const PaqGap *gap, bool *full)
  * are no more.  *more tells whether the sink's limit was the reason.
  *
  * If the end of the trail was not known exactly, it may have some of the
- * records already.  Room in the ring before one that it has is no gap: the
- * trail is complete up to there.
+ * records already.  A hole in the ring before one of these is no gap: the trail
+ * is complete up to there.
  */
 static bool
 fill_batch(PaqDrain *drain, bool *more)
 {
-	PaqRecord	record;
-	PaqGap		gap;
-	bool		in_gap = false;
+	PaqGap		hole;
+	bool		in_hole = false;
 
-	drain->batch_records = 0;
-	*more = false;
-	drain->gaps = 0;
 	while (!*more)
 	{
-		PaqGap		new_gap;
+		PaqRecord	record;
+		PaqGap		gap;
+		PaqReadResult result = paq_reader_next(drain->reader, &record, &gap);
 
-		switch (paq_reader_next(drain->reader, &record, &new_gap))
+		if (result == PAQ_READ_RECORD && paq_sink_is_known(&record))
+		{
+			in_hole = false;
+			continue;
+		}
+		if (in_hole && !append_gap(drain, &hole, more))
+			return false;
+		in_hole = false;
+		switch (result)
 		{
 			case PAQ_READ_RECORD:
-				if (drain->sink->is_known(&record))
-				{
-					in_gap = false;
-					continue;
-				}
-				if (in_gap && !append_gap(drain, &gap, more))
-					return false;
-				in_gap = false;
 				if (!append(drain, &record, more))
 					return false;
 				break;
 			case PAQ_READ_GAP:
 			case PAQ_READ_DROPS:
-				if (in_gap && !append_gap(drain, &gap, more))
-					return false;
-				gap = new_gap;
-				in_gap = gap.hole;
-				if (!in_gap && !append_gap(drain, &gap, more))
+				in_hole = gap.hole;
+				if (in_hole)
+					hole = gap;
+				else if (!append_gap(drain, &gap, more))
 					return false;
 				break;
 			case PAQ_READ_BUSY:
 			case PAQ_READ_END:
-				return !in_gap || append_gap(drain, &gap, more);
+				return true;
 		}
 	}
 
-	/* The reader stands behind the gap: it belongs to this batch. */
-	return !in_gap || append_gap(drain, &gap, more);
+	/* The reader stands behind the hole: it belongs to this batch. */
+	return !in_hole || append_gap(drain, &hole, more);
 }
 
 static void
@@ -284,18 +246,18 @@ note_high_water(void)
 }
 
 /*
- * The trail is durable up to the last checkpoint.  That itself has to become
- * durable only once in a while.
+ * The trail is durable up to the last checkpoint.  The checkpoint itself has to
+ * become durable only once in a while.
  */
 static void
 note_flushed(PaqDrain *drain)
 {
 	PaqSinkState state;
 
-	/* Count first: those whom the next call wakes may look at it. */
+	/* Count first: the sessions that the next call wakes may look at it. */
 	paq_stats_add(&paq_stats->worker.flushed, drain->unflushed);
 	drain->unflushed = 0;
-	get_state(drain, &state);
+	paq_sink_get_state(&state);
 	paq_reader_flushed(drain->reader, drain->sequence, &state);
 	if (paq_reader_sync_due(drain->reader))
 		paq_reader_sync(drain->reader);
@@ -305,7 +267,7 @@ static bool
 flush(PaqDrain *drain)
 {
 	if (paq_reader_unflushed(drain->reader) &&
-		!drain->sink->flush(drain->sequence))
+		!paq_sink_flush(drain->sequence))
 		return false;
 	(void) PAQ_FAULT("flushed");
 	note_flushed(drain);
@@ -319,96 +281,104 @@ flush(PaqDrain *drain)
 static bool
 rotate_if_due(PaqDrain *drain, bool force)
 {
+	PaqSinkState state;
 	PaqRotation rotation;
 	bool		flushed;
-	bool		ok;
 
-	ok = drain->sink->rotate_if_due(force, drain->sequence, &flushed, &rotation);
+	rotation = paq_sink_rotate_if_due(force, drain->sequence, &flushed);
 	if (flushed)
 		note_flushed(drain);
-	if (!ok)
+	if (rotation == PAQ_ROTATION_FAILED)
 		return false;
 	if (force)
 		drain->put_off = (rotation == PAQ_ROTATION_PUT_OFF);
 	if (rotation != PAQ_ROTATION_DONE)
 		return true;
 	paq_drain_secure(drain);
-	settle(drain);
+
+	/*
+	 * Nothing in earlier files than those which the checkpoints name will be
+	 * read again.
+	 */
+	paq_sink_get_state(&state);
+	if (state.file[0] != '\0' && strcmp(state.known_file, state.file) == 0)
+		paq_loading_settle(drain->sequence);
 	return true;
 }
 
 /*
- * If the trail has lost something, it tells of that before anything else comes:
- * in a batch of its own, which is durable before a checkpoint says that there is
+ * One batch: the record of a loss, or else what comes from the queue.  *more
+ * tells whether another batch should follow at once.
+ *
+ * The record of a loss is durable before a checkpoint says that there is
  * nothing more to tell.
  */
 static bool
-tell_loss(PaqDrain *drain)
+write_batch(PaqDrain *drain, const PaqLoss *loss, bool *more)
 {
-	const PaqLoss *loss = drain->sink->loss();
-	PaqGap		gap = {.count = -1};
-	bool		full;
+	PaqWorkerStats *stats = &paq_stats->worker;
 
-	if (likely(loss == NULL))
-		return true;
-	gap.from = loss->from;
-	gap.to = loss->to;
-	strlcpy(gap.message, loss->message, sizeof(gap.message));
+	*more = false;
 	drain->batch_records = drain->gaps = 0;
-	if (!drain->sink->begin_batch())
+	if (!paq_sink_begin_batch())
 		return false;
 	drain->batch_open = true;
-	if (!append_gap(drain, &gap, &full) || !drain->sink->end_batch())
+	if (loss != NULL)
+	{
+		PaqGap		gap = {.from = loss->from, .to = loss->to, .count = -1};
+
+		strlcpy(gap.message, loss->message, sizeof(gap.message));
+		if (!append_gap(drain, &gap, more))
+			return false;
+	}
+	else if (!fill_batch(drain, more))
+		return false;
+	if (drain->batch_records == 0)
+		paq_sink_abort_batch();
+	else if (!paq_sink_end_batch())
 		return false;
 	drain->batch_open = false;
-	(void) PAQ_FAULT("loss-written");
-	if (!drain->sink->flush(drain->sequence + drain->batch_records))
-		return false;
-	(void) PAQ_FAULT("loss-flushed");
-	drain->sink->loss_told();
+
+	if (loss != NULL)
+	{
+		(void) PAQ_FAULT("loss-written");
+		if (!paq_sink_flush(drain->sequence + drain->batch_records))
+			return false;
+		(void) PAQ_FAULT("loss-flushed");
+		paq_sink_loss_told();
+	}
+	else if (!paq_reader_unsaved(drain->reader))
+		return true;
+	else
+		(void) PAQ_FAULT("batch-written");
 
 	drain->sequence += drain->batch_records;
 	drain->unflushed += drain->batch_records;
 	save_checkpoint(drain);
-	paq_stats_add(&paq_stats->worker.recovered, drain->batch_records);
-	paq_stats_add(&paq_stats->worker.drained, drain->batch_records);
-	note_flushed(drain);
+	paq_stats_add(&stats->recovered, paq_reader_is_live(drain->reader) ?
+				  drain->gaps : drain->batch_records);
+	paq_stats_add(&stats->drained, drain->batch_records);
+	paq_stats_add(&stats->batches, 1);
 	return true;
 }
 
-/* One batch.  *more tells whether another one should follow at once. */
+/* One batch from the queue, and whatever has to come before it. */
 static bool
 drain_batch(PaqDrain *drain, bool rotate, bool *more)
 {
-	PaqWorkerStats *stats = &paq_stats->worker;
-	uint64		count;
+	const PaqLoss *loss;
 
-	*more = false;
 	note_high_water();
-	if (!rotate_if_due(drain, rotate) || !tell_loss(drain) ||
-		!drain->sink->begin_batch())
+	if (!rotate_if_due(drain, rotate))
 		return false;
-	drain->batch_open = true;
-	if (!fill_batch(drain, more))
-		return false;
-	count = drain->batch_records;
-	if (count > 0 && !drain->sink->end_batch())
-		return false;
-	if (count == 0)
-		drain->sink->abort_batch();
-	drain->batch_open = false;
-	if (!paq_reader_unsaved(drain->reader))
-		return true;
-	(void) PAQ_FAULT("batch-written");
-
-	drain->sequence += count;
-	drain->unflushed += count;
-	save_checkpoint(drain);
-	paq_stats_add(&stats->recovered,
-				  paq_reader_is_live(drain->reader) ? drain->gaps : count);
-	paq_stats_add(&stats->drained, count);
-	paq_stats_add(&stats->batches, 1);
-	return true;
+	loss = paq_sink_loss();
+	if (unlikely(loss != NULL))
+	{
+		if (!write_batch(drain, loss, more))
+			return false;
+		note_flushed(drain);
+	}
+	return write_batch(drain, NULL, more);
 }
 
 /* Put the sink where the checkpoint says that the trail ends. */
@@ -419,15 +389,15 @@ resume(PaqDrain *drain)
 
 	if (drain->resumed)
 		return true;
-	if (!drain->sink->resume(&drain->resume_state, &exact,
-							 paq_reader_ahead(drain->reader),
-							 &drain->sequence))
+	if (!paq_sink_resume(&drain->resume_state, &exact,
+						 paq_reader_ahead(drain->reader),
+						 &drain->sequence))
 		return false;
 	drain->resumed = true;
 	if (drain->resume_exact && !exact)
 		paq_reader_distrust(drain->reader);
 	if (paq_reader_is_live(drain->reader))
-		drain->sink->forget_known();
+		paq_sink_forget_known();
 
 	/*
 	 * Resuming may have moved the end of the trail.  If it did so because some
@@ -440,7 +410,7 @@ resume(PaqDrain *drain)
 
 /*
  * A backlog file has been read to its end and flushed: go on with the next
- * file.  Returns false if there is no next one, because this is the live one.
+ * file.  Returns false if this is the live file, which is the last one.
  */
 static bool
 next_file(PaqDrain *drain)
@@ -449,15 +419,15 @@ next_file(PaqDrain *drain)
 
 	if (paq_reader_is_live(drain->reader))
 		return false;
-	get_state(drain, &state);
+	paq_sink_get_state(&state);
 	drain->reader = paq_reader_advance(drain->reader, drain->sequence, &state);
 	if (paq_reader_is_live(drain->reader))
-		drain->sink->forget_known();
+		paq_sink_forget_known();
 	return true;
 }
 
 /*
- * The worker leaves.  Whatever is not in the trail stays in the queue file; the
+ * The process leaves.  Whatever is not in the trail stays in the queue file; the
  * checkpoint says so.
  */
 void
@@ -467,18 +437,17 @@ paq_drain_close(PaqDrain *drain)
 
 	if (!drain->resumed)
 		return;
-	memset(&state, 0, sizeof(state));
-	drain->sink->close(&state);
+	paq_sink_close(&state);
 	paq_reader_close(drain->reader, drain->sequence, &state);
 }
 
 /*
- * Write what is in the queue, flush it, and give the space back; start a new
+ * Write what is in the queue, flush it, and release the space; start a new
  * file first if rotate is set.  Returns false, after noting the failure, if
  * the sink failed.
  *
- * What comes into the queue meanwhile is left for the next cycle: those who
- * wait for this one's flush must not wait for what others keep adding.
+ * What comes into the queue meanwhile is left for the next cycle: sessions that
+ * wait for this flush must not wait for what others keep adding.
  */
 bool
 paq_drain_cycle(PaqDrain *drain, bool rotate)

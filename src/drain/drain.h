@@ -13,13 +13,11 @@
 #include "postgres.h"
 
 #include "datatype/timestamp.h"
-#include "sink/sink.h"
 
 /*
- * Register the background worker, which will write to this sink, and call tend
- * whenever it is awake; that returns when it has to be called next.
+ * Register the background worker.  It calls tend whenever it is awake, which
+ * returns when it has to be called next.
  */
-extern void paq_drain_register(const PaqSink *(*sink) (void),
-							   TimestampTz (*tend) (TimestampTz now));
+extern void paq_drain_register(TimestampTz (*tend) (TimestampTz now));
 
 #endif							/* PAQ_DRAIN_H */

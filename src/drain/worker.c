@@ -1,27 +1,25 @@
 /*-------------------------------------------------------------------------
  *
  * worker.c
- *		The background worker's main loop.
+ *		The processes that drain the queue: the background worker, with what it
+ *		records of itself and of retention; in single-user mode, the session.
  *
  * The worker writes when a session waits for it, when the queue is filled to
  * flush_threshold, and flush_interval after a record came into an empty
  * queue; in between it sleeps, and with nothing to do it hibernates: no
  * timeout, no wake-ups, until the next record, or drop, sets its latch.  With
  * sink = table, though, it looks every few seconds whether a standby has been
- * promoted: nobody tells it.
+ * promoted, of which nobody tells it.
  *
- * It is connected to no database, so that nothing waits for it that waits for
- * sessions, and it starts with the postmaster, on standbys too.  If it dies
- * by a signal, the postmaster restarts everything, as for any process
+ * The worker is connected to no database, so that nothing waits for it that
+ * waits for sessions, and it starts with the postmaster, on standbys too.  If it
+ * dies by a signal, the postmaster restarts everything, as for any process
  * attached to shared memory; if it ends in any other way, it is started again
  * a second later and goes on from the checkpoint.  It never exits with
  * status 0, which would make the postmaster forget it.
  *
  * At shutdown it goes on until the sessions are gone and the queue is empty,
  * within limits; what is left stays in the queue file for the next start.
- *
- * That it starts and stops, and what it finds at a reload, it records itself
- * (event.c), the last thing before the queue is emptied for the last time.
  *
  * An error in here - out of memory, say - abandons the batch, which is tried
  * again after a delay like any failure of the sink.
@@ -52,10 +50,14 @@
 #include "storage/proc.h"
 #include "storage/procsignal.h"
 #include "utils/guc.h"
+#include "utils/guc_tables.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
+
+/* Of the process, as pg_stat_activity shows it */
+#define WORKER_NAME			"pg_audit_queue worker"
 
 /* How long a worker that ended is missed, in s */
 #define RESTART_DELAY		1
@@ -67,53 +69,207 @@
 #define SHUTDOWN_DELAY		10
 #define SHUTDOWN_LIMIT		5000
 
+/* More than one reload can bring: all settings, and what frames them */
+#define MAX_UNSENT			64
+
 extern PGDLLEXPORT void paq_drain_main(Datum arg);
 
-static const PaqSink *(*get_sink) (void);
-static TimestampTz (*tend) (TimestampTz now);
 static PaqDrain drain;
 
-/* Time at which the first record since the last flush must be flushed; 0: none */
-static TimestampTz flush_due;
+/* The worker's main loop */
+static struct
+{
+	TimestampTz (*tend) (TimestampTz now);	/* see paq_drain_register() */
 
-/* There is more for paq_drain_retain() to do */
-static bool retaining;
+	/* When the first record since the last flush must be flushed; 0: none */
+	TimestampTz flush_due;
 
-/* Time at which shutdown was asked for; 0: it was not */
-static TimestampTz shutdown_since;
+	/* When shutdown was asked for; 0: it was not */
+	TimestampTz shutdown_since;
+}			loop;
+
+/* The worker's own records that found no space in the queue, oldest first */
+static struct
+{
+	PaqPending *records[MAX_UNSENT];
+	int			count;
+}			unsent;
+
+/* What retention will remove, when the trail tells of it */
+static struct
+{
+	PaqRemoval	removal;		/* count 0: nothing */
+	bool		recorded;		/* there is a record of it, */
+	uint64		end;			/* before this position; 0: unknown */
+}			planned;
+
+/*-------------------------------------------------------------------------
+ * The worker's own records, class CONFIG: that it started or stopped, that it
+ * reloaded the configuration, which settings changed by that, and which files
+ * of the trail retention removes.
+ *
+ * They go through the queue like any others.  The worker stands for the server
+ * here: each setting in the configuration file has one record, made before the
+ * new value takes effect in the worker.  Each session takes the value by itself,
+ * at about the same time.
+ *
+ * The worker never waits for space in the queue, which only it can make.  A
+ * record that finds none, not even in the reserve, is kept and tried again
+ * after each cycle.  If there still is none at exit it is lost, and counted.
+ *-------------------------------------------------------------------------
+ */
+
+/* Try again to publish what found no space. */
+static void
+send_records(void)
+{
+	int			sent = 0;
+
+	while (sent < unsent.count &&
+		   paq_pending_publish(unsent.records[sent], PAQ_SPACE_KEEP) != 0)
+		sent++;
+	if (sent == 0)
+		return;
+	unsent.count -= sent;
+	memmove(unsent.records, unsent.records + sent,
+			unsent.count * sizeof(unsent.records[0]));
+}
+
+/* Publish a record, or keep it until there is space; false if that cannot be done. */
+static bool
+publish(const PaqText *texts, int sqlstate, int64 rows)
+{
+	PaqPending *pending = paq_own_record(WORKER_NAME, NULL, texts, sqlstate, rows);
+
+	if (pending == NULL)
+		return false;
+	unsent.records[unsent.count++] = pending;
+	send_records();
+	return true;
+}
+
+/* Record a command of the worker's own; change is NULL if it is none of a setting. */
+static void
+record_command(const char *command, const PaqSettingChange *change, int sqlstate)
+{
+	PaqText		texts[PAQ_NSTATEMENT_FIELDS] = {{NULL, 0}};
+
+	paq_set_text(texts, PAQ_FIELD_COMMAND, command);
+	if (change != NULL)
+	{
+		paq_set_text(texts, PAQ_FIELD_OBJECT_TYPE, "SETTING");
+		paq_set_text(texts, PAQ_FIELD_OBJECT_NAME, change->name);
+		paq_set_text(texts, PAQ_FIELD_OLD_VALUE, change->old_value);
+		paq_set_text(texts, PAQ_FIELD_NEW_VALUE, change->new_value);
+		paq_set_text(texts, PAQ_FIELD_VALUE_SOURCE,
+					 GucSource_Names[change->source]);
+	}
+	if (unsent.count == MAX_UNSENT)
+		paq_queue_note_drop(PAQ_DROP_FULL, 1);
+	else
+		(void) publish(texts, sqlstate, -1);
+}
+
+/* A setting is about to change, which in the worker only a reload makes it do. */
+static void
+record_setting(const PaqSettingChange *change)
+{
+	record_command("SET", change, 0);
+}
 
 /*
- * Register the worker; both functions are called in it.  Only from _PG_init(),
- * while shared_preload_libraries is being processed.  Without a place for it - the
- * logical replication launcher has taken one, and other libraries may have - the
- * server must not start.
+ * Record that files of the trail will be removed, or could not be.  Returns
+ * false if there is no way to record it now: then nothing may be removed.
  */
-void
-paq_drain_register(const PaqSink *(*sink) (void),
-				   TimestampTz (*tend_function) (TimestampTz now))
+static bool
+record_removal(const PaqRemoval *removal)
 {
-	BackgroundWorker worker;
+	PaqText		texts[PAQ_NSTATEMENT_FIELDS] = {{NULL, 0}};
+	char		bytes[32];
 
-	get_sink = sink;
-	tend = tend_function;
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS;
-	worker.bgw_start_time = BgWorkerStart_PostmasterStart;
-	worker.bgw_restart_time = RESTART_DELAY;
-	strlcpy(worker.bgw_library_name, "pg_audit_queue", BGW_MAXLEN);
-	strlcpy(worker.bgw_function_name, "paq_drain_main", BGW_MAXLEN);
-	strlcpy(worker.bgw_name, PAQ_WORKER_NAME, BGW_MAXLEN);
-	strlcpy(worker.bgw_type, PAQ_WORKER_NAME, BGW_MAXLEN);
-	RegisterBackgroundWorker(&worker);
-	if (IsPostmasterEnvironment && !paq_worker_is_registered(PAQ_WORKER_NAME))
-		ereport(FATAL,
-				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("there is no room for the background worker of pg_audit_queue"),
-				 errdetail("Without it nobody would write the audit trail."),
-				 errhint("Increase the configuration parameter \"max_worker_processes\".")));
-	if (!IsPostmasterEnvironment)
-		paq_drain_alone_init(sink);
+	if (unsent.count == MAX_UNSENT)
+		return false;
+	snprintf(bytes, sizeof(bytes), UINT64_FORMAT, removal->bytes);
+	paq_set_text(texts, PAQ_FIELD_COMMAND, "RETENTION");
+	paq_set_text(texts, PAQ_FIELD_OBJECT_TYPE, "FILE");
+	paq_set_text(texts, PAQ_FIELD_OBJECT_NAME, removal->path);
+	paq_set_text(texts, PAQ_FIELD_STATEMENT, removal->names);
+	paq_set_text(texts, PAQ_FIELD_OLD_VALUE, bytes);
+	paq_set_text(texts, PAQ_FIELD_VALUE_SOURCE, removal->setting);
+	if (removal->error == 0)
+		return publish(texts, 0, removal->count);
+	paq_set_text(texts, PAQ_FIELD_MESSAGE, strerror(removal->error));
+	return publish(texts, ERRCODE_IO_ERROR, removal->count);
 }
+
+/*-------------------------------------------------------------------------
+ * Retention: the sink plans a group of files; a record names them; when that is
+ * flushed, and no checkpoint refers to an older file any more, the sink removes
+ * them.  A crash in between leaves a record of something that is yet to be done:
+ * then there will be another one.
+ *-------------------------------------------------------------------------
+ */
+
+/* Is what is planned in the trail?  If not, see to it that it will be. */
+static bool
+removal_is_recorded(void)
+{
+	if (!planned.recorded)
+		planned.recorded = record_removal(&planned.removal);
+	if (!planned.recorded)
+		return false;
+	if (planned.end == 0)
+	{
+		/* If the queue is full, this is tried again when there is space. */
+		if (unsent.count > 0)
+			return false;
+		planned.end = paq_queue_end();
+		paq_queue_request_flush(planned.end);
+	}
+	return paq_queue_is_flushed(planned.end);
+}
+
+/*
+ * Do a small piece of the work, without waiting.  Returns whether there is more
+ * that can be done at once.
+ */
+static bool
+retain(void)
+{
+	PaqRemoval	removal;
+
+	if (!drain.resumed || drain.retry_at != 0 ||
+		!paq_reader_is_live(drain.reader))
+		return false;
+	if (planned.removal.count > 0)
+	{
+		if (!removal_is_recorded())
+			return false;
+		paq_drain_secure(&drain);
+		planned.removal.count = 0;
+	}
+	switch (paq_sink_retain(&removal))
+	{
+		case PAQ_RETENTION_IDLE:
+			return false;
+		case PAQ_RETENTION_MORE:
+			break;
+		case PAQ_RETENTION_PLANNED:
+			planned.removal = removal;
+			planned.recorded = false;
+			planned.end = 0;
+			break;
+		case PAQ_RETENTION_FAILED:
+			(void) record_removal(&removal);
+			break;
+	}
+	return true;
+}
+
+/*-------------------------------------------------------------------------
+ * The background worker
+ *-------------------------------------------------------------------------
+ */
 
 static void
 set_worker_pid(int pid)
@@ -134,9 +290,9 @@ paq_drain_must_stop(void)
 {
 	if (!ShutdownRequestPending)
 		return false;
-	if (shutdown_since == 0)
-		shutdown_since = GetCurrentTimestamp();
-	return TimestampDifferenceExceeds(shutdown_since, GetCurrentTimestamp(),
+	if (loop.shutdown_since == 0)
+		loop.shutdown_since = GetCurrentTimestamp();
+	return TimestampDifferenceExceeds(loop.shutdown_since, GetCurrentTimestamp(),
 									  SHUTDOWN_LIMIT);
 }
 
@@ -144,16 +300,12 @@ paq_drain_must_stop(void)
 static void
 worker_exit(int code, Datum arg)
 {
-	paq_event_give_up();
+	if (unsent.count > 0)
+		paq_queue_note_drop(PAQ_DROP_EXIT, unsent.count);
+	unsent.count = 0;
 	if (drain.reader != NULL)
 		paq_drain_close(&drain);
 	set_worker_pid(0);
-}
-
-static bool
-is_due(TimestampTz when, TimestampTz now)
-{
-	return when != 0 && now >= when;
 }
 
 /* Is there a reason to write now, rather than to let records accumulate? */
@@ -163,27 +315,27 @@ work_wanted(TimestampTz now, bool rotate)
 	uint64		threshold = paq_queue_capacity() / 100 * paq_flush_threshold;
 
 	return rotate ||
-		shutdown_since != 0 ||
+		loop.shutdown_since != 0 ||
 		!paq_reader_is_live(drain.reader) ||
 		!drain.resumed ||
 		paq_worker_flush_wanted() ||
 		paq_worker_space_wanted() ||
 		paq_queue_used() >= threshold ||
-		is_due(flush_due, now) ||
-		drain.sink->next_rotation() <= now;
+		(loop.flush_due != 0 && now >= loop.flush_due) ||
+		paq_sink_next_rotation() <= now;
 }
 
-/* Write and flush, and answer requests for a new file. */
+/* Write and flush if there is reason to, and answer requests for a new file. */
 static void
-work(void)
+work(TimestampTz now)
 {
 	uint32		rotate_request;
 	bool		rotate = paq_worker_rotate_wanted(&rotate_request);
 
-	if (!paq_drain_cycle(&drain, rotate))
+	if (!work_wanted(now, rotate) || !paq_drain_cycle(&drain, rotate))
 		return;
-	flush_due = 0;
-	paq_event_send();
+	loop.flush_due = 0;
+	send_records();
 	if (rotate)
 		paq_worker_rotate_done(rotate_request, !drain.put_off);
 }
@@ -206,12 +358,12 @@ set_flush_due(TimestampTz now)
 
 	if (all_is_flushed())
 	{
-		flush_due = 0;
+		loop.flush_due = 0;
 		pg_atomic_write_u64(since, 0);
 	}
-	else if (flush_due == 0)
+	else if (loop.flush_due == 0)
 	{
-		flush_due = TimestampTzPlusMilliseconds(now, paq_flush_interval);
+		loop.flush_due = TimestampTzPlusMilliseconds(now, paq_flush_interval);
 		pg_atomic_write_u64(since, now);
 	}
 }
@@ -221,21 +373,21 @@ set_flush_due(TimestampTz now)
  * the worker.
  */
 static long
-sleep_time(TimestampTz now, TimestampTz then)
+sleep_time(TimestampTz now, TimestampTz then, bool retaining)
 {
-	TimestampTz until = Min(Min(drain.sink->next_rotation(),
-								drain.sink->next_retention()), then);
+	TimestampTz until = Min(Min(paq_sink_next_rotation(),
+								paq_sink_next_retention()), then);
 
 	if (drain.retry_at != 0)
 		until = Min(drain.retry_at, then);
-	else if (shutdown_since != 0)
+	else if (loop.shutdown_since != 0)
 		return SHUTDOWN_DELAY;
 	else if (paq_worker_flush_wanted() || paq_worker_space_wanted())
 		return BUSY_DELAY;
 	else if (!paq_reader_is_live(drain.reader) || retaining)
 		return 0;
-	else if (flush_due != 0)
-		until = Min(until, flush_due);
+	else if (loop.flush_due != 0)
+		until = Min(until, loop.flush_due);
 	else if (!paq_worker_hibernate(drain.reader))
 		return BUSY_DELAY;
 
@@ -247,9 +399,9 @@ sleep_time(TimestampTz now, TimestampTz then)
 }
 
 static void
-nap(TimestampTz now)
+nap(TimestampTz now, bool retaining)
 {
-	long		timeout = sleep_time(now, tend(now));
+	long		timeout = sleep_time(now, loop.tend(now), retaining);
 	int			events = WL_LATCH_SET | WL_EXIT_ON_PM_DEATH;
 
 	if (timeout >= 0)
@@ -271,8 +423,8 @@ reload(void)
 	TimestampTz last_reload = PgReloadTime;
 
 	ProcessConfigFile(PGC_SIGHUP);
-	paq_event_record("RELOAD", NULL,
-					 PgReloadTime != last_reload ? 0 : ERRCODE_CONFIG_FILE_ERROR);
+	record_command("RELOAD", NULL,
+				   PgReloadTime != last_reload ? 0 : ERRCODE_CONFIG_FILE_ERROR);
 }
 
 /* Requests that come by signal. */
@@ -288,12 +440,12 @@ handle_signals(TimestampTz now)
 		/* Perhaps that was what made the sink fail. */
 		if (drain.retry_at != 0)
 			drain.retry_at = now;
-		if (flush_due != 0)
-			flush_due = Min(flush_due,
-							TimestampTzPlusMilliseconds(now, paq_flush_interval));
+		if (loop.flush_due != 0)
+			loop.flush_due = Min(loop.flush_due,
+								 TimestampTzPlusMilliseconds(now, paq_flush_interval));
 	}
-	if (ShutdownRequestPending && shutdown_since == 0)
-		shutdown_since = now;
+	if (ShutdownRequestPending && loop.shutdown_since == 0)
+		loop.shutdown_since = now;
 }
 
 /*
@@ -302,13 +454,11 @@ handle_signals(TimestampTz now)
  * the server up.
  */
 static bool
-may_exit(TimestampTz now)
+may_exit(void)
 {
-	if (shutdown_since == 0)
+	if (loop.shutdown_since == 0)
 		return false;
-	if (drain.retry_at != 0)
-		return true;
-	if (paq_drain_must_stop())
+	if (drain.retry_at != 0 || paq_drain_must_stop())
 		return true;
 	return paq_worker_attached_backends() == 0 && all_is_flushed();
 }
@@ -339,11 +489,11 @@ recover_from_error(void)
 static void
 look_at_clock(TimestampTz now)
 {
-	flush_due = Min(flush_due,
-					TimestampTzPlusMilliseconds(now, paq_flush_interval));
+	loop.flush_due = Min(loop.flush_due,
+						 TimestampTzPlusMilliseconds(now, paq_flush_interval));
 	drain.retry_at = Min(drain.retry_at,
 						 TimestampTzPlusMilliseconds(now, drain.retry_delay));
-	shutdown_since = Min(shutdown_since, now);
+	loop.shutdown_since = Min(loop.shutdown_since, now);
 }
 
 static void
@@ -354,27 +504,27 @@ main_loop(void)
 	for (;;)
 	{
 		TimestampTz now = GetCurrentTimestamp();
-		uint32		rotate_request;
+		bool		retaining;
 
 		look_at_clock(now);
 		handle_signals(now);
-		if ((drain.retry_at == 0 || now >= drain.retry_at || shutdown_since != 0) &&
-			work_wanted(now, paq_worker_rotate_wanted(&rotate_request)))
-			work();
-		if (may_exit(now))
+		if (drain.retry_at == 0 || now >= drain.retry_at || loop.shutdown_since != 0)
+			work(now);
+		if (may_exit())
 		{
 			if (stopping)
 				return;
+
+			/* Once more, with the last record. */
 			stopping = true;
-			paq_event_record("WORKER STOP", NULL, 0);
+			record_command("WORKER STOP", NULL, 0);
 			continue;
 		}
 		/* A setting that somebody has just changed may forbid it. */
-		retaining = !ConfigReloadPending && !ShutdownRequestPending &&
-			paq_drain_retain(&drain);
+		retaining = !ConfigReloadPending && !ShutdownRequestPending && retain();
 		now = GetCurrentTimestamp();
 		set_flush_due(now);
-		nap(now);
+		nap(now, retaining);
 	}
 }
 
@@ -393,25 +543,24 @@ paq_drain_main(Datum arg)
 	BackgroundWorkerUnblockSignals();
 
 	/* Found by name, this is not the library that the postmaster has loaded? */
-	if (get_sink == NULL)
+	if (loop.tend == NULL)
 		ereport(FATAL,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("the library of the background worker is another one than that in \"shared_preload_libraries\""),
 				 errhint("Preload \"pg_audit_queue\" without a path, and use \"dynamic_library_path\" to say where it is.")));
 
 	/* OpenSSL's digests, in salvage.c, are owned by somebody. */
-	CurrentResourceOwner = ResourceOwnerCreate(NULL, PAQ_WORKER_NAME);
-	context = AllocSetContextCreate(TopMemoryContext, "pg_audit_queue worker",
+	CurrentResourceOwner = ResourceOwnerCreate(NULL, WORKER_NAME);
+	context = AllocSetContextCreate(TopMemoryContext, WORKER_NAME,
 									ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(context);
 
-	drain.sink = get_sink();
 	paq_worker_attach();
 	paq_drain_open(&drain);
 	set_worker_pid(MyProcPid);
 	before_shmem_exit(worker_exit, (Datum) 0);
-	paq_setting_change_hook = paq_event_setting;
-	paq_event_record("WORKER START", NULL, 0);
+	paq_setting_change_hook = record_setting;
+	record_command("WORKER START", NULL, 0);
 
 	if (sigsetjmp(local_sigjmp_buf, 1) != 0)
 	{
@@ -430,4 +579,89 @@ paq_drain_main(Datum arg)
 
 	/* See the top of this file for why not 0. */
 	proc_exit(1);
+}
+
+/*-------------------------------------------------------------------------
+ * Single-user mode: there is no worker, so the session does its work, and not
+ * more of it than is needed.  The queue is written to the trail when it is full,
+ * or when the session would wait for the trail.  What is in it at the end stays
+ * there, and is written when the server next starts, as after a crash.  So no
+ * files are removed, nor loaded into the table.
+ *-------------------------------------------------------------------------
+ */
+
+/*
+ * Write all that is in the queue to the trail; false if that cannot be done.
+ * The trail outlives transactions, and so does what it needs.  An error
+ * abandons the batch, which is tried again at the next call.
+ */
+static bool
+drain_alone(void)
+{
+	static MemoryContext context = NULL;
+	static ResourceOwner owner = NULL;
+
+	/* What this calls must not make records, or would call it again. */
+	static bool at_work = false;
+
+	MemoryContext old_context = CurrentMemoryContext;
+	ResourceOwner old_owner = CurrentResourceOwner;
+	volatile bool ok = false;
+
+	if (at_work)
+		return false;
+	at_work = true;
+	if (context == NULL)
+		context = AllocSetContextCreate(TopMemoryContext,
+										"pg_audit_queue single-user mode",
+										ALLOCSET_DEFAULT_SIZES);
+	if (owner == NULL)
+		owner = ResourceOwnerCreate(NULL, "pg_audit_queue single-user mode");
+	PG_TRY();
+	{
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+		if (drain.reader == NULL)
+			paq_drain_open(&drain);
+		paq_drain_abandon(&drain);
+		ok = paq_drain_cycle(&drain, false);
+	}
+	PG_FINALLY();
+	{
+		MemoryContextSwitchTo(old_context);
+		CurrentResourceOwner = old_owner;
+		at_work = false;
+	}
+	PG_END_TRY();
+	return ok;
+}
+
+/*
+ * Only from _PG_init(), while shared_preload_libraries is being processed.
+ * Without a place for the worker - the logical replication launcher has taken
+ * one, and other libraries may have - the server must not start.
+ */
+void
+paq_drain_register(TimestampTz (*tend) (TimestampTz now))
+{
+	BackgroundWorker worker;
+
+	loop.tend = tend;
+	memset(&worker, 0, sizeof(worker));
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS;
+	worker.bgw_start_time = BgWorkerStart_PostmasterStart;
+	worker.bgw_restart_time = RESTART_DELAY;
+	strlcpy(worker.bgw_library_name, "pg_audit_queue", BGW_MAXLEN);
+	strlcpy(worker.bgw_function_name, "paq_drain_main", BGW_MAXLEN);
+	strlcpy(worker.bgw_name, WORKER_NAME, BGW_MAXLEN);
+	strlcpy(worker.bgw_type, WORKER_NAME, BGW_MAXLEN);
+	RegisterBackgroundWorker(&worker);
+	if (IsPostmasterEnvironment && !paq_worker_is_registered(WORKER_NAME))
+		ereport(FATAL,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("there is no room for the background worker of pg_audit_queue"),
+				 errdetail("Without it nobody would write the audit trail."),
+				 errhint("Increase the configuration parameter \"max_worker_processes\".")));
+	if (!IsPostmasterEnvironment)
+		paq_queue_drain_alone = drain_alone;
 }

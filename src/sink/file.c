@@ -1,16 +1,24 @@
 /*-------------------------------------------------------------------------
  *
  * file.c
- *		The file sink: the trail is a series of files.
+ *		The trail file that is open, and the batches written to it.
  *
- * Records are formatted straight into one buffer, which becomes one write()
- * at the end of the batch; only a batch that does not fit is written in
- * pieces.  The file's offset moves when a batch is whole.  What a failed
- * batch, or a crash in the middle of one, leaves behind the offset is cut off
- * before anything else is written.
+ * Records are formatted into one buffer, which becomes one write() at the end
+ * of the batch; only a batch that does not fit is written in pieces.  The
+ * file's offset moves when a batch is complete.  What a failed batch, or a
+ * crash in the middle of one, leaves behind the offset is cut off before
+ * anything else is written.
  *
- * Guarantees: sink.h's.  After end_batch() the batch is the operating
- * system's; flush() makes it durable.
+ * A file is created exclusively, never opened through a symbolic link, and
+ * written only at the end of the trail.  It is given up only when its successor
+ * exists and (with fsync on) it is durable.  If somebody else removes,
+ * replaces, truncates or extends it, that is noticed before the next batch, and
+ * the trail tells of it.  What is overwritten without a change of size is not
+ * noticed.
+ *
+ * Guarantees: those of sink.h.  A function that returns false has noted the
+ * reason for paq_sink_error().
+ *
  * Must not raise for what the world outside does.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
@@ -19,23 +27,33 @@
  */
 #include "postgres.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
+#include "fault.h"
+#include "file_util.h"
 #include "guc.h"
-#include "sink/file_internal.h"
+#include "sink/load_file.h"
+#include "sink/sink_internal.h"
 #include "stats.h"
+#include "storage/fd.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#define OPEN_FLAGS	(O_RDWR | O_NOFOLLOW | O_CLOEXEC | PG_BINARY)
 
 #define BATCH_BUFFER_SIZE	(1024 * 1024)
 
 /* A batch ends here, so that its last record still fits in most cases. */
 #define BATCH_FULL_SIZE		(BATCH_BUFFER_SIZE / 4 * 3)
 
-static char error_message[PAQ_ERROR_LEN];
+PaqTrailFile paq_trail = {.fd = -1};
 
 static bool drain_batch(PaqBuffer *buf);
 
 static PaqBuffer batch = {.drain = drain_batch};
+
+static char error_message[PAQ_ERROR_LEN];
 
 /* Note a failure; %m works as in errmsg(). */
 void
@@ -54,13 +72,263 @@ paq_sink_error(void)
 	return error_message;
 }
 
-static void
-need_buffer(void)
+/*
+ * Called in the postmaster.  A server that has to audit and cannot must not
+ * start; later, the worker retries if the directory is missing.
+ */
+void
+paq_sink_check(void)
 {
-	if (batch.data != NULL)
+	const char *directory = paq_trail_directory();
+	char		inside[MAXPGPATH + 2];
+
+	/* With "/." it has to be a directory.  fsync() of it needs R_OK. */
+	snprintf(inside, sizeof(inside), "%s/.", directory);
+	if ((mkdir(directory, S_IRWXU) == 0 || errno == EEXIST) &&
+		access(inside, R_OK | W_OK | X_OK) == 0)
 		return;
-	batch.data = MemoryContextAlloc(TopMemoryContext, BATCH_BUFFER_SIZE);
-	batch.size = BATCH_BUFFER_SIZE;
+	ereport(FATAL,
+			(errcode_for_file_access(),
+			 errmsg("could not use directory \"%s\" for the audit trail: %m",
+					directory),
+			 errhint("Set \"%s\" to a directory that the server can read and write.",
+					 paq_sink == PAQ_SINK_TABLE ?
+					 "pg_audit_queue.queue_directory" :
+					 "pg_audit_queue.log_directory")));
+}
+
+/* Show the current file, and what it is for, in the statistics. */
+static void
+publish_path(void)
+{
+	PaqWorkerStats *worker = &paq_stats->worker;
+	PaqLoadFile file;
+	const bool	table = paq_trail.path[0] == '\0' ? paq_sink == PAQ_SINK_TABLE :
+		paq_load_file_parse(paq_trail.path, &file);
+
+	SpinLockAcquire(&worker->mutex);
+	strlcpy(worker->current_file, paq_trail.path,
+			sizeof(worker->current_file));
+	strlcpy(worker->sink, table ? "table" : "file", sizeof(worker->sink));
+	SpinLockRelease(&worker->mutex);
+}
+
+void
+paq_trail_close(void)
+{
+	if (paq_trail.fd < 0)
+		return;
+
+		/*
+	 * Who reads a finished file has followed it, if anybody.  The memory of its
+	 * pages is better used for the database, and for the next file.
+	 */
+#if defined(USE_POSIX_FADVISE) && defined(POSIX_FADV_DONTNEED)
+	(void) posix_fadvise(paq_trail.fd, 0, 0, POSIX_FADV_DONTNEED);
+#endif
+	close(paq_trail.fd);
+	ReleaseExternalFD();
+	paq_trail.fd = -1;
+	paq_trail.gone = paq_trail.found = false;
+	paq_trail.offset = paq_trail.written = paq_trail.flushed = 0;
+	paq_trail.begun = 0;
+	paq_trail.begun_sequence = 0;
+	paq_trail.format = NULL;
+	paq_trail.path[0] = '\0';
+	publish_path();
+}
+
+/* Make fd the current file, of offset bytes, in place of the one before. */
+void
+paq_trail_adopt(int fd, const struct stat *st, const char *path, uint64 offset)
+{
+	paq_trail_close();
+	ReserveExternalFD();
+	paq_trail.fd = fd;
+	paq_trail.offset = offset;
+	paq_trail.written = offset;
+	paq_trail.dev = st->st_dev;
+	paq_trail.ino = st->st_ino;
+	strlcpy(paq_trail.path, path, sizeof(paq_trail.path));
+	publish_path();
+}
+
+/* fsync a directory, so that the names in it are durable. */
+static bool
+sync_directory(const char *directory)
+{
+	bool		ok;
+	int			fd;
+
+	if (!paq_fsync)
+		return true;
+	fd = BasicOpenFile(directory, O_RDONLY | O_CLOEXEC | PG_BINARY);
+	if (fd < 0)
+	{
+		paq_sink_set_error("could not open directory \"%s\": %m", directory);
+		return false;
+	}
+	ok = paq_fsync_directory(fd);
+	if (!ok)
+		paq_sink_set_error("could not fsync directory \"%s\": %m", directory);
+	close(fd);
+	paq_stats_add(&paq_stats->worker.fsyncs, 1);
+	return ok;
+}
+
+/*
+ * Make the directory unless it is there.  Only its last component is made: a
+ * missing mount point should not be papered over.
+ */
+static bool
+need_directory(const char *directory)
+{
+	char		parent[MAXPGPATH];
+
+	if (mkdir(directory, S_IRWXU) != 0)
+	{
+		if (errno == EEXIST)
+			return true;
+		paq_sink_set_error("could not create directory \"%s\": %m", directory);
+		return false;
+	}
+	strlcpy(parent, directory, sizeof(parent));
+	get_parent_directory(parent);
+	return sync_directory(parent[0] == '\0' ? "." : parent);
+}
+
+/*
+ * Open a file that did not exist before; *path becomes its name.  If the
+ * previous file had the same name, numbering goes on from its number: the names
+ * before need not be tried again, and numbers tell the order of the files.
+ */
+static int
+create_file(char *path, Size size, pg_time_t name_time)
+{
+	static char last_path[MAXPGPATH];	/* without its number */
+	static int	last_suffix = -1;
+	int			fd;
+
+	if (!paq_trail_name(path, size, name_time, 0))
+		return -1;
+	if (strcmp(path, last_path) != 0)
+	{
+		strlcpy(last_path, path, sizeof(last_path));
+		last_suffix = -1;
+	}
+	for (int suffix = last_suffix + 1;; suffix++)
+	{
+		if (!paq_trail_name(path, size, name_time, suffix))
+			return -1;
+		fd = BasicOpenFilePerm(path, OPEN_FLAGS | O_CREAT | O_EXCL,
+							   paq_trail_mode());
+		if (fd >= 0)
+		{
+			last_suffix = suffix;
+			return fd;
+		}
+		if (errno != EEXIST)
+		{
+			paq_sink_set_error("could not create file \"%s\": %m", path);
+			return -1;
+		}
+	}
+}
+
+/* Permissions exactly as set, whatever the umask, and a durable name. */
+static bool
+prepare_file(int fd, const char *path, struct stat *st)
+{
+	if (fchmod(fd, paq_trail_mode()) != 0)
+	{
+		paq_sink_set_error("could not set permissions of file \"%s\": %m",
+						   path);
+		return false;
+	}
+	if (fstat(fd, st) != 0)
+	{
+		paq_sink_set_error("could not stat file \"%s\": %m", path);
+		return false;
+	}
+	return sync_directory(paq_trail_directory());
+}
+
+/*
+ * Start a new file, named after name_time; all of the current one must be
+ * durable.  On failure the current one stays.
+ */
+bool
+paq_trail_create(pg_time_t name_time)
+{
+	char		path[MAXPGPATH];
+	struct stat st;
+	int			fd;
+
+	if (!need_directory(paq_trail_directory()))
+		return false;
+	fd = create_file(path, sizeof(path), name_time);
+	if (fd < 0)
+		return false;
+	if (!prepare_file(fd, path, &st))
+	{
+		close(fd);
+		unlink(path);
+		return false;
+	}
+
+	paq_trail_adopt(fd, &st, path, 0);
+	paq_trail.begun = GetCurrentTimestamp();
+	paq_trail.begun_sequence = paq_trail.flushed_sequence;
+	paq_trail.format = paq_trail_format();
+	paq_trail.mode = paq_trail_mode();
+	strlcpy(paq_trail.directory, paq_trail_directory(),
+			sizeof(paq_trail.directory));
+	strlcpy(paq_trail.filename, paq_trail_pattern(), sizeof(paq_trail.filename));
+	return true;
+}
+
+/* Append to what was written. */
+bool
+paq_trail_write(const char *data, Size len)
+{
+	int			fault = PAQ_FAULT("trail-write");
+	Size		done = 0;
+
+	if (fault == 0)
+		done = paq_write_all(paq_trail.fd, data, len, paq_trail.written);
+	else
+		errno = fault;
+	if (done < len)
+		paq_sink_set_error("could not write to file \"%s\": %m", paq_trail.path);
+	paq_trail.written += done;
+	paq_stats_add(&paq_stats->worker.written, done);
+	return done == len;
+}
+
+bool
+paq_trail_truncate(int fd, const char *path, uint64 size)
+{
+	int			rc;
+
+	do
+	{
+		rc = ftruncate(fd, size);
+	} while (rc != 0 && errno == EINTR);
+	if (rc != 0)
+		paq_sink_set_error("could not truncate file \"%s\": %m", path);
+	return rc == 0;
+}
+
+/* Cut off what was written behind the last complete batch. */
+bool
+paq_trail_cut_to_offset(void)
+{
+	if (paq_trail.written == paq_trail.offset)
+		return true;
+	if (!paq_trail_truncate(paq_trail.fd, paq_trail.path, paq_trail.offset))
+		return false;
+	paq_trail.written = paq_trail.offset;
+	return true;
 }
 
 /* Write out what the buffer holds. */
@@ -73,10 +341,17 @@ drain_batch(PaqBuffer *buf)
 	return true;
 }
 
-static bool
-file_begin_batch(void)
+static void
+empty_batch(void)
 {
-	/* rotate_if_due() comes first and has seen to that, if it succeeded. */
+	batch.used = 0;
+	batch.failed = false;
+}
+
+bool
+paq_sink_begin_batch(void)
+{
+	/* A successful paq_sink_rotate_if_due() has seen to that. */
 	if (paq_trail.fd < 0 || paq_trail.format == NULL)
 	{
 		paq_sink_set_error("no audit trail file is open");
@@ -84,14 +359,17 @@ file_begin_batch(void)
 	}
 	if (!paq_trail_cut_to_offset())
 		return false;
-	need_buffer();
-	batch.used = 0;
-	batch.failed = false;
+	if (batch.data == NULL)
+	{
+		batch.data = MemoryContextAlloc(TopMemoryContext, BATCH_BUFFER_SIZE);
+		batch.size = BATCH_BUFFER_SIZE;
+	}
+	empty_batch();
 	return true;
 }
 
-static PaqAppendResult
-file_append(const PaqRecord *record)
+PaqAppendResult
+paq_sink_append(const PaqRecord *record)
 {
 	paq_trail.format->write(&batch, record);
 	if (batch.failed)
@@ -103,8 +381,8 @@ file_append(const PaqRecord *record)
 	return PAQ_APPEND_OK;
 }
 
-static bool
-file_end_batch(void)
+bool
+paq_sink_end_batch(void)
 {
 	if (batch.failed || !drain_batch(&batch))
 		return false;
@@ -114,18 +392,167 @@ file_end_batch(void)
 	return true;
 }
 
-/* If the cut fails, file_begin_batch() tries it again. */
-static void
-file_abort_batch(void)
+/* If the cut fails, paq_sink_begin_batch() tries again. */
+void
+paq_sink_abort_batch(void)
 {
-	batch.used = 0;
-	batch.failed = false;
+	empty_batch();
 	if (paq_trail.fd >= 0)
 		(void) paq_trail_cut_to_offset();
 }
 
+void
+paq_sink_gap_record(PaqRecord *record, TimestampTz from, TimestampTz to,
+					int64 count, PaqText message)
+{
+	memset(record, 0, sizeof(*record));
+	paq_record_init_gap(&record->header, from, to, count);
+	for (int i = 0; i < PAQ_NFIELDS; i++)
+		record->header.field_len[i] = PAQ_NULL_LEN;
+	record->header.field_len[PAQ_FIELD_MESSAGE] = message.len;
+	record->field[PAQ_FIELD_MESSAGE] = message;
+}
+
+static int
+sync_file(void)
+{
+	int			fault = PAQ_FAULT("trail-fsync");
+
+	if (fault != 0)
+	{
+		errno = fault;
+		return -1;
+	}
+	return pg_fdatasync(paq_trail.fd);
+}
+
+/*
+ * With pg_audit_queue.fsync off, this only counts as done; the first flush
+ * after it was turned on again makes up for it.
+ */
+bool
+paq_sink_flush(uint64 sequence)
+{
+	if (paq_trail.fd >= 0 && paq_fsync &&
+		(paq_trail.flushed != paq_trail.offset || paq_trail.unsynced))
+	{
+		paq_stats_add(&paq_stats->worker.fsyncs, 1);
+		if (sync_file() != 0)
+		{
+			paq_sink_set_error("could not fsync file \"%s\": %m", paq_trail.path);
+			paq_trail.retreat = true;
+			return false;
+		}
+	}
+	paq_trail.unsynced = !paq_fsync;
+	paq_trail.flushed = paq_trail.offset;
+	paq_trail.flushed_sequence = sequence;
+	return true;
+}
+
+/*
+ * After a failed fsync the operating system may have dropped what it could not
+ * write, and the next fsync would succeed without it.  What was in a removed
+ * file is lost, too.  The queue still has the records since the last flush.
+ * The next batch begins with cutting off what is behind it.
+ */
+bool
+paq_sink_retreat(uint64 *sequence)
+{
+	if (!paq_trail.retreat)
+		return false;
+	paq_trail.retreat = false;
+	paq_trail.offset = paq_trail.flushed;
+	*sequence = paq_trail.flushed_sequence;
+	return true;
+}
+
+/*
+ * The trail has to tell that records may be missing: those of the file at path,
+ * to which somebody else has done what is said.  They are those behind
+ * begun_sequence up to last_sequence; later ones will be written again.  If the
+ * trail has yet to tell of an earlier loss, nothing was written since.
+ */
+void
+paq_trail_note_loss(const char *path, const char *what, TimestampTz begun,
+					uint64 begun_sequence, uint64 last_sequence)
+{
+	PaqLoss    *loss = &paq_trail.loss;
+
+	if (loss->message[0] != '\0')
+		return;
+	loss->from = begun;
+	loss->to = GetCurrentTimestamp();
+	if (last_sequence > begun_sequence)
+		snprintf(loss->message, sizeof(loss->message),
+				 "audit trail file \"%s\" %s; the records with sequence %llu to %llu were in it",
+				 path, what, (unsigned long long) begun_sequence + 1,
+				 (unsigned long long) last_sequence);
+	else
+		snprintf(loss->message, sizeof(loss->message),
+				 "audit trail file \"%s\" %s; no records were in it, or they follow",
+				 path, what);
+}
+
+const PaqLoss *
+paq_sink_loss(void)
+{
+	return paq_trail.loss.message[0] != '\0' ? &paq_trail.loss : NULL;
+}
+
+void
+paq_sink_loss_told(void)
+{
+	memset(&paq_trail.loss, 0, sizeof(paq_trail.loss));
+}
+
+/*
+ * Nothing more must be written to the file.  lost tells whether what was not
+ * flushed of it is lost, too; the last record written has that sequence.
+ */
 static void
-file_get_state(PaqSinkState *state)
+file_is_gone(const char *what, bool lost, uint64 sequence)
+{
+	paq_trail.gone = true;
+	if (lost && paq_trail.offset > paq_trail.flushed)
+	{
+		paq_trail.retreat = true;
+		sequence = paq_trail.flushed_sequence;
+	}
+	ereport(LOG,
+			(errmsg("audit trail file \"%s\" %s, starting a new one",
+					paq_trail.path, what)));
+	paq_trail_note_loss(paq_trail.path, what, paq_trail.begun,
+						paq_trail.begun_sequence, sequence);
+}
+
+/*
+ * Did somebody else remove, replace, truncate or write to the file, whose last
+ * record has that sequence?  Then it is marked as gone: nobody would find what
+ * is written to it, or it would come after a hole or after foreign bytes.  If
+ * that cannot be told, assume that nobody did.
+ */
+void
+paq_trail_check(uint64 sequence)
+{
+	struct stat st;
+
+	if (paq_trail.fd < 0 || paq_trail.gone || fstat(paq_trail.fd, &st) != 0)
+		return;
+	if (st.st_nlink == 0)
+		file_is_gone("was removed", true, sequence);
+	else if ((uint64) st.st_size < paq_trail.offset)
+		file_is_gone("was truncated", true, sequence);
+	else if ((uint64) st.st_size > paq_trail.written)
+		file_is_gone("was written to by somebody else", false, sequence);
+	else if (lstat(paq_trail.path, &st) == 0 ?
+			 st.st_dev != paq_trail.dev || st.st_ino != paq_trail.ino :
+			 errno == ENOENT || errno == ENOTDIR)
+		file_is_gone("was moved or replaced", false, sequence);
+}
+
+void
+paq_sink_get_state(PaqSinkState *state)
 {
 	memset(state, 0, sizeof(*state));
 	state->flushed_sequence = paq_trail.flushed_sequence;
@@ -144,49 +571,11 @@ file_get_state(PaqSinkState *state)
 	paq_salvage_state(state);
 }
 
-static const PaqLoss *
-file_loss(void)
+/* What could not be cut off was written by us: the file is not closed then. */
+void
+paq_sink_close(PaqSinkState *state)
 {
-	return paq_trail.loss.message[0] != '\0' ? &paq_trail.loss : NULL;
-}
-
-static void
-file_loss_told(void)
-{
-	memset(&paq_trail.loss, 0, sizeof(paq_trail.loss));
-}
-
-/* See sink.h.  What could not be cut off is ours. */
-static void
-file_close(PaqSinkState *state)
-{
-	file_abort_batch();
-	file_get_state(state);
+	paq_sink_abort_batch();
+	paq_sink_get_state(state);
 	state->closed = paq_trail.fd >= 0 && paq_trail.written == paq_trail.offset;
-}
-
-const PaqSink *
-paq_file_sink(void)
-{
-	static const PaqSink sink = {
-		.resume = paq_trail_resume,
-		.is_known = paq_salvage_is_known,
-		.forget_known = paq_salvage_forget,
-		.rotate_if_due = paq_file_rotate_if_due,
-		.next_rotation = paq_file_next_rotation,
-		.retain = paq_file_retain,
-		.next_retention = paq_file_next_retention,
-		.begin_batch = file_begin_batch,
-		.append = file_append,
-		.end_batch = file_end_batch,
-		.abort_batch = file_abort_batch,
-		.flush = paq_trail_flush,
-		.retreat = paq_trail_retreat,
-		.loss = file_loss,
-		.loss_told = file_loss_told,
-		.get_state = file_get_state,
-		.close = file_close
-	};
-
-	return &sink;
 }

@@ -1,20 +1,18 @@
 /*-------------------------------------------------------------------------
  *
  * load_file.h
- *		Files on their way into the table: where they are, what they are
- *		called.
+ *		Names of the files on their way into the table, for the sink, which
+ *		writes them, and the loader (load/), which copies them into the table
+ *		and removes them.
  *
- * With sink = table the trail's files are in a directory of their own, below
- * that of the queue.  The file sink writes them, in format json; the loader
- * (load/) copies them into the table and removes them.
- *
- * A name says how far the records in the file come after those in the table:
+ * With sink = table the trail's files are in format json, in a directory below
+ * that of the queue.  Their names are
  *
  *		SERIES-SEQUENCE[.SUFFIX].json
  *
- * Within a series, sequences tell which records the table has: what is written
- * with a sequence is never replaced by something else with the same.  A new
- * series begins wherever that cannot be promised: see series_is_over().
+ * Within a series, the sequences tell which records the table has: a record is
+ * never replaced by another one with the same sequence.  A new series begins
+ * wherever that cannot be promised: see series_is_over().
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -32,10 +30,9 @@ typedef struct PaqLoadFile
 	uint32		suffix;			/* tells files apart that begin alike */
 } PaqLoadFile;
 
+/* rotate.c */
 extern const char *paq_load_directory(void);
 extern bool paq_load_file_parse(const char *path, PaqLoadFile *file);
-extern bool paq_load_file_successor(const char *path, uint64 sequence,
-									PaqLoadFile *file);
 extern bool paq_load_file_path(char *dst, Size size, const PaqLoadFile *file);
 
 #endif							/* PAQ_LOAD_FILE_H */

@@ -3,20 +3,30 @@
  * retention.c
  *		Removing trail files that are too old, or more than there may be.
  *
- * A file's age is counted from its last change.  The oldest go first, the
- * current one never.
+ * A trail file is a regular file of the server's user in log_directory that has
+ * a name which log_filename can give at some time, then perhaps a dot and the
+ * number that tells it from others of the same name, then the ending of a
+ * format.  Besides, it begins as trail files do, or is empty.  In doubt a file
+ * is none, because trail files may be removed.  The current file, under whatever
+ * name, never is.
+ *
+ * A file's age is counted from its last change.  The oldest go first.
  *
  * A pass begins when the worker does, with each new file, at each reload, and
  * when the oldest file falls due.  It goes on in small pieces, so that the queue
- * does not have to wait: the directory is read (oldest.c); a group of files is
- * planned; the caller sees to it that the trail tells of that, durably; then
- * they are removed, one after the other; then the next group.
+ * does not have to wait: the directory is read; a group of files is planned; the
+ * caller sees to it that the trail tells of that, durably; the files are
+ * removed, one after the other; then comes the next group.  Of very many files
+ * only the oldest are kept in mind, so that memory is bounded; when these have
+ * been dealt with, the directory is read again for younger ones.
  *
- * That a pass makes new files with what is recorded of it is no reason for
- * another one: there might be no end to it.
+ * The records of a pass may make new files.  That is no reason for another pass:
+ * there might be no end to it.
  *
- * Guarantees: what is removed is what was planned.  Nothing is removed while
- * there is no current file, or records have to be recognized that may be in any
+ * Guarantees: what is removed is what was planned, unchanged since.  All names
+ * are looked up in the directory that was opened, even if something else takes
+ * its place, and no symbolic link is followed.  Nothing is removed while there
+ * is no current file, or while records have to be recognized that may be in any
  * file (salvage.c).  What cannot be removed is reported once, left alone until
  * the next reload, and not counted.
  *
@@ -28,13 +38,28 @@
  */
 #include "postgres.h"
 
+#include <ctype.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <unistd.h>
+
+#include "catalog/pg_collation.h"
+#include "fault.h"
+#include "file_util.h"
 #include "guc.h"
-#include "portability/instr_time.h"
-#include "sink/file_internal.h"
+#include "lib/stringinfo.h"
+#include "regex/regex.h"
+#include "sink/sink_internal.h"
+#include "storage/fd.h"
+#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-/* How long a piece of work takes, unless a single file takes longer, in us */
-#define PIECE_TIME		1000
+/* How many names are read in one piece of work; of others, it is one file */
+#define NAMES_AT_ONCE	64
+
+/* How many files are kept in mind */
+#define MAX_OLDEST		256
 
 /* How many files are planned at once */
 #define MAX_GROUP		32
@@ -45,6 +70,15 @@
 /* How many files that cannot be removed are kept in mind */
 #define MAX_STUCK		256
 
+/* How much of a file has to be read to see whether it is one of the trail's */
+#define HEAD_SIZE		8192
+
+/* What every record but those of format json has near its beginning */
+#define RECORD_MARK		"AUDIT: "
+
+/* The latest time that we believe a file to have: in the year 9999 */
+#define MAX_MTIME		INT64CONST(253402300799)
+
 typedef enum Phase
 {
 	PHASE_IDLE,
@@ -53,38 +87,187 @@ typedef enum Phase
 	PHASE_REMOVE				/* when the plan is in the trail */
 } Phase;
 
-static Phase phase = PHASE_IDLE;
-static instr_time piece_begin;
+/* A finished trail file */
+typedef struct OldFile
+{
+	ino_t		ino;
+	TimestampTz mtime;			/* of its last change */
+	uint64		size;			/* bytes */
+	char		name[NAME_MAX + 1];
+} OldFile;
 
-/* What the last pass has begun with, and when the next one is due */
-static char begun_path[MAXPGPATH];
-static TimestampTz begun_reload = 0;
+/* The pass that is under way, or the last one */
+static struct
+{
+	Phase		phase;
+
+	/* The current file, and the last reload, when it began */
+	char		current[MAXPGPATH];
+	TimestampTz reload;
+
+	DIR		   *dir;
+	dev_t		dev;
+	regex_t		names;			/* of trail files, without their ending */
+	bool		names_compiled;
+
+	/* The oldest files behind the last one of an earlier reading */
+	OldFile		files[MAX_OLDEST];
+	OldFile    *oldest[MAX_OLDEST]; /* sorted */
+	int			noldest;
+	bool		more;			/* there are others that are younger */
+	bool		again;			/* there was an earlier reading */
+	OldFile		done;			/* the last file of that */
+
+	int			next;			/* number of the file to be dealt with next */
+	uint64		total_size;		/* of that and younger ones, and of the current */
+}			pass;
+
+/* When the next pass is due, if nothing else begins one before */
 static TimestampTz next_due = DT_NOEND;
 
-static int	next;				/* number of the file to be dealt with next */
-static uint64 total_size;		/* of all that have not been */
-
-/* The group: what is marked as planned from number group on to before next */
-static int	group;
-static PaqRemoval plan;
-static char plan_path[MAXPGPATH];
-static char plan_names[MAX_NAMES];
-static bool removed_any;
+/* The group of files that is planned */
+static struct
+{
+	PaqRemoval	removal;
+	OldFile    *files[MAX_GROUP];
+	int			removed;		/* how many of them have been dealt with */
+	char		path[MAXPGPATH];
+	char		names[MAX_NAMES];
+}			plan;
 
 /* What cannot be removed, files by inode, and whether any can */
-static ino_t stuck[MAX_STUCK];
-static int	nstuck = 0;
-static bool directory_stuck = false;
-
-/* Has the piece of work been long enough? */
-static bool
-piece_is_done(void)
+static struct
 {
-	instr_time	duration;
+	ino_t		files[MAX_STUCK];
+	int			nfiles;
+	bool		directory;
+}			stuck;
 
-	INSTR_TIME_SET_CURRENT(duration);
-	INSTR_TIME_SUBTRACT(duration, piece_begin);
-	return INSTR_TIME_GET_MICROSEC(duration) >= PIECE_TIME;
+/*
+ * What the escapes of pg_strftime() become: regular expressions or, with a "%",
+ * other patterns.
+ */
+static const struct
+{
+	const char *letters;
+	const char *becomes;
+}			escapes[] =
+{
+	{"A", "(?:Sun|Mon|Tues|Wednes|Thurs|Fri|Satur)day"},
+	{"a", "(?:Sun|Mon|Tue|Wed|Thu|Fri|Sat)"},
+	{"B", "(?:January|February|March|April|May|June|July|August|September|October|November|December)"},
+	{"bh", "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"},
+	{"Cgy", "[0-9]{2}"},
+	{"c", "%a %b %e %H:%M:%S %Y"},
+	{"Dx", "%m/%d/%y"},
+	{"d", "(?:0[1-9]|[12][0-9]|3[01])"},
+	{"e", "(?: [1-9]|[12][0-9]|3[01])"},
+	{"F", "%Y-%m-%d"},
+	{"GY", "[0-9]{4}"},
+	{"H", "(?:[01][0-9]|2[0-3])"},
+	{"Im", "(?:0[1-9]|1[0-2])"},
+	{"j", "(?:00[1-9]|0[1-9][0-9]|[12][0-9]{2}|3[0-5][0-9]|36[0-6])"},
+	{"k", "(?: [0-9]|1[0-9]|2[0-3])"},
+	{"l", "(?: [1-9]|1[0-2])"},
+	{"M", "[0-5][0-9]"},
+	{"n", "\n"},
+	{"p", "(?:AM|PM)"},
+	{"R", "%H:%M"},
+	{"r", "%I:%M:%S %p"},
+	{"S", "(?:[0-5][0-9]|60)"},
+	{"TX", "%H:%M:%S"},
+	{"t", "\t"},
+	{"UW", "(?:[0-4][0-9]|5[0-3])"},
+	{"u", "[1-7]"},
+	{"V", "(?:0[1-9]|[1-4][0-9]|5[0-3])"},
+	{"v", "%e-%b-%Y"},
+	{"w", "[0-6]"},
+	{"Z", "[A-Za-z0-9+-]{3,6}"},
+	{"z", "[+-][0-9]{4}"},
+	{"+", "%a %b %e %H:%M:%S %Z %Y"}
+};
+
+/* Append a regular expression for the names that a pattern gives. */
+static void
+append_names(StringInfo regex, const char *pattern)
+{
+	for (; *pattern != '\0'; pattern++)
+	{
+		const char *becomes = NULL;
+
+		if (*pattern == '%' && pattern[1] != '\0')
+		{
+			pattern++;
+			/* E and O change nothing, except at the end. */
+			while ((*pattern == 'E' || *pattern == 'O') && pattern[1] != '\0')
+				pattern++;
+			for (int i = 0; i < lengthof(escapes); i++)
+				if (strchr(escapes[i].letters, *pattern) != NULL)
+					becomes = escapes[i].becomes;
+		}
+		if (becomes == NULL)
+		{
+			/* see paq_trail_name() */
+			char		c = IS_DIR_SEP(*pattern) ? '-' : *pattern;
+
+			if (!IS_HIGHBIT_SET(c) && !isalnum((unsigned char) c))
+				appendStringInfoChar(regex, '\\');
+			appendStringInfoChar(regex, c);
+		}
+		else if (strchr(becomes, '%') != NULL)
+			append_names(regex, becomes);
+		else
+			appendStringInfoString(regex, becomes);
+	}
+}
+
+/* Names are bytes in no encoding. */
+static void
+widen(pg_wchar *dst, const char *src, Size len)
+{
+	for (Size i = 0; i < len; i++)
+		dst[i] = (unsigned char) src[i];
+}
+
+/* On failure returns false, with errno. */
+static bool
+compile_names(void)
+{
+	MemoryContext old_context = MemoryContextSwitchTo(TopMemoryContext);
+	StringInfoData regex;
+	pg_wchar   *wide;
+
+	initStringInfo(&regex);
+	appendStringInfoChar(&regex, '^');
+	append_names(&regex, paq_log_filename);
+	appendStringInfoString(&regex, "(?:\\.[1-9][0-9]*)?$");
+	wide = palloc(regex.len * sizeof(pg_wchar));
+	widen(wide, regex.data, regex.len);
+	pass.names_compiled = pg_regcomp(&pass.names, wide, regex.len,
+									 REG_ADVANCED | REG_NOSUB,
+									 C_COLLATION_OID) == REG_OKAY;
+	pfree(wide);
+	pfree(regex.data);
+	MemoryContextSwitchTo(old_context);
+	errno = ENOMEM;
+	return pass.names_compiled;
+}
+
+/* Is this, without a directory, a name that we would give a trail file? */
+static bool
+is_name(const char *name)
+{
+	const PaqFormat *format = paq_trail_format_of(name);
+	pg_wchar	wide[NAME_MAX + 1];
+	Size		len;
+
+	if (format == NULL)
+		return false;
+	len = strlen(name) - strlen(format->extension);
+	if (len > NAME_MAX)
+		return false;
+	widen(wide, name, len);
+	return pg_regexec(&pass.names, wide, len, 0, NULL, 0, NULL, 0) == REG_OKAY;
 }
 
 /* When a file of that time is too old; DT_NOEND for never. */
@@ -99,48 +282,88 @@ due_at(TimestampTz mtime)
 static bool
 is_possible(void)
 {
-	PaqSinkState state = {0};
-
-	if (paq_log_retention_age == 0 && paq_log_retention_size == 0)
-		return false;
-	paq_salvage_state(&state);
-	return paq_trail.fd >= 0 && !paq_trail.gone &&
-		state.known_file[0] == '\0' && nstuck < MAX_STUCK;
+	return (paq_log_retention_age != 0 || paq_log_retention_size != 0) &&
+		paq_trail.fd >= 0 && !paq_trail.gone && !paq_salvage_is_kept() &&
+		stuck.nfiles < MAX_STUCK;
 }
 
 static bool
 pass_is_due(void)
 {
-	return begun_reload != PgReloadTime ||
-		strcmp(begun_path, paq_trail.path) != 0 ||
+	return pass.reload != PgReloadTime ||
+		strcmp(pass.current, paq_trail.path) != 0 ||
 		GetCurrentTimestamp() >= next_due;
 }
 
-static void
-begin_pass(void)
+/*
+ * Open the directory, in which we must be allowed to remove files.  On failure
+ * returns false, with errno.
+ */
+static bool
+open_directory(void)
 {
-	strlcpy(begun_path, paq_trail.path, sizeof(begun_path));
-	begun_reload = PgReloadTime;
-	next_due = DT_NOEND;
-	if (paq_oldest_open())
+	struct stat st;
+
+	if (!AcquireExternalFD())
+		return false;
+	pass.dir = opendir(paq_log_directory);
+	if (pass.dir == NULL)
 	{
-		phase = PHASE_READ;
-		directory_stuck = false;
-		return;
+		ReleaseExternalFD();
+		return false;
 	}
-	if (!directory_stuck)
-		ereport(WARNING,
-				(errcode_for_file_access(),
-				 errmsg("could not remove old audit trail files from directory \"%s\": %m",
-						paq_log_directory)));
-	directory_stuck = true;
+	if (fstat(dirfd(pass.dir), &st) != 0)
+		return false;
+	pass.dev = st.st_dev;
+	return faccessat(dirfd(pass.dir), ".", W_OK | X_OK, AT_EACCESS) == 0 &&
+		compile_names();
 }
 
 static void
 end_pass(void)
 {
-	paq_oldest_close();
-	phase = PHASE_IDLE;
+	if (pass.dir != NULL)
+	{
+		closedir(pass.dir);
+		ReleaseExternalFD();
+	}
+	pass.dir = NULL;
+	if (pass.names_compiled)
+		pg_regfree(&pass.names);
+	pass.names_compiled = false;
+	pass.phase = PHASE_IDLE;
+}
+
+static void
+begin_reading(void)
+{
+	rewinddir(pass.dir);
+	pass.noldest = 0;
+	pass.more = false;
+	pass.total_size = paq_trail.offset;
+	pass.phase = PHASE_READ;
+}
+
+static void
+begin_pass(void)
+{
+	strlcpy(pass.current, paq_trail.path, sizeof(pass.current));
+	pass.reload = PgReloadTime;
+	next_due = DT_NOEND;
+	if (open_directory())
+	{
+		stuck.directory = false;
+		pass.again = false;
+		begin_reading();
+		return;
+	}
+	if (!stuck.directory)
+		ereport(WARNING,
+				(errcode_for_file_access(),
+				 errmsg("could not remove old audit trail files from directory \"%s\": %m",
+						paq_log_directory)));
+	stuck.directory = true;
+	end_pass();
 }
 
 /*
@@ -152,206 +375,294 @@ finish_pass(TimestampTz due)
 {
 	end_pass();
 	next_due = due;
-	if (strcmp(begun_path, paq_trail.path) != 0)
+	if (strcmp(pass.current, paq_trail.path) != 0)
 		next_due = Min(next_due, due_at(GetCurrentTimestamp()));
-	strlcpy(begun_path, paq_trail.path, sizeof(begun_path));
+	strlcpy(pass.current, paq_trail.path, sizeof(pass.current));
+}
+
+static bool
+is_current(const char *name, const struct stat *st)
+{
+	const char *separator = last_dir_separator(paq_trail.path);
+
+	return (st->st_ino == paq_trail.ino && st->st_dev == paq_trail.dev) ||
+		(separator != NULL && strcmp(separator + 1, name) == 0);
+}
+
+/* Get what is known of a name; false if it is none of a finished trail file. */
+static bool
+stat_finished(const char *name, OldFile *file)
+{
+	struct stat st;
+	int64		seconds;
+
+	if (fstatat(dirfd(pass.dir), name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
+		!S_ISREG(st.st_mode) || st.st_uid != geteuid() ||
+		st.st_dev != pass.dev || is_current(name, &st))
+		return false;
+	seconds = Min(Max((int64) st.st_mtim.tv_sec, 0), MAX_MTIME);
+	file->ino = st.st_ino;
+	file->mtime = time_t_to_timestamptz((pg_time_t) seconds) +
+		st.st_mtim.tv_nsec / 1000;
+	file->size = st.st_size;
+	strlcpy(file->name, name, sizeof(file->name));
+	return true;
+}
+
+/* By age, and by name if that is the same */
+static bool
+is_older(const OldFile *a, const OldFile *b)
+{
+	return a->mtime < b->mtime ||
+		(a->mtime == b->mtime && strcmp(a->name, b->name) < 0);
+}
+
+/* Put a file where it belongs among the oldest, if it does. */
+static void
+keep_if_old(const OldFile *file)
+{
+	OldFile    *place;
+	int			i;
+
+	if (pass.noldest == MAX_OLDEST)
+	{
+		pass.more = true;
+		if (!is_older(file, pass.oldest[MAX_OLDEST - 1]))
+			return;
+		place = pass.oldest[MAX_OLDEST - 1];
+	}
+	else
+		place = &pass.files[pass.noldest++];
+	*place = *file;
+	for (i = pass.noldest - 1; i > 0 && is_older(file, pass.oldest[i - 1]); i--)
+		pass.oldest[i] = pass.oldest[i - 1];
+	pass.oldest[i] = place;
 }
 
 static void
 begin_plan(void)
 {
-	memset(&plan, 0, sizeof(plan));
-	plan.path = plan_path;
-	plan.names = plan_names;
-	group = next;
-	removed_any = false;
-	phase = PHASE_PLAN;
+	memset(&plan.removal, 0, sizeof(plan.removal));
+	plan.removal.path = plan.path;
+	plan.removal.names = plan.names;
+	plan.removed = 0;
+	pass.phase = PHASE_PLAN;
 }
 
 /* Read some of the directory, and plan when all of it has been. */
 static void
 read_some(void)
 {
-	while (!piece_is_done())
+	for (int i = 0; i < NAMES_AT_ONCE; i++)
 	{
-		if (paq_oldest_read())
-			continue;
-		next = 0;
-		total_size = paq_oldest_total_size();
-		begin_plan();
-		return;
-	}
-}
+		struct dirent *de = readdir(pass.dir);
+		OldFile		file;
 
-static bool
-is_stuck(const PaqOldFile *file)
-{
-	for (int i = 0; i < nstuck; i++)
-		if (stuck[i] == file->ino)
-			return true;
-	return false;
+		if (de == NULL)
+		{
+			pass.next = 0;
+			begin_plan();
+			return;
+		}
+		if (!is_name(de->d_name) || !stat_finished(de->d_name, &file) ||
+			(pass.again && !is_older(&pass.done, &file)))
+			continue;
+		pass.total_size += file.size;
+		keep_if_old(&file);
+	}
 }
 
 /*
  * The file cannot be removed, with errno: say so, and leave it alone from now
- * on.  With too many of them we end this, rather than to forget one.
+ * on.  When there are too many such files, nothing more is removed, rather than
+ * to forget one of them.
  */
 static void
-file_failed(const PaqOldFile *file)
+file_failed(const OldFile *file)
 {
-	stuck[nstuck++] = file->ino;
+	stuck.files[stuck.nfiles++] = file->ino;
 	ereport(WARNING,
 			(errcode_for_file_access(),
 			 errmsg("could not remove audit trail file \"%s/%s\": %m",
 					paq_log_directory, file->name),
-			 nstuck < MAX_STUCK ? 0 :
+			 stuck.nfiles < MAX_STUCK ? 0 :
 			 errdetail("Nothing more is removed until the configuration is reloaded.")));
+}
+
+/*
+ * Does the file begin as one of the trail's?  A name is soon given to
+ * something else.  If that cannot be told, says so.
+ */
+static bool
+begins_as_trail(const OldFile *file)
+{
+	const PaqFormat *format = paq_trail_format_of(file->name);
+	char		head[HEAD_SIZE];
+	Size		start = 0;
+	Size		digits;
+	ssize_t		len;
+	int			fd;
+
+	if (file->size == 0)
+		return true;
+	fd = openat(dirfd(pass.dir), file->name,
+				O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0)
+	{
+		if (errno != ENOENT && errno != ELOOP && errno != ENXIO)
+			file_failed(file);
+		return false;
+	}
+	len = pread(fd, head, sizeof(head), 0);
+	if (len < 0)
+		file_failed(file);
+	close(fd);
+	return len > 0 &&
+		(format->find_sequence(head, len, &start, &digits) ||
+		 memmem(head, len, RECORD_MARK, strlen(RECORD_MARK)) != NULL);
 }
 
 /* Is there nothing about the file that forbids to remove it? */
 static bool
-may_be_removed(const PaqOldFile *file)
+may_be_removed(const OldFile *file)
 {
-	bool		failed;
-
-	if (is_stuck(file))
-		return false;
-	if (paq_oldest_is_ours(file, &failed))
-		return true;
-	if (failed)
-		file_failed(file);
-	return false;
+	for (int i = 0; i < stuck.nfiles; i++)
+		if (stuck.files[i] == file->ino)
+			return false;
+	return begins_as_trail(file);
 }
 
 /* The setting because of which the file has to go; NULL if it may stay. */
 static const char *
-reason_to_remove(const PaqOldFile *file)
+reason_to_remove(const OldFile *file)
 {
 	if (due_at(file->mtime) <= GetCurrentTimestamp())
 		return "pg_audit_queue.log_retention_age";
 	if (paq_log_retention_size > 0 &&
-		total_size > (uint64) paq_log_retention_size * 1024)
+		pass.total_size > (uint64) paq_log_retention_size * 1024)
 		return "pg_audit_queue.log_retention_size";
 	return NULL;
 }
 
 /* Add the file to the group; false if that has to be dealt with first. */
 static bool
-add_to_plan(PaqOldFile *file, const char *setting)
+add_to_plan(OldFile *file, const char *setting)
 {
-	Size		used = strlen(plan_names);
+	PaqRemoval *removal = &plan.removal;
+	Size		used = strlen(plan.names);
 
-	if (plan.count == 0)
+	if (removal->count == 0)
 	{
-		snprintf(plan_path, sizeof(plan_path), "%s/%s", paq_log_directory, file->name);
-		strlcpy(plan_names, file->name, sizeof(plan_names));
-		plan.setting = setting;
+		snprintf(plan.path, sizeof(plan.path), "%s/%s", paq_log_directory, file->name);
+		strlcpy(plan.names, file->name, sizeof(plan.names));
+		removal->setting = setting;
 	}
-	else if (plan.count == MAX_GROUP || plan.setting != setting ||
-			 used + strlen(file->name) + 2 >= sizeof(plan_names))
+	else if (removal->count == MAX_GROUP || removal->setting != setting ||
+			 used + strlen(file->name) + 2 >= sizeof(plan.names))
 		return false;
 	else
-		snprintf(plan_names + used, sizeof(plan_names) - used, ", %s", file->name);
-	plan.count++;
-	plan.bytes += file->size;
-	file->planned = true;
+		snprintf(plan.names + used, sizeof(plan.names) - used, ", %s", file->name);
+	plan.files[removal->count++] = file;
+	removal->bytes += file->size;
 	return true;
 }
 
-/* Plan some of a group.  Returns true if there is one, and it is complete. */
+/* Plan for the next file.  Returns true if there is a group, and it is complete. */
 static bool
-plan_some(void)
+plan_next(void)
 {
-	while (!piece_is_done() && nstuck < MAX_STUCK)
-	{
-		PaqOldFile *file = paq_oldest_file(next);
-		const char *setting = file ? reason_to_remove(file) : NULL;
+	OldFile    *file = pass.next < pass.noldest ? pass.oldest[pass.next] : NULL;
+	const char *setting = file ? reason_to_remove(file) : NULL;
 
-		if (setting == NULL && plan.count > 0)
-			return true;
-		if (file == NULL && paq_oldest_read_again())
-		{
-			phase = PHASE_READ;
-			return false;
-		}
-		if (setting == NULL)
-		{
-			finish_pass(file ? due_at(file->mtime) : DT_NOEND);
-			return false;
-		}
+	if (setting == NULL && plan.removal.count > 0)
+		return true;
+	if (file == NULL && pass.more)
+	{
+		pass.again = true;
+		pass.done = *pass.oldest[pass.noldest - 1];
+		begin_reading();
+	}
+	else if (setting == NULL)
+		finish_pass(file ? due_at(file->mtime) : DT_NOEND);
+	else
+	{
 		if (may_be_removed(file) && !add_to_plan(file, setting))
 			return true;
-		total_size -= file->size;
-		next++;
+		pass.total_size -= file->size;
+		pass.next++;
 	}
 	return false;
 }
 
-static void
-describe_failure(PaqRemoval *removal, const PaqOldFile *file, int error)
-{
-	snprintf(plan_path, sizeof(plan_path), "%s/%s", paq_log_directory, file->name);
-	removal->count = 1;
-	removal->bytes = file->size;
-	removal->path = plan_path;
-	removal->names = file->name;
-	removal->setting = plan.setting;
-	removal->error = errno = error;
-}
-
-/* Remove some of the group.  Returns false if one could not be, see *removal. */
+/*
+ * Remove the file, if it is still the one that it was, unchanged.  Returns
+ * false, with errno, on failure.
+ */
 static bool
-remove_some(PaqRemoval *removal)
+remove_file(const OldFile *file)
 {
-	while (!piece_is_done() && group < next)
-	{
-		const PaqOldFile *file = paq_oldest_file(group++);
-		bool		removed;
+	OldFile		now;
 
-		if (!file->planned)
-			continue;
-		if (!paq_oldest_remove(file, &removed))
-		{
-			describe_failure(removal, file, errno);
-			file_failed(file);
-			return false;
-		}
-		if (!removed)
-			continue;
-		removed_any = true;
-		ereport(LOG,
-				(errmsg("removed audit trail file \"%s/%s\"",
-						paq_log_directory, file->name),
-				 errdetail("It had %llu bytes; the reason is \"%s\".",
-						   (unsigned long long) file->size, plan.setting)));
-	}
-	if (group == next)
-	{
-		if (removed_any)
-			paq_oldest_sync();
-		begin_plan();
-	}
+	if (!stat_finished(file->name, &now) || now.ino != file->ino ||
+		now.mtime != file->mtime || now.size != file->size)
+		return true;
+	errno = PAQ_FAULT("trail-unlink");
+	if (errno != 0 || unlinkat(dirfd(pass.dir), file->name, 0) != 0)
+		return errno == ENOENT;
+	(void) PAQ_FAULT("trail-unlinked");
+	ereport(LOG,
+			(errmsg("removed audit trail file \"%s/%s\"",
+					paq_log_directory, file->name),
+			 errdetail("It had %llu bytes; the reason is \"%s\".",
+					   (unsigned long long) file->size, plan.removal.setting)));
 	return true;
 }
 
-/* See sink.h. */
-PaqRetention
-paq_file_retain(PaqRemoval *removal)
+/* Remove the next file of the group.  Returns false if it could not be, see *removal. */
+static bool
+remove_next(PaqRemoval *removal)
 {
-	if (begun_reload != PgReloadTime)
+	const OldFile *file;
+
+	if (plan.removed == plan.removal.count)
+	{
+		if (paq_fsync && !paq_fsync_directory(dirfd(pass.dir)))
+			ereport(LOG,
+					(errcode_for_file_access(),
+					 errmsg("could not fsync directory \"%s\": %m",
+							paq_log_directory)));
+		begin_plan();
+		return true;
+	}
+	file = plan.files[plan.removed++];
+	if (remove_file(file))
+		return true;
+	*removal = plan.removal;
+	removal->count = 1;
+	removal->bytes = file->size;
+	removal->names = file->name;
+	removal->error = errno;
+	file_failed(file);
+	snprintf(plan.path, sizeof(plan.path), "%s/%s", paq_log_directory, file->name);
+	return false;
+}
+
+PaqRetention
+paq_sink_retain(PaqRemoval *removal)
+{
+	if (pass.reload != PgReloadTime)
 	{
 		/* What was planned need not be what is wanted now. */
 		end_pass();
-		nstuck = 0;
-		directory_stuck = false;
+		stuck.nfiles = 0;
+		stuck.directory = false;
 	}
 	if (!is_possible())
 		end_pass();
-	else if (phase == PHASE_IDLE && pass_is_due())
+	else if (pass.phase == PHASE_IDLE && pass_is_due())
 		begin_pass();
 
-	INSTR_TIME_SET_CURRENT(piece_begin);
-	switch (phase)
+	switch (pass.phase)
 	{
 		case PHASE_IDLE:
 			break;
@@ -359,22 +670,21 @@ paq_file_retain(PaqRemoval *removal)
 			read_some();
 			break;
 		case PHASE_PLAN:
-			if (!plan_some())
+			if (!plan_next())
 				break;
-			phase = PHASE_REMOVE;
-			*removal = plan;
+			pass.phase = PHASE_REMOVE;
+			*removal = plan.removal;
 			return PAQ_RETENTION_PLANNED;
 		case PHASE_REMOVE:
-			if (!remove_some(removal))
+			if (!remove_next(removal))
 				return PAQ_RETENTION_FAILED;
 			break;
 	}
-	return phase == PHASE_IDLE ? PAQ_RETENTION_IDLE : PAQ_RETENTION_MORE;
+	return pass.phase == PHASE_IDLE ? PAQ_RETENTION_IDLE : PAQ_RETENTION_MORE;
 }
 
-/* See sink.h. */
 TimestampTz
-paq_file_next_retention(void)
+paq_sink_next_retention(void)
 {
-	return phase == PHASE_IDLE && is_possible() ? next_due : DT_NOEND;
+	return pass.phase == PHASE_IDLE && is_possible() ? next_due : DT_NOEND;
 }

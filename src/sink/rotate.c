@@ -1,15 +1,17 @@
 /*-------------------------------------------------------------------------
  *
  * rotate.c
- *		Names of trail files, and when a new one is started.
+ *		Names and formats of trail files, and when a new one is started.
  *
  * A new file is started when there is none or ours is gone, when a setting it
  * was opened with changed, and, if it holds records, by request, size or age.
- * Ages are counted as the server log's are: a multiple of the age in local
- * time, so that a daily rotation is at midnight.
+ * Ages are counted as those of the server log: a file ends at a multiple of the
+ * age in local time, so that a daily rotation is at midnight.
  *
  * Guarantees: never asks for a wake-up while the file is empty, so that an
  * idle server stays idle.
+ *
+ * What load_file.h declares is used by the loader, too, and does not raise.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -19,10 +21,9 @@
 
 #include <time.h>
 
-#include "format/format.h"
 #include "guc.h"
-#include "sink/file_internal.h"
 #include "sink/load_file.h"
+#include "sink/sink_internal.h"
 #include "stats.h"
 #include "utils/timestamp.h"
 
@@ -33,16 +34,68 @@
 #define MAX_NAME_DELAY	60		/* seconds */
 
 /*
- * Size of a file that is to be loaded into the table, in kB: loaded, it goes
- * when the next one begins
+ * Size of a file that is to be loaded into the table, in kB.  It is removed
+ * when it has been loaded and the next one has begun.
  */
 #define LOAD_FILE_SIZE	(16 * 1024)
 
-/* How long to leave it at that if a new file cannot be made, in s */
+/* If a new file cannot be made, how long to wait before the next attempt, in s */
 #define PUT_OFF_TIME	5
 
 /* When to try again; 0: nothing was put off */
 static pg_time_t put_off_until = 0;
+
+/* Directory of the files to be loaded; it need not exist. */
+const char *
+paq_load_directory(void)
+{
+	static char path[MAXPGPATH];
+
+	/* The setting cannot change while the server runs, and leaves space. */
+	if (path[0] == '\0')
+		snprintf(path, sizeof(path), "%s/load", paq_queue_directory);
+	return path;
+}
+
+/* Path of a file to be loaded; false if it is too long. */
+bool
+paq_load_file_path(char *dst, Size size, const PaqLoadFile *file)
+{
+	char		suffix[16] = "";
+
+	if (file->suffix != 0)
+		snprintf(suffix, sizeof(suffix), ".%u", file->suffix);
+	return snprintf(dst, size, "%s/%016llX-%016llX%s.json",
+					paq_load_directory(),
+					(unsigned long long) file->series,
+					(unsigned long long) file->sequence, suffix) < (int) size;
+}
+
+/*
+ * Is path, with or without our directory, that of a file to be loaded?  If so
+ * *file says what the name tells.
+ */
+bool
+paq_load_file_parse(const char *path, PaqLoadFile *file)
+{
+	const char *separator = last_dir_separator(path);
+	const char *name = separator ? separator + 1 : path;
+	unsigned long long series;
+	unsigned long long sequence;
+	char		again[MAXPGPATH];
+
+	file->suffix = 0;
+	if (sscanf(name, "%16llX-%16llX.%10u", &series, &sequence, &file->suffix) < 2 ||
+		series == 0)
+		return false;
+	file->series = series;
+	file->sequence = sequence;
+
+	/* sscanf() accepts more than what we would have written. */
+	return paq_load_file_path(again, sizeof(again), file) &&
+		strcmp(separator ? path : name,
+			   separator ? again : last_dir_separator(again) + 1) == 0;
+}
 
 /* Directory that the settings ask for now. */
 const char *
@@ -58,41 +111,39 @@ paq_trail_pattern(void)
 	return paq_sink == PAQ_SINK_TABLE ? "" : paq_log_filename;
 }
 
+static const PaqFormat *
+format_of_kind(int kind)
+{
+	const PaqFormat *const formats[] = {
+		[PAQ_FORMAT_PGAUDIT] = paq_format_pgaudit(&paq_log_line_prefix),
+		[PAQ_FORMAT_CSVLOG] = paq_format_csvlog(),
+		[PAQ_FORMAT_JSON] = paq_format_json()
+	};
+
+	return kind < lengthof(formats) ? formats[kind] : NULL;
+}
+
 /* Format that the settings ask for now; the loader reads json only. */
 const PaqFormat *
 paq_trail_format(void)
 {
-	if (paq_sink == PAQ_SINK_TABLE)
-		return paq_format_json();
-	switch ((PaqFormatKind) paq_format)
-	{
-		case PAQ_FORMAT_CSVLOG:
-			return paq_format_csvlog();
-		case PAQ_FORMAT_JSON:
-			return paq_format_json();
-		case PAQ_FORMAT_PGAUDIT:
-			break;
-	}
-	return paq_format_pgaudit(&paq_log_line_prefix);
+	return format_of_kind(paq_sink == PAQ_SINK_TABLE ? PAQ_FORMAT_JSON : paq_format);
 }
 
 /* Format of the file called path, going by its name; NULL if it is none of ours. */
 const PaqFormat *
 paq_trail_format_of(const char *path)
 {
-	const PaqFormat *const formats[] = {
-		paq_format_csvlog(), paq_format_json(),
-		paq_format_pgaudit(&paq_log_line_prefix)
-	};
+	const PaqFormat *format;
 	Size		len = strlen(path);
 
-	for (int i = 0; i < lengthof(formats); i++)
+	for (int kind = 0; (format = format_of_kind(kind)) != NULL; kind++)
 	{
-		Size		ext_len = strlen(formats[i]->extension);
+		Size		ext_len = strlen(format->extension);
 
 		if (len > ext_len &&
-			strcmp(path + len - ext_len, formats[i]->extension) == 0)
-			return formats[i];
+			strcmp(path + len - ext_len, format->extension) == 0)
+			return format;
 	}
 	return NULL;
 }
@@ -105,9 +156,10 @@ paq_trail_mode(void)
 }
 
 /*
- * Can nobody be sure that sequences behind the file are new?  It is an earlier
- * worker's, whose queue we may know as it was before; or what we write next may
- * be in it, too.
+ * May the next file have other records with sequences that have been used
+ * before?  So it is if the current file is an earlier worker's, because our
+ * queue may be older than that file; and if records at its end will be written
+ * again.
  */
 static bool
 series_is_over(void)
@@ -121,12 +173,19 @@ load_file_name(char *dst, Size size, int suffix)
 {
 	PaqLoadFile file;
 
-	if (!paq_load_file_successor(series_is_over() ? "" : paq_trail.path,
-								 paq_trail.flushed_sequence, &file))
+	if (series_is_over() || !paq_load_file_parse(paq_trail.path, &file))
 	{
-		paq_sink_set_error("could not generate a random number");
-		return false;
+		do
+		{
+			if (!pg_strong_random(&file.series, sizeof(file.series)))
+			{
+				paq_sink_set_error("could not generate a random number");
+				return false;
+			}
+			file.series &= PG_INT64_MAX;
+		} while (file.series == 0);
 	}
+	file.sequence = paq_trail.flushed_sequence;
 	file.suffix = suffix;
 	if (paq_load_file_path(dst, size, &file))
 		return true;
@@ -198,13 +257,20 @@ paq_trail_is_full(uint64 size)
 	return limit > 0 && size >= (uint64) limit * 1024;
 }
 
+/*
+ * May the current file be written to?  Not if a setting it was opened with has
+ * changed.  Nor if it is an earlier worker's that is to be loaded: the loader
+ * takes it for finished.
+ */
 static bool
-settings_changed(void)
+may_go_on(void)
 {
-	return paq_trail.format != paq_trail_format() ||
-		paq_trail.mode != paq_trail_mode() ||
-		strcmp(paq_trail.directory, paq_trail_directory()) != 0 ||
-		strcmp(paq_trail.filename, paq_trail_pattern()) != 0;
+	return paq_trail.fd >= 0 && !paq_trail.gone &&
+		paq_trail.format == paq_trail_format() &&
+		paq_trail.mode == paq_trail_mode() &&
+		strcmp(paq_trail.directory, paq_trail_directory()) == 0 &&
+		strcmp(paq_trail.filename, paq_trail_pattern()) == 0 &&
+		!(paq_trail.found && paq_sink == PAQ_SINK_TABLE);
 }
 
 /* Is it time for a new file?  If so, *name_time becomes its name's time. */
@@ -215,12 +281,9 @@ rotation_is_due(bool force, uint64 sequence, pg_time_t now,
 	bool		aged;
 
 	*name_time = now;
-	if (paq_trail.fd < 0)
-		return true;
-	/* in this order: what is gone may have to be written again */
-	if (paq_trail_is_gone(sequence) || settings_changed())
-		return true;
-	if (paq_trail.found && paq_sink == PAQ_SINK_TABLE)
+	/* First, because what was in the file may have to be written again. */
+	paq_trail_check(sequence);
+	if (!may_go_on())
 		return true;
 
 	if (paq_trail.rotation_age != paq_log_rotation_age)
@@ -240,18 +303,7 @@ rotation_is_due(bool force, uint64 sequence, pg_time_t now,
 	return aged;
 }
 
-/* May the current file be written to if no new one can be made? */
-static bool
-may_go_on(void)
-{
-	return paq_trail.fd >= 0 && !paq_trail.gone && !settings_changed() &&
-		!(paq_trail.found && paq_sink == PAQ_SINK_TABLE);
-}
-
-/*
- * A new file cannot be made, but the one that there is can still be written
- * to: better that than nothing.
- */
+/* A new file cannot be made: the current one is better than nothing. */
 static void
 put_off(pg_time_t now)
 {
@@ -265,9 +317,9 @@ put_off(pg_time_t now)
 }
 
 /*
- * Cut off what is behind the last whole batch: it will be in the next file.
- * If that fails and the file is given up for other reasons, it cannot be
- * helped: better some records twice than none any more.
+ * Cut off what is behind the last complete batch: it will be in the next file.
+ * If that fails and the file has to be given up for other reasons, records that
+ * are in the trail twice are better than a trail that ends here.
  */
 static bool
 finish_file(void)
@@ -289,55 +341,47 @@ finish_file(void)
 	return true;
 }
 
-/* See sink.h. */
-bool
-paq_file_rotate_if_due(bool force, uint64 sequence, bool *flushed,
-					   PaqRotation *rotation)
+PaqRotation
+paq_sink_rotate_if_due(bool force, uint64 sequence, bool *flushed)
 {
 	pg_time_t	now = (pg_time_t) time(NULL);
 	pg_time_t	name_time;
 
 	*flushed = false;
-	*rotation = PAQ_ROTATION_NONE;
 	if (!rotation_is_due(force, sequence, now, &name_time))
-		return true;
+		return PAQ_ROTATION_NONE;
 	if (now < put_off_until && may_go_on())
-	{
-		*rotation = PAQ_ROTATION_PUT_OFF;
-		return true;
-	}
+		return PAQ_ROTATION_PUT_OFF;
 	if (paq_trail.retreat)
 	{
 		paq_sink_set_error("file \"%s\" was removed or truncated before it was durable",
 						   paq_trail.path);
-		return false;
+		return PAQ_ROTATION_FAILED;
 	}
 
-	/* Later flushes are of the new file only, and cuts. */
-	if (!paq_trail_flush(sequence))
-		return false;
+	/* Later flushes are of the new file only, and so are cuts. */
+	if (!paq_sink_flush(sequence))
+		return PAQ_ROTATION_FAILED;
 	*flushed = true;
 	if (!finish_file())
-		return false;
+		return PAQ_ROTATION_FAILED;
 	if (!paq_trail_create(name_time))
 	{
 		if (!may_go_on())
-			return false;
+			return PAQ_ROTATION_FAILED;
 		put_off(now);
-		*rotation = PAQ_ROTATION_PUT_OFF;
-		return true;
+		return PAQ_ROTATION_PUT_OFF;
 	}
 	if (put_off_until != 0)
 		ereport(LOG,
 				(errmsg("a new audit trail file could be started")));
 	put_off_until = 0;
 	paq_trail_plan_rotation(now);
-	*rotation = PAQ_ROTATION_DONE;
-	return true;
+	return PAQ_ROTATION_DONE;
 }
 
 TimestampTz
-paq_file_next_rotation(void)
+paq_sink_next_rotation(void)
 {
 	if (paq_trail.fd < 0 || paq_trail.offset == 0 ||
 		paq_log_rotation_age == 0)

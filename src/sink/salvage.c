@@ -1,22 +1,22 @@
 /*-------------------------------------------------------------------------
  *
  * salvage.c
- *		What a crash of the operating system has left of a trail file.
+ *		What a crash of the operating system has left of trail files.
  *
- * Up to a known place the file was durable.  Beyond it, any page may be
- * missing: file systems show those as zeros, or end the file before them; no
- * format writes a zero byte.  The format tells where the next record begins
- * behind them; no text that a user sends may look like that.  A record that is
- * torn by missing pages is overwritten, together with these, by one GAP record
- * that is just as long, its message filled up with spaces, so that the file has
- * only valid records and nothing moves.  At the end, it is cut off.  All other
- * records are kept, but for those that have to make room for a GAP record that
- * does not fit into a small hole.
+ * Up to a known place the file was durable.  Behind it, any page may be
+ * missing: file systems show such pages as zeros, or end the file before them.
+ * No format writes a zero byte, and the format tells where the next record
+ * begins behind them; no text that a user sends can look like that.  A record
+ * that is torn by missing pages is overwritten, together with these, by one GAP
+ * record of the same length, its message filled up with spaces.  So the file
+ * has only valid records, and nothing moves.  At the end of the file, a torn
+ * record is cut off.  All other records are kept, but for those that have to
+ * make space for a GAP record that does not fit into a small damage.
  *
- * The queue may have records that were kept.  They are recognized by the
- * digest of their text, without the sequence, which depends on when they are
- * written: text is the same whenever it is made, if the settings of the format
- * are the same.
+ * The queue may have records that were kept.  They are recognized by a digest
+ * of their text, without the sequence, which depends on when they are written.
+ * Otherwise the text of a record is the same whenever it is made, if the
+ * settings of the format are the same.
  *
  * Guarantees: a crash in here loses nothing, the same happens once more.
  *
@@ -27,13 +27,13 @@
 #include "postgres.h"
 
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/cryptohash.h"
 #include "common/sha2.h"
 #include "fault.h"
-#include "sink/file_internal.h"
+#include "file_util.h"
+#include "sink/sink_internal.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
@@ -41,40 +41,54 @@
 /* Texts are formatted in pieces of this size, in bytes. */
 #define PIECE_SIZE		8192
 
-/*
- * Set of the beginnings of SHA-256 digests.  No two records of a trail have
- * the same text if it has the session and its statement's number in it, or the
- * time, as it does unless log_line_prefix was deprived of all that.
- */
+/* What is known of the records that the trail may have and the queue, too */
+static struct
+{
+	/*
+	 * Their SHA-256 digests, of which 64 bits are enough.  No two records of a
+	 * trail have the same text, unless log_line_prefix has neither the time nor
+	 * the session.  NULL: none are known.
+	 */
+	HTAB	   *digests;
+	const PaqFormat *format;	/* of the texts */
 
-static HTAB *known = NULL;
-static const PaqFormat *known_format;
+	pg_cryptohash_ctx *digest;	/* the one that digest_add() adds to */
 
-/* Where the known records begin; file "": there are none */
-static char kept_file[MAXPGPATH];
-static uint64 kept_from;
-static uint64 kept_sequence;
+	/* Where they begin; "": nowhere */
+	char		file[MAXPGPATH];
+	uint64		from;
+	uint64		sequence;		/* of the record before */
+}			known;
 
-/* The digest that digest_piece() adds to */
-static pg_cryptohash_ctx *digest_context = NULL;
+/* A file that is being looked at */
+typedef struct Scan
+{
+	int			fd;
+	const char *path;
+	const PaqFormat *format;
+	PaqSalvage	what;
+	char	   *data;			/* all of it */
+	Size		size;
+	PaqSalvaged *found;
+} Scan;
 
 static bool
 digest_begin(void)
 {
-	if (digest_context == NULL)
+	if (known.digest == NULL)
 	{
 		MemoryContext oldcontext = MemoryContextSwitchTo(TopMemoryContext);
 
-		digest_context = pg_cryptohash_create(PG_SHA256);
+		known.digest = pg_cryptohash_create(PG_SHA256);
 		MemoryContextSwitchTo(oldcontext);
 	}
-	return digest_context != NULL && pg_cryptohash_init(digest_context) >= 0;
+	return known.digest != NULL && pg_cryptohash_init(known.digest) >= 0;
 }
 
 static bool
 digest_add(const char *data, Size len)
 {
-	return pg_cryptohash_update(digest_context, (const uint8 *) data, len) >= 0;
+	return pg_cryptohash_update(known.digest, (const uint8 *) data, len) >= 0;
 }
 
 static bool
@@ -82,7 +96,7 @@ digest_end(uint64 *digest)
 {
 	uint8		result[PG_SHA256_DIGEST_LENGTH];
 
-	if (pg_cryptohash_final(digest_context, result, sizeof(result)) < 0)
+	if (pg_cryptohash_final(known.digest, result, sizeof(result)) < 0)
 		return false;
 	memcpy(digest, result, sizeof(*digest));
 	return true;
@@ -127,8 +141,56 @@ digest_record(const PaqRecord *record, uint64 *digest)
 	copy.sequence = 0;
 	if (!digest_begin())
 		return false;
-	known_format->write(&buf, &copy);
+	known.format->write(&buf, &copy);
 	return !buf.failed && drain_into_digest(&buf) && digest_end(digest);
+}
+
+bool
+paq_sink_is_known(const PaqRecord *record)
+{
+	uint64		digest;
+
+	return unlikely(known.digests != NULL) && digest_record(record, &digest) &&
+		hash_search(known.digests, &digest, HASH_FIND, NULL) != NULL;
+}
+
+/*
+ * The known records begin at offset from of the file at path, where the one
+ * before has that sequence, and go on in the files that are newer.  Until they
+ * are forgotten, the next worker has to begin there, too.
+ */
+void
+paq_salvage_keep(const char *path, uint64 from, uint64 sequence)
+{
+	strlcpy(known.file, path, sizeof(known.file));
+	known.from = from;
+	known.sequence = sequence;
+}
+
+bool
+paq_salvage_is_kept(void)
+{
+	return known.file[0] != '\0';
+}
+
+/* Put that into a state that is to be stored, if there are known records. */
+void
+paq_salvage_state(PaqSinkState *state)
+{
+	if (!paq_salvage_is_kept())
+		return;
+	strlcpy(state->known_file, known.file, sizeof(state->known_file));
+	state->known_from = known.from;
+	state->known_sequence = known.sequence;
+}
+
+void
+paq_sink_forget_known(void)
+{
+	if (known.digests != NULL)
+		hash_destroy(known.digests);
+	known.digests = NULL;
+	known.file[0] = '\0';
 }
 
 static void
@@ -139,64 +201,9 @@ begin_known(const PaqFormat *format)
 	ctl.keysize = sizeof(uint64);
 	ctl.entrysize = sizeof(uint64);
 	ctl.hcxt = TopMemoryContext;
-	known = hash_create("audit records in the trail", 1024, &ctl,
-						HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-	known_format = format;
-}
-
-/* The file has this record. */
-static bool
-add_known(const char *line, Size len)
-{
-	uint64		digest;
-
-	if (!digest_text(known_format, line, len, &digest))
-		return false;
-	(void) hash_search(known, &digest, HASH_ENTER, NULL);
-	return true;
-}
-
-/* See sink.h. */
-bool
-paq_salvage_is_known(const PaqRecord *record)
-{
-	uint64		digest;
-
-	return unlikely(known != NULL) && digest_record(record, &digest) &&
-		hash_search(known, &digest, HASH_FIND, NULL) != NULL;
-}
-
-/*
- * The known records begin at offset from of the file at path, where the one
- * before has that sequence, and go on in the files that are newer.  Until they
- * are forgotten, that is what the next worker has to begin with, too.
- */
-void
-paq_salvage_keep(const char *path, uint64 from, uint64 sequence)
-{
-	strlcpy(kept_file, path, sizeof(kept_file));
-	kept_from = from;
-	kept_sequence = sequence;
-}
-
-/* Put that into a state that is to be stored, if there are known records. */
-void
-paq_salvage_state(PaqSinkState *state)
-{
-	if (kept_file[0] == '\0')
-		return;
-	strlcpy(state->known_file, kept_file, sizeof(state->known_file));
-	state->known_from = kept_from;
-	state->known_sequence = kept_sequence;
-}
-
-void
-paq_salvage_forget(void)
-{
-	if (known != NULL)
-		hash_destroy(known);
-	known = NULL;
-	kept_file[0] = '\0';
+	known.digests = hash_create("audit records in the trail", 1024, &ctl,
+								HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	known.format = format;
 }
 
 /* Sequence of a record, 0 if it does not tell. */
@@ -205,13 +212,10 @@ text_sequence(const PaqFormat *format, const char *line, Size len)
 {
 	Size		start = 0;
 	Size		digits;
-	uint64		sequence = 0;
 
 	if (!format->find_sequence(line, len, &start, &digits))
 		return 0;
-	for (Size i = start; i < start + digits; i++)
-		sequence = sequence * 10 + (line[i] - '0');
-	return sequence;
+	return strtou64(line + start, NULL, 10);
 }
 
 /*
@@ -257,6 +261,18 @@ length_of_damage(const PaqFormat *format, const char *data, Size len)
 	return 0;
 }
 
+static void
+write_gap(PaqBuffer *buf, const PaqFormat *format, TimestampTz now,
+		  uint64 sequence, int64 count, PaqText message)
+{
+	PaqRecord	record;
+
+	paq_sink_gap_record(&record, 0, now, count, message);
+	record.sequence = sequence;
+	buf->used = 0;
+	format->write(buf, &record);
+}
+
 /*
  * A GAP record for sequences from first to last, if these are known, of
  * exactly len bytes.  Returns NULL if that is too short for one.
@@ -264,37 +280,29 @@ length_of_damage(const PaqFormat *format, const char *data, Size len)
 static char *
 make_filler(const PaqFormat *format, Size len, uint64 first, uint64 last)
 {
-	PaqRecord	record;
-	PaqText    *message = &record.field[PAQ_FIELD_MESSAGE];
 	const Size	size = len + PAQ_FORMAT_ROOM + 1;
 	PaqBuffer	buf = {.data = palloc_extended(size, MCXT_ALLOC_HUGE), .size = size};
 	char	   *text = palloc_extended(len + 256, MCXT_ALLOC_HUGE);
-	bool		known_range = first != 0 && last >= first;
+	PaqText		message = {.data = text};
+	TimestampTz now = GetCurrentTimestamp();
+	int64		count = -1;
 
-	memset(&record, 0, sizeof(record));
-	paq_record_init_gap(&record.header, 0, GetCurrentTimestamp(),
-						known_range ? (int64) (last - first + 1) : -1);
-	for (int i = 0; i < PAQ_NFIELDS; i++)
-		record.header.field_len[i] = PAQ_NULL_LEN;
-	record.sequence = first;
-	if (known_range)
-		message->len = snprintf(text, 256, "the operating system was restarted before the records with sequence " UINT64_FORMAT " to " UINT64_FORMAT " were durable; those that the queue has follow",
-								first, last);
+	if (first != 0 && last >= first)
+	{
+		count = last - first + 1;
+		message.len = snprintf(text, 256, "the operating system was restarted before the records with sequence " UINT64_FORMAT " to " UINT64_FORMAT " were durable; those that the queue has follow",
+							   first, last);
+	}
 	else
-		message->len = snprintf(text, 256, "the operating system was restarted before the records here were durable; those that the queue has follow");
-	message->data = text;
-	record.header.field_len[PAQ_FIELD_MESSAGE] = message->len;
-
-	format->write(&buf, &record);
+		message.len = snprintf(text, 256, "the operating system was restarted before the records here were durable; those that the queue has follow");
+	write_gap(&buf, format, now, first, count, message);
 	if (!buf.failed && buf.used < len)
 	{
 		Size		padding = len - buf.used;
 
-		memset(text + message->len, ' ', padding);
-		message->len += padding;
-		record.header.field_len[PAQ_FIELD_MESSAGE] = message->len;
-		buf.used = 0;
-		format->write(&buf, &record);
+		memset(text + message.len, ' ', padding);
+		message.len += padding;
+		write_gap(&buf, format, now, first, count, message);
 	}
 	pfree(text);
 	if (buf.failed || buf.used != len)
@@ -305,65 +313,58 @@ make_filler(const PaqFormat *format, Size len, uint64 first, uint64 last)
 	return buf.data;
 }
 
-/* Overwrite damage at offset with a GAP record.  *fits tells whether one does. */
+/*
+ * Overwrite len damaged bytes at offset with a GAP record.  The record behind
+ * them has the sequence "after", if that is known.  *fits tells whether there is
+ * such a record.
+ */
 static bool
-fill_damage(int fd, const char *path, const PaqFormat *format, uint64 offset,
-			Size len, uint64 before, uint64 after, bool *fits)
+fill_damage(Scan *scan, uint64 offset, Size len, uint64 after, bool *fits)
 {
-	uint64		first = before ? before + 1 : 0;
-	uint64		last = after ? after - 1 : 0;
-	char	   *filler = make_filler(format, len, first, last);
-	Size		done = 0;
+	uint64		before = scan->found->sequence;
+	char	   *filler = make_filler(scan->format, len, before ? before + 1 : 0,
+							   after ? after - 1 : 0);
+	Size		done;
 
 	*fits = filler != NULL;
 	if (filler == NULL)
 		return true;
-	while (done < len)
-	{
-		ssize_t		n = pwrite(fd, filler + done, len - done, offset + done);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-		{
-			paq_sink_set_error("could not write to file \"%s\": %m", path);
-			pfree(filler);
-			return false;
-		}
-		done += n;
-	}
+	done = paq_write_all(scan->fd, filler, len, offset);
+	if (done < len)
+		paq_sink_set_error("could not write to file \"%s\": %m", scan->path);
+	else
+		ereport(WARNING,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("%zu bytes of audit trail file \"%s\" were lost in a crash of the operating system",
+						len, scan->path),
+				 errdetail("A GAP record is in their place.")));
 	pfree(filler);
-	ereport(WARNING,
-			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("%zu bytes of audit trail file \"%s\" were lost in a crash of the operating system",
-					len, path),
-			 errdetail("A GAP record is in their place.")));
-	return true;
+	return done == len;
 }
 
 /*
- * Overwrite the *len damaged bytes at data, offset in the file, with a GAP
- * record.  If they are too few for one, it takes the place of whole records
- * behind, too; these are not known then, and will be written again if the queue
- * has them.  *len is what it covers in the end, 0 if the file ends before there
- * is enough room.
+ * Overwrite the *len damaged bytes at offset with a GAP record.  If they are too
+ * few for one, it takes the place of whole records behind, too; these are not
+ * known then, and will be written again if the queue has them.  *len is what it
+ * covers in the end, 0 if the file ends before there is enough space.
  */
 static bool
-mend(int fd, const char *path, const PaqFormat *format, const char *data,
-	 uint64 offset, Size room, Size *len, uint64 *sequence)
+mend(Scan *scan, uint64 offset, Size *len)
 {
 	for (;;)
 	{
-		Size		next = whole_record(format, data + *len, room - *len);
+		const char *behind = scan->data + offset + *len;
+		Size		next = whole_record(scan->format, behind,
+										scan->size - offset - *len);
 		uint64		after = next > 0 ?
-			text_sequence(format, data + *len, next) : 0;
+			text_sequence(scan->format, behind, next) : 0;
 		bool		fits;
 
-		if (!fill_damage(fd, path, format, offset, *len, *sequence, after, &fits))
+		if (!fill_damage(scan, offset, *len, after, &fits))
 			return false;
 		if (fits)
 		{
-			*sequence = after ? after - 1 : *sequence + 1;
+			scan->found->sequence = after ? after - 1 : scan->found->sequence + 1;
 			return true;
 		}
 		if (next == 0)
@@ -375,217 +376,95 @@ mend(int fd, const char *path, const PaqFormat *format, const char *data,
 	}
 }
 
-/*
- * Go through the size bytes of the file at data, from from on.  Sets *offset
- * to where its last record ends.
- */
+/* The file has this record. */
 static bool
-scan(int fd, const char *path, const PaqFormat *format, const char *data,
-	 uint64 from, uint64 size, uint64 *offset, uint64 *sequence)
+take_record(Scan *scan, const char *line, Size len)
+{
+	PaqSalvaged *found = scan->found;
+	uint64		sequence = text_sequence(scan->format, line, len);
+	uint64		digest;
+
+	found->count++;
+	if (scan->what == PAQ_SALVAGE_COUNT)
+	{
+		found->sequence = sequence;
+		return true;
+	}
+	if (!digest_text(scan->format, line, len, &digest))
+	{
+		paq_sink_set_error("could not compute a digest of file \"%s\"", scan->path);
+		return false;
+	}
+	(void) hash_search(known.digests, &digest, HASH_ENTER, NULL);
+	found->sequence = sequence ? sequence : found->sequence + 1;
+	return true;
+}
+
+static bool
+scan_records(Scan *scan, uint64 from)
 {
 	uint64		pos = from;
 
-	while (pos < size)
+	while (pos < scan->size)
 	{
-		Size		len = whole_record(format, data + pos, size - pos);
+		const char *line = scan->data + pos;
+		Size		left = scan->size - pos;
+		Size		len = whole_record(scan->format, line, left);
 
 		if (len > 0)
 		{
-			uint64		number = text_sequence(format, data + pos, len);
-
-			if (!add_known(data + pos, len))
-			{
-				paq_sink_set_error("could not compute a digest of file \"%s\"", path);
+			if (!take_record(scan, line, len))
 				return false;
-			}
-			*sequence = number ? number : *sequence + 1;
 		}
 		else
 		{
-			len = length_of_damage(format, data + pos, size - pos);
-			if (len == 0)
-				break;
-			if (!mend(fd, path, format, data + pos, pos, size - pos, &len,
-					  sequence))
+			if (scan->what != PAQ_SALVAGE_LEARN)
+				len = length_of_damage(scan->format, line, left);
+			if (len > 0 && scan->what == PAQ_SALVAGE_MEND && !mend(scan, pos, &len))
 				return false;
 			if (len == 0)
 				break;
 		}
 		pos += len;
 	}
-	*offset = pos;
-	return true;
+	scan->found->end = pos;
+	return scan->what != PAQ_SALVAGE_MEND || pos == scan->size ||
+		paq_trail_truncate(scan->fd, scan->path, pos);
 }
 
 /*
- * Can the file be read from offset from to its end?  Through a mapping, a
- * sector that the disk cannot read any more is SIGBUS.
+ * Go through the records of a file, the first of which begins at offset from.
+ * Closes fd if it raises an error, for lack of memory.
  */
-static bool
-is_readable(int fd, uint64 from, uint64 size)
+bool
+paq_salvage(int fd, const char *path, PaqSalvage what, uint64 from,
+			PaqSalvaged *found)
 {
-	static char scratch[64 * 1024];
+	Scan		scan = {.fd = fd, .path = path, .what = what, .found = found};
+	bool		ok;
 
 	errno = PAQ_FAULT("trail-read");
-	if (errno != 0)
-		return false;
-	for (uint64 pos = from; pos < size; pos += sizeof(scratch))
-		if (!paq_trail_read(fd, scratch, Min(sizeof(scratch), size - pos), pos))
-			return false;
-	return true;
-}
-
-/*
- * Map the file, to be looked at from offset from on.  *data is NULL if there is
- * nothing there.
- */
-static bool
-map_file(int fd, const char *path, uint64 from, char **data, Size *size)
-{
-	struct stat st;
-
-	*data = NULL;
-	if (fstat(fd, &st) != 0)
-	{
-		paq_sink_set_error("could not stat file \"%s\": %m", path);
-		return false;
-	}
-	*size = st.st_size;
-	if (*size <= from)
-		return true;
-	if (!is_readable(fd, from, *size))
+	if (errno != 0 || !paq_map_file(fd, from, &scan.data, &scan.size))
 	{
 		paq_sink_set_error("could not read file \"%s\": %m", path);
 		return false;
 	}
-	*data = mmap(NULL, *size, PROT_READ, MAP_SHARED, fd, 0);
-	if (*data != MAP_FAILED)
-		return true;
-	*data = NULL;
-	paq_sink_set_error("could not map file \"%s\": %m", path);
-	return false;
-}
-
-/*
- * Mend the file from offset from on, where a record begins.  Sets *offset to
- * its end, and *sequence, which is that of the record before from, to that of
- * the last one.  is_known() knows the records that are there, too.  Closes fd if
- * it raises an error, for want of memory.
- */
-bool
-paq_salvage(int fd, const char *path, const PaqFormat *format, uint64 from,
-			uint64 *offset, uint64 *sequence)
-{
-	Size		size;
-	char	   *data;
-	bool		ok;
-
-	if (!map_file(fd, path, from, &data, &size))
-		return false;
-	*offset = size;
+	scan.format = paq_trail_format_of(path);
 	PG_TRY();
 	{
-		if (known == NULL)
-			begin_known(format);
-		ok = data == NULL ||
-			scan(fd, path, format, data, from, size, offset, sequence);
+		if (known.digests == NULL && what != PAQ_SALVAGE_COUNT)
+			begin_known(scan.format);
+		ok = scan.data == NULL || scan_records(&scan, from);
 	}
 	PG_CATCH();
 	{
-		if (data != NULL)
-			munmap(data, size);
+		if (scan.data != NULL)
+			munmap(scan.data, scan.size);
 		close(fd);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	if (data != NULL)
-		munmap(data, size);
-	return ok && (*offset == size || paq_trail_truncate(fd, path, *offset));
-}
-
-/* Learn the whole records of a file up to the first that is not. */
-static bool
-add_records(const char *path, const PaqFormat *format, const char *data,
-			Size size, uint64 *sequence)
-{
-	Size		len;
-
-	for (Size pos = 0;
-		 pos < size && (len = whole_record(format, data + pos, size - pos)) > 0;
-		 pos += len)
-	{
-		uint64		number = text_sequence(format, data + pos, len);
-
-		if (!add_known(data + pos, len))
-		{
-			paq_sink_set_error("could not compute a digest of file \"%s\"", path);
-			return false;
-		}
-		*sequence = number ? number : *sequence + 1;
-	}
-	return true;
-}
-
-/*
- * is_known() knows the records of this file, too, as far as they are whole.
- * Sets *sequence to that of the last one.  Closes fd if it raises an error.
- */
-bool
-paq_salvage_add(int fd, const char *path, const PaqFormat *format,
-				uint64 *sequence)
-{
-	Size		size;
-	char	   *data;
-	bool		ok;
-
-	if (!map_file(fd, path, 0, &data, &size))
-		return false;
-	if (data == NULL)
-		return true;
-	PG_TRY();
-	{
-		if (known == NULL)
-			begin_known(format);
-		ok = add_records(path, format, data, size, sequence);
-	}
-	PG_CATCH();
-	{
-		munmap(data, size);
-		close(fd);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	munmap(data, size);
+	if (scan.data != NULL)
+		munmap(scan.data, scan.size);
 	return ok;
-}
-
-/*
- * Count the whole records of a file from offset from on, and get the sequence
- * of the last one, 0 if the format does not tell.
- */
-bool
-paq_salvage_count(int fd, const char *path, const PaqFormat *format,
-				  uint64 from, uint64 *count, uint64 *sequence)
-{
-	Size		size;
-	char	   *data;
-	Size		len;
-
-	*count = *sequence = 0;
-	if (!map_file(fd, path, from, &data, &size))
-		return false;
-	for (Size pos = from; pos < size; pos += len)
-	{
-		len = whole_record(format, data + pos, size - pos);
-		if (len > 0)
-		{
-			(*count)++;
-			*sequence = text_sequence(format, data + pos, len);
-		}
-		else if ((len = length_of_damage(format, data + pos, size - pos)) == 0)
-			break;
-	}
-	if (data != NULL)
-		munmap(data, size);
-	return true;
 }

@@ -1,0 +1,112 @@
+/*-------------------------------------------------------------------------
+ *
+ * sink_internal.h
+ *		What the files of the sink share.
+ *
+ *	file.c			the open file: create, write, cut, sync; batches
+ *	rotate.c		names of files, and when to start a new one
+ *	resume.c		going on with files that an earlier worker has left
+ *	salvage.c		what an operating system's crash has left of them
+ *	retention.c		removing old ones
+ *
+ * Only the worker uses this, so nothing here is shared or locked.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PAQ_SINK_INTERNAL_H
+#define PAQ_SINK_INTERNAL_H
+
+#include "postgres.h"
+
+#include <sys/stat.h>
+
+#include "format/format.h"
+#include "pgtime.h"
+#include "sink/sink.h"
+
+/*
+ * The current file.  Always flushed <= offset <= written; written > offset
+ * only within a batch, or after one whose end could not be cut off yet.
+ */
+typedef struct PaqTrailFile
+{
+	int			fd;				/* -1: none */
+	bool		gone;			/* see paq_trail_check() */
+	bool		found;			/* an earlier worker's, see resume.c */
+	bool		unsynced;		/* written with pg_audit_queue.fsync off */
+	bool		retreat;		/* see paq_sink_retreat() */
+	uint64		offset;			/* bytes of complete batches */
+	uint64		written;		/* bytes written */
+	uint64		flushed;		/* bytes known to be durable */
+	uint64		flushed_sequence;	/* of the last record in these */
+	dev_t		dev;
+	ino_t		ino;
+	TimestampTz begun;			/* when it was made, and */
+	uint64		begun_sequence; /* the last record before it */
+	const PaqFormat *format;
+	pg_time_t	next_rotation;	/* by age; if rotation_age is not 0 */
+	int			rotation_age;	/* setting that next_rotation is based on */
+
+	/* Settings that it was opened with; a change starts a new file. */
+	int			mode;
+	char		directory[MAXPGPATH];
+	char		filename[MAXPGPATH];
+
+	char		path[MAXPGPATH];
+
+	PaqLoss		loss;			/* of this file or an earlier one */
+} PaqTrailFile;
+
+/* file.c */
+extern PaqTrailFile paq_trail;
+extern void paq_sink_set_error(const char *fmt,...) pg_attribute_printf(1, 2);
+extern bool paq_trail_create(pg_time_t name_time);
+extern void paq_trail_adopt(int fd, const struct stat *st, const char *path,
+							uint64 offset);
+extern void paq_trail_close(void);
+extern bool paq_trail_write(const char *data, Size len);
+extern bool paq_trail_truncate(int fd, const char *path, uint64 size);
+extern bool paq_trail_cut_to_offset(void);
+extern void paq_trail_check(uint64 sequence);
+extern void paq_trail_note_loss(const char *path, const char *what,
+								TimestampTz begun, uint64 begun_sequence,
+								uint64 last_sequence);
+
+/* salvage.c: what to do with the records of a file, from a place on */
+typedef enum PaqSalvage
+{
+	PAQ_SALVAGE_COUNT,			/* count them, stepping over damage */
+	PAQ_SALVAGE_LEARN,			/* for is_known(), up to the first damage */
+	PAQ_SALVAGE_MEND			/* for is_known(), overwriting damage */
+} PaqSalvage;
+
+typedef struct PaqSalvaged
+{
+	uint64		end;			/* offset of the end of the last record; left as
+								 * it is if the file is not that long */
+	uint64		count;			/* of records */
+	uint64		sequence;		/* of the last one.  COUNT: 0 if the format does
+								 * not show it; else counted on from its value
+								 * at the call */
+} PaqSalvaged;
+
+extern bool paq_salvage(int fd, const char *path, PaqSalvage what,
+						uint64 from, PaqSalvaged *found);
+extern void paq_salvage_keep(const char *path, uint64 from, uint64 sequence);
+extern bool paq_salvage_is_kept(void);
+extern void paq_salvage_state(PaqSinkState *state);
+
+/* rotate.c */
+extern const char *paq_trail_directory(void);
+extern const char *paq_trail_pattern(void);
+extern const PaqFormat *paq_trail_format(void);
+extern const PaqFormat *paq_trail_format_of(const char *path);
+extern int	paq_trail_mode(void);
+extern bool paq_trail_name(char *dst, Size size, pg_time_t name_time,
+						   int suffix);
+extern void paq_trail_plan_rotation(pg_time_t from);
+extern bool paq_trail_is_full(uint64 size);
+
+#endif							/* PAQ_SINK_INTERNAL_H */
