@@ -345,23 +345,6 @@ free_patterns(void)
 	npatterns = 0;
 }
 
-static bool
-compile_pattern(const char *pattern, regex_t *regex)
-{
-	const int	len = strlen(pattern);
-	pg_wchar   *wide;
-	int			code;
-
-	wide = MemoryContextAllocExtended(TopMemoryContext,
-									  (len + 1) * sizeof(pg_wchar),
-									  MCXT_ALLOC_NO_OOM | MCXT_ALLOC_HUGE);
-	if (wide == NULL)
-		return false;
-	code = paq_regcomp(regex, wide, pg_mb2wchar_with_len(pattern, wide, len));
-	pfree(wide);
-	return code == REG_OKAY;
-}
-
 /* Compile all patterns.  False if one of them could not be. */
 static bool
 compile_patterns(void)
@@ -380,7 +363,7 @@ compile_patterns(void)
 	for (pattern = paq_mask_patterns; *pattern != '\0';
 		 pattern += strlen(pattern) + 1)
 	{
-		if (!compile_pattern(pattern, &patterns[npatterns]))
+		if (paq_regcomp(&patterns[npatterns], pattern, GetDatabaseEncoding()) != REG_OKAY)
 			return false;
 		npatterns++;
 	}
