@@ -1,14 +1,21 @@
 /*-------------------------------------------------------------------------
  *
  * words.c
- *		Which names are those of secrets: options of foreign servers and user
- *		mappings, settings, keywords of connection strings.
+ *		The words that secrets are told by: in the names of options, settings
+ *		and keywords, and, for the filter, anywhere in a text.
  *
  * Which options exist is up to foreign data wrappers, and which settings, to
  * extensions; so a name is judged by the words in it.  A name too many costs
  * the reader of the trail a value, one too few a secret.
  *
- * Must not raise.  Locking: none.
+ * The filter tells quickly that a text has no secret, which is true of nearly
+ * all.  Each text that is recorded goes through it, so this is what masking
+ * costs.  It looks for a few words in one pass over the text's bytes.
+ *
+ * Each word in a name that makes it secret must contain one of the filter's
+ * words: a text that the filter lets pass is not looked at any further.
+ *
+ * Must not raise, nor allocate.  Locking: none.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -19,16 +26,19 @@
 #include "mask/mask_internal.h"
 
 /* ---------------------------------------------------------------------------
- * Names of secrets
+ * Names
  * ---------------------------------------------------------------------------
  */
 
-/* Names with one of these in them... */
+/* Names with one of these in them, or with "_key" behind one of key_words... */
 static const char *const secret_words[] = {
 	"password", "passwd", "passphrase", "secret", "token", "credential",
-	"apikey", "api_key", "access_key", "private_key", "encryption_key",
-	"master_key", "account_key", "shared_key", "signing_key", "storage_key",
-	"client_key", "server_key", "sas_key", "auth_key", NULL
+	"apikey", "_key", NULL
+};
+
+static const char *const key_words[] = {
+	"access", "account", "api", "auth", "client", "encryption", "master",
+	"private", "sas", "secret", "server", "shared", "signing", "storage", NULL
 };
 
 /* ... unless one of these words follows, which say something about it. */
@@ -40,18 +50,9 @@ static const char *const harmless_words[] = {
 	"command", "ize", "izer", "ization", NULL
 };
 
-/* Whole names, and ends of names behind an underscore */
-static const char *const secret_names[] = {
+/* Whole names, and ends of names behind an underscore or a dot */
+static const char *const secret_endings[] = {
 	"pwd", "passw", NULL
-};
-
-/*
- * Settings without a prefix, which are PostgreSQL's, are secret only if they
- * are here: ssl_passphrase_command is a program that prints a passphrase, and
- * that can be "echo".
- */
-static const char *const secret_settings[] = {
-	"ssl_passphrase_command", NULL
 };
 
 /* libpq's keywords */
@@ -83,61 +84,58 @@ paq_mask_word_in(const char *word, uint32 len, const char *const *list)
 	return false;
 }
 
-/* Does the name end in a word of the list? */
-static bool
-ends_in(const char *name, uint32 len, const char *const *list)
+/* The length of the word of the list that the text ends in; 0 if it does in none */
+static uint32
+ends_in(const char *text, uint32 len, const char *const *list)
 {
 	for (; *list != NULL; list++)
 	{
-		uint32		word_len = strlen(*list);
+		const uint32 word_len = strlen(*list);
 
-		if (len < word_len ||
-			pg_strncasecmp(name + len - word_len, *list, word_len) != 0)
-			continue;
-		if (len == word_len || name[len - word_len - 1] == '_' ||
-			name[len - word_len - 1] == '.')
-			return true;
+		if (len >= word_len &&
+			pg_strncasecmp(text + len - word_len, *list, word_len) == 0)
+			return word_len;
 	}
-	return false;
-}
-
-/* Does the rest of a name begin with a word of the list? */
-static bool
-begins_with_word(const char *rest, uint32 len, const char *const *list)
-{
-	const char *underscore = memchr(rest, '_', len);
-
-	return paq_mask_word_in(rest, underscore ? underscore - rest : len, list);
+	return 0;
 }
 
 /* Is something that has this name a secret? */
 bool
 paq_mask_name_is_secret(const char *name, uint32 len)
 {
-	for (const char *const *word = secret_words; *word != NULL; word++)
+	uint32		start;
+
+	for (uint32 end = 1; end <= len; end++)
 	{
-		uint32		word_len = strlen(*word);
+		const char *rest = name + end;
+		const char *underscore;
 
-		for (uint32 i = 0; i + word_len <= len; i++)
-		{
-			uint32		next = i + word_len;
-
-			if (pg_strncasecmp(name + i, *word, word_len) != 0)
-				continue;
-			if (next < len && name[next] == '_')
-				next++;
-			if (!begins_with_word(name + next, len - next, harmless_words))
-				return true;
-		}
+		start = end - ends_in(name, end, secret_words);
+		if (start == end ||
+			(name[start] == '_' && ends_in(name, start, key_words) == 0))
+			continue;
+		if (end < len && *rest == '_')
+			rest++;
+		underscore = memchr(rest, '_', name + len - rest);
+		if (!paq_mask_word_in(rest, (underscore ? underscore : name + len) - rest,
+							  harmless_words))
+			return true;
 	}
-	return ends_in(name, len, secret_names);
+	start = len - ends_in(name, len, secret_endings);
+	return start < len &&
+		(start == 0 || name[start - 1] == '_' || name[start - 1] == '.');
 }
 
-/* Is it a setting of PostgreSQL's whose value is a secret? */
+/*
+ * Is it a setting of PostgreSQL's whose value is a secret?  That setting is a
+ * program that prints a passphrase, and can be "echo".
+ */
 bool
 paq_mask_builtin_is_secret(const char *name, uint32 len)
 {
-	return paq_mask_word_in(name, len, secret_settings);
+	static const char *const settings[] = {"ssl_passphrase_command", NULL};
+
+	return paq_mask_word_in(name, len, settings);
 }
 
 /* Is the value of the setting a secret? */
@@ -164,34 +162,27 @@ paq_mask_name_is_conninfo(const char *name, uint32 len)
  */
 
 /*
- * The words, in lower case, and in them the letters' two cases count as the
- * same.  A text without any of them has no secret that we know of.  Together
- * they have at most 64 characters, see build_tables().
+ * The words, in lower case; letters of a text match in either case.  Together
+ * the words have at most 64 characters, see build_tables().
  */
-static const char *const words[] = {
+static const char *const filter_words[] = {
 	"passw",					/* password, passwd */
 	"passp",					/* passphrase */
 	"secret",
 	"token",
-	"creden",					/* credentials */
+	"creden",					/* credential */
 	"apikey",
 	"pwd",
 	"scram-",					/* a password's verifier */
-	"_key",						/* access_key and its like, see below */
-	"://",						/* user:password@host, see below */
-	"t_conf"					/* set_config, see below */
+	"_key",						/* behind one of key_words */
+	"://",						/* user:password@host */
+	"t_conf"					/* set_config */
 };
 
-/* Places in words[] that get a second look */
+/* Places in filter_words[] that get a second look */
 #define WORD_KEY		8
 #define WORD_URI		9
 #define WORD_SET_CONFIG	10
-
-/* What "_key" must be preceded by */
-static const char *const key_words[] = {
-	"access", "account", "api", "auth", "client", "encryption", "master",
-	"private", "sas", "secret", "server", "shared", "signing", "storage"
-};
 
 #define MAX_WORD_LEN	8
 
@@ -202,45 +193,26 @@ static const char *const key_words[] = {
 static uint64 byte_bits[256];
 static uint64 first_bits = 0;	/* the words' first characters */
 static uint64 last_bits = 0;	/* and their last ones */
-static uint64 word_last[lengthof(words)];
+static uint64 word_last[lengthof(filter_words)];
 
 static void
 build_tables(void)
 {
 	int			bit = 0;
 
-	for (int i = 0; i < lengthof(words); i++)
+	for (int i = 0; i < lengthof(filter_words); i++)
 	{
-		Assert(strlen(words[i]) <= MAX_WORD_LEN);
+		Assert(strlen(filter_words[i]) <= MAX_WORD_LEN);
 		first_bits |= UINT64CONST(1) << bit;
-		for (const char *p = words[i]; *p != '\0'; p++, bit++)
+		for (const char *p = filter_words[i]; *p != '\0'; p++, bit++)
 		{
 			Assert(bit < 64);
 			byte_bits[(unsigned char) *p] |= UINT64CONST(1) << bit;
-			if (*p >= 'a' && *p <= 'z')
-				byte_bits[(unsigned char) (*p - 'a' + 'A')] |=
-					UINT64CONST(1) << bit;
+			byte_bits[pg_ascii_toupper((unsigned char) *p)] |= UINT64CONST(1) << bit;
 		}
 		word_last[i] = UINT64CONST(1) << (bit - 1);
 		last_bits |= word_last[i];
 	}
-}
-
-/* Is what ends in "_key", key_end bytes into the text, a secret's name? */
-static bool
-is_secret_key(const char *text, uint32 key_end)
-{
-	uint32		end = key_end - strlen("_key");
-
-	for (int i = 0; i < lengthof(key_words); i++)
-	{
-		uint32		len = strlen(key_words[i]);
-
-		if (end >= len &&
-			pg_strncasecmp(text + end - len, key_words[i], len) == 0)
-			return true;
-	}
-	return false;
 }
 
 /*
@@ -286,7 +258,7 @@ has_word(const char *text, uint32 len, uint64 wanted)
 
 /* Is one of the words there, in a place where it means something? */
 static bool
-scan(const char *text, uint32 len, uint64 wanted)
+has_meaningful_word(const char *text, uint32 len, uint64 wanted)
 {
 	uint64		state = 0;
 
@@ -300,14 +272,15 @@ scan(const char *text, uint32 len, uint64 wanted)
 		hit = state & wanted;
 		if (likely(hit == 0))
 			continue;
-		if (hit & word_last[WORD_KEY] && !is_secret_key(text, i + 1))
+		if (hit & word_last[WORD_KEY] &&
+			ends_in(text, i + 1 - strlen("_key"), key_words) == 0)
 			continue;
 		if (hit & word_last[WORD_URI] && text[len - 1] != ':' &&
 			memchr(text + i, '@', len - i) == NULL)
 		{
 			/*
-			 * No password, nor does one have to follow.  What is behind a "?"
-			 * has a name that is a word, too.
+			 * There is no password in an address, nor can one follow.  A secret
+			 * behind its "?" has a name that is found by another word.
 			 */
 			wanted &= ~word_last[WORD_URI];
 			continue;
@@ -323,7 +296,7 @@ paq_mask_is_candidate(const char *text, Size len)
 {
 	if (unlikely(first_bits == 0))
 		build_tables();
-	return scan(text, len, last_bits & ~word_last[WORD_SET_CONFIG]);
+	return has_meaningful_word(text, len, last_bits & ~word_last[WORD_SET_CONFIG]);
 }
 
 /* May the text call set_config()? */
@@ -332,5 +305,5 @@ paq_mask_sets_config(const char *text, Size len)
 {
 	if (unlikely(first_bits == 0))
 		build_tables();
-	return scan(text, len, word_last[WORD_SET_CONFIG]);
+	return has_meaningful_word(text, len, word_last[WORD_SET_CONFIG]);
 }
