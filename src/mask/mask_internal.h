@@ -24,6 +24,13 @@
 
 #include "mask/mask.h"
 
+/*
+ * Literals inside of literals are looked into up to this depth, if they are not
+ * longer than this.
+ */
+#define PAQ_MASK_MAX_DEPTH	6
+#define PAQ_MASK_MAX_NESTED	(1024 * 1024)
+
 /* What is known of a byte */
 #define PAQ_MARK_LITERAL	0x01	/* in a literal's contents, or a digit of a
 									 * number: no other byte is ever replaced */
@@ -115,34 +122,30 @@ paq_mask_mark(PaqMaskText *text, uint32 start, uint32 end, uint8 mark)
 		text->marks[i] |= mark;
 }
 
-/* filter.c */
+/* words.c */
 extern bool paq_mask_is_candidate(const char *text, Size len);
 extern bool paq_mask_sets_config(const char *text, Size len);
-extern bool paq_mask_memo_find(const char *text, Size len);
-extern void paq_mask_memo_add(const char *text, Size len);
-extern void paq_mask_memo_clear(void);
-
-/* names.c */
 extern bool paq_mask_name_is_secret(const char *name, uint32 len);
 extern bool paq_mask_name_is_conninfo(const char *name, uint32 len);
 extern bool paq_mask_builtin_is_secret(const char *name, uint32 len);
 extern bool paq_mask_word_in(const char *word, uint32 len,
 							 const char *const *list);
 
-/* literal.c */
-extern uint32 paq_literal(const PaqMaskText *text, const PaqToken *token,
-						  bool conforming, uint8 mark, const uint8 *marks,
-						  char *result);
-extern void paq_token_mark(PaqMaskWork *work, PaqMaskText *text,
-						   const PaqToken *token);
+/* scan.c */
+extern uint32 paq_comment_end(const PaqMaskText *text, uint32 pos);
+extern uint32 paq_literal_read(const PaqMaskText *text, const PaqToken *token,
+							   bool conforming, char *result);
+extern void paq_literal_mark(const PaqMaskText *text, const PaqToken *token,
+							 bool conforming, uint8 mark, const uint8 *secrets);
 extern bool paq_plain_next(const PaqMaskText *text, uint32 *pos,
 						   bool conforming, PaqToken *token);
 extern void paq_plain_mark(PaqMaskWork *work, PaqMaskText *text, uint32 pos,
 						   uint8 mark);
-
-/* content.c */
-extern bool paq_content_find(PaqMaskText *text, PaqContent content);
-extern void paq_content_assignments(PaqMaskText *text, bool capitals);
+extern uint32 paq_scan(PaqMaskWork *work, PaqMaskText *text,
+					   bool is_statement);
+extern bool paq_scan_literal(PaqMaskWork *work, PaqMaskText *text,
+							 const PaqToken *token, PaqContent content,
+							 int depth);
 
 /* rules.c */
 typedef struct PaqRules PaqRules;
@@ -151,20 +154,9 @@ extern PaqRules *paq_rules_begin(PaqMaskWork *work, PaqMaskText *text,
 extern void paq_rules_token(PaqRules *rules, const PaqToken *token);
 extern bool paq_rules_want_secret(const PaqRules *rules);
 
-/* scan.c */
-extern uint32 paq_scan(PaqMaskWork *work, PaqMaskText *text,
-					   bool is_statement);
-extern bool paq_scan_literal(PaqMaskWork *work, PaqMaskText *text,
-							 const PaqToken *token, PaqContent content,
-							 int depth);
-
-/* render.c */
-extern bool paq_render(const PaqMaskText *text, int max_param,
-					   PaqMasked *shown);
-extern void paq_render_beginning(const char *data, Size len, bool conforming,
-								 PaqMasked *shown);
-
-/* pattern.c */
+/* content.c */
+extern bool paq_content_find(PaqMaskText *text, PaqContent content);
+extern void paq_content_assignments(PaqMaskText *text, bool capitals);
 extern bool paq_mask_has_patterns(void);
 extern bool paq_mask_patterns_apply(PaqMaskText *text);
 

@@ -265,8 +265,8 @@ argument_name(PaqRules *rules)
 static void
 mark_secret(PaqRules *rules, const PaqToken *token)
 {
-	(void) paq_literal(rules->text, token, rules->work->conforming,
-					   PAQ_MARK_SECRET, NULL, NULL);
+	paq_literal_mark(rules->text, token, rules->work->conforming,
+					 PAQ_MARK_SECRET, NULL);
 }
 
 /* A literal that is, or is part of, the name of a setting */
@@ -279,7 +279,7 @@ setting_literal(PaqRules *rules, const PaqToken *token)
 
 	if (call->secret || token->end - token->start >= MAX_NAME_LITERAL)
 		return;
-	len = paq_literal(rules->text, token, rules->work->conforming, 0, NULL, name);
+	len = paq_literal_read(rules->text, token, rules->work->conforming, name);
 	call->secret = paq_mask_name_is_secret(name, len) ||
 		paq_mask_setting_is_secret(name);
 	/* once, however many literals the name has */

@@ -1,13 +1,18 @@
 /*-------------------------------------------------------------------------
  *
  * scan.c
- *		Going through a text with PostgreSQL's scanner, and into its literals.
+ *		Finding the literals of a text, reading them, and looking into them.
  *
- * This is the scanner that reads each statement before it is executed, so what
- * is a literal here was one for PostgreSQL.  Its settings are given to it
- * directly.  It has no switch for one thing, the notice that a name is too
- * long, which the client and the server log would see twice; for that, levels
- * of messages are saved and set as a function's SET clause does it.
+ * The scanner is PostgreSQL's own, which reads each statement before it is
+ * executed, so what is a literal here was one for PostgreSQL.  It says where a
+ * literal begins and ends, and what it means.  It does not say which bytes of the
+ * text a byte of the meaning comes from, and that is what matters here: only the
+ * bytes of a secret may be replaced.  So the literal is read again, byte by byte.
+ *
+ * The scanner raises errors, so it must not be called while an error is being
+ * handled: to catch one error would be to forget the other.  Then, and where the
+ * scanner gives up because a text is no SQL, quotes and comments tell where
+ * literals are; that is the "plain" search.
  *
  * The scanner takes linear time for what people write.  It has cases in which
  * it takes quadratic time: in a run of operator characters it can match all of
@@ -20,9 +25,8 @@
  * looked into only if they are not long, so that it is the outermost one's
  * length that counts, whatever is in there.
  *
- * Guarantees: no error leaves this file.  So nothing here may be called while
- * an error is being handled, or in a critical section: catching one error would
- * forget the other.
+ * Guarantees: no error leaves this file.  paq_scan() must not be called in a
+ * critical section either.
  *
  * Locking: none.
  *
@@ -39,27 +43,39 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 
-/* ---------------------------------------------------------------------------
- * Literals
- * ---------------------------------------------------------------------------
+/*
+ * The longest run of operator characters that the scanner gets; lines of one
+ * character, as comments have them, do not take long.
  */
+#define MAX_OPERATOR_RUN	200
 
 /* What stands for a character that is of no interest here */
 #define OTHER_CHARACTER	'?'
 
-/* Reads the contents of a literal byte by byte */
+/*
+ * Reads the contents of a literal byte by byte.  A literal can have parts with
+ * white space and comments between them, which are not contents.  Nor are the
+ * quotes, nor the tag of a dollar quote.
+ */
 typedef struct Literal
 {
 	const PaqMaskText *text;
 	uint32		start;
-	uint32		pos;			/* of the next byte */
 	uint32		end;			/* of the literal, or at least of the text */
 	uint32		tag_len;		/* of a dollar quote */
 	char		quote;			/* ' " or $ */
 	bool		escapes;		/* backslashes mean something, as in E'' */
 	bool		unicode;		/* or as in U&'' */
 	bool		closed;			/* its end was seen */
+	char		byte;			/* of the contents, which come from the text */
+	uint32		from;			/* from here */
+	uint32		pos;			/* to here, where the next one begins */
 } Literal;
+
+/* ---------------------------------------------------------------------------
+ * Reading a literal
+ * ---------------------------------------------------------------------------
+ */
 
 /* The byte at pos; behind the end, something that means nothing. */
 static inline char
@@ -195,83 +211,87 @@ read_escape(const Literal *literal, uint32 *pos)
 	}
 }
 
-/*
- * The next byte of the contents, and the range of the text that it comes from.
- * False at the end, which pos is then.
- */
+/* Go to the next byte of the contents.  False at the end, which pos is then. */
 static bool
-next_byte(Literal *literal, char *c, uint32 *from, uint32 *to)
+next_byte(Literal *literal)
 {
 	const char *data = literal->text->data;
 
 	while (literal->pos < literal->end)
 	{
-		*from = literal->pos++;
-		*c = data[*from];
+		const char	c = data[literal->pos];
+
+		literal->from = literal->pos++;
+		literal->byte = c;
 		if (literal->quote == '$')
 		{
-			literal->closed = *c == '$' &&
-				literal->end - *from >= literal->tag_len &&
-				memcmp(data + *from, data + literal->start, literal->tag_len) == 0;
+			literal->closed = c == '$' &&
+				literal->end - literal->from >= literal->tag_len &&
+				memcmp(data + literal->from, data + literal->start,
+					   literal->tag_len) == 0;
 			if (literal->closed)
-				literal->pos = *from + literal->tag_len;
+				literal->pos = literal->from + literal->tag_len;
 		}
-		else if (*c == literal->quote)
+		else if (c == literal->quote)
 		{
-			if (literal->pos < literal->end && data[literal->pos] == *c)
+			if (literal->pos < literal->end && data[literal->pos] == c)
 				literal->pos++;
 			else if (next_part(literal))
 				continue;
 			else
 				literal->closed = true;
 		}
-		else if (*c == '\\' && literal->pos < literal->end &&
+		else if (c == '\\' && literal->pos < literal->end &&
 				 (literal->escapes || literal->unicode))
-			*c = read_escape(literal, &literal->pos);
+			literal->byte = read_escape(literal, &literal->pos);
 		if (literal->closed)
 			literal->end = literal->pos;
-		*to = literal->pos;
 		return !literal->closed;
 	}
 	return false;
 }
 
 /*
- * Go through a literal's contents: mark them, with what they have been marked
- * with by themselves, too, unless that is NULL.  Unless result is NULL, write them
- * there, terminated; they are no longer than the literal.  Returns their length.
+ * Write a literal's contents to result, terminated; they are no longer than the
+ * literal.  Returns their length.
  */
 uint32
-paq_literal(const PaqMaskText *text, const PaqToken *token, bool conforming,
-			uint8 mark, const uint8 *marks, char *result)
+paq_literal_read(const PaqMaskText *text, const PaqToken *token, bool conforming,
+				 char *result)
 {
 	Literal		literal;
 	uint32		len = 0;
-	char		c;
-	uint32		from;
-	uint32		to;
 
 	open_literal(&literal, text, token->start, token->end, conforming);
-	while (next_byte(&literal, &c, &from, &to))
-	{
-		for (uint32 i = from; i < to && result == NULL; i++)
-			text->marks[i] |= mark | (marks ? marks[len] & PAQ_MARK_SECRET : 0) |
-				(i > from ? PAQ_MARK_NEXT : 0);
-		if (result != NULL)
-			result[len] = c;
-		len++;
-	}
-	if (result != NULL)
-		result[len] = '\0';
+	while (next_byte(&literal))
+		result[len++] = literal.byte;
+	result[len] = '\0';
 	return len;
+}
+
+/*
+ * Mark a literal's contents and, unless secrets is NULL, what is marked as secret
+ * of the contents by themselves.
+ */
+void
+paq_literal_mark(const PaqMaskText *text, const PaqToken *token, bool conforming,
+				 uint8 mark, const uint8 *secrets)
+{
+	Literal		literal;
+
+	open_literal(&literal, text, token->start, token->end, conforming);
+	for (uint32 n = 0; next_byte(&literal); n++)
+		for (uint32 i = literal.from; i < literal.pos; i++)
+			text->marks[i] |= mark | (secrets ? secrets[n] & PAQ_MARK_SECRET : 0) |
+				(i > literal.from ? PAQ_MARK_NEXT : 0);
 }
 
 /*
  * Mark what a token of the outermost text is, if it is a literal or a number;
  * note what else matters.
  */
-void
-paq_token_mark(PaqMaskWork *work, PaqMaskText *text, const PaqToken *token)
+static void
+mark_token(PaqMaskWork *work, PaqMaskText *text, const PaqToken *token)
 {
 	const bool	hexadecimal = token->end - token->start > 1 &&
 		(text->data[token->start + 1] | 0x20) == 'x';
@@ -282,8 +302,7 @@ paq_token_mark(PaqMaskWork *work, PaqMaskText *text, const PaqToken *token)
 		case PAQ_TOKEN_USCONST:
 		case PAQ_TOKEN_BCONST:
 		case PAQ_TOKEN_XCONST:
-			(void) paq_literal(text, token, work->conforming, PAQ_MARK_LITERAL,
-							   NULL, NULL);
+			paq_literal_mark(text, token, work->conforming, PAQ_MARK_LITERAL, NULL);
 			work->suspect |= token->open;
 			break;
 		case PAQ_TOKEN_ICONST:
@@ -317,8 +336,8 @@ paq_token_mark(PaqMaskWork *work, PaqMaskText *text, const PaqToken *token)
  */
 
 /* Behind the comment at pos; pos if there is none. */
-static uint32
-comment_end(const PaqMaskText *text, uint32 pos)
+uint32
+paq_comment_end(const PaqMaskText *text, uint32 pos)
 {
 	int			depth = 0;
 
@@ -398,12 +417,9 @@ quoted_end(const PaqMaskText *text, uint32 pos, bool conforming,
 		   PaqToken *token)
 {
 	Literal		literal;
-	char		c;
-	uint32		from;
-	uint32		to;
 
 	open_literal(&literal, text, pos, text->len, conforming);
-	while (next_byte(&literal, &c, &from, &to))
+	while (next_byte(&literal))
 		;
 	token->open = !literal.closed;
 	return literal.pos;
@@ -445,7 +461,7 @@ paq_plain_next(const PaqMaskText *text, uint32 *pos, bool conforming,
 		else if (paq_mask_is_name_char(c))
 			end = word_end(text, *pos);
 		else
-			end = comment_end(text, *pos);
+			end = paq_comment_end(text, *pos);
 
 		token->start = *pos;
 		token->end = *pos = Max(end, *pos + 1);
@@ -464,9 +480,9 @@ paq_plain_mark(PaqMaskWork *work, PaqMaskText *text, uint32 pos, uint8 mark)
 
 	while (paq_plain_next(text, &pos, work->conforming, &token))
 	{
-		paq_token_mark(work, text, &token);
+		mark_token(work, text, &token);
 		if (token.code == PAQ_TOKEN_SCONST)
-			(void) paq_literal(text, &token, work->conforming, mark, NULL, NULL);
+			paq_literal_mark(text, &token, work->conforming, mark, NULL);
 	}
 }
 
@@ -474,25 +490,6 @@ paq_plain_mark(PaqMaskWork *work, PaqMaskText *text, uint32 pos, uint8 mark)
  * With PostgreSQL's scanner
  * ---------------------------------------------------------------------------
  */
-
-/* Literals inside of literals are looked into up to this depth. */
-#define MAX_DEPTH			6
-
-/* ... and if they are not longer than this. */
-#define MAX_NESTED_LEN		(1024 * 1024)
-
-/*
- * The longest run of operator characters that the scanner gets; lines of one
- * character, as comments have them, do not take long.
- */
-#define MAX_OPERATOR_RUN	200
-
-/* The scanner's value is memory that nobody needs. */
-static bool
-has_memory(int code)
-{
-	return code >= PAQ_TOKEN_IDENT && code <= PAQ_TOKEN_OP;
-}
 
 /* Scan the text up to its end, moving *reached; may raise. */
 static void
@@ -518,12 +515,13 @@ scan(PaqMaskWork *work, PaqMaskText *text, int depth, PaqRules *rules,
 		token.start = location;
 		/* the scanner has put a zero behind the token */
 		token.end = location + strlen(extra.scanbuf + location);
-		if (has_memory(token.code))
+		/* the value is memory that nobody needs */
+		if (token.code >= PAQ_TOKEN_IDENT && token.code <= PAQ_TOKEN_OP)
 			pfree(value.str);
 		else if (token.code == PAQ_TOKEN_PARAM)
 			token.number = value.ival;
 		if (depth == 0)
-			paq_token_mark(work, text, &token);
+			mark_token(work, text, &token);
 		paq_rules_token(rules, &token);
 		*reached = token.end;
 	}
@@ -568,11 +566,6 @@ scan_level(PaqMaskWork *work, PaqMaskText *text, int depth, bool *open)
 		MemoryContextDelete(context);
 	return reached;
 }
-
-/* ---------------------------------------------------------------------------
- * Literals
- * ---------------------------------------------------------------------------
- */
 
 /* Would the scanner take too long? */
 static bool
@@ -663,7 +656,7 @@ paq_scan_literal(PaqMaskWork *work, PaqMaskText *text, const PaqToken *token,
 		!paq_mask_is_candidate(text->data + token->start,
 							   len - (last == '\'' || last == '"')))
 		return false;
-	if (depth < MAX_DEPTH && (depth == 0 || len <= MAX_NESTED_LEN))
+	if (depth < PAQ_MASK_MAX_DEPTH && (depth == 0 || len <= PAQ_MASK_MAX_NESTED))
 	{
 		data = palloc_extended((Size) len + 1, MCXT_ALLOC_HUGE | MCXT_ALLOC_NO_OOM);
 		contents.marks = palloc_extended((Size) len + 1,
@@ -672,13 +665,13 @@ paq_scan_literal(PaqMaskWork *work, PaqMaskText *text, const PaqToken *token,
 	if (data != NULL && contents.marks != NULL)
 	{
 		contents.data = data;
-		contents.len = paq_literal(text, token, work->conforming, 0, NULL, data);
+		contents.len = paq_literal_read(text, token, work->conforming, data);
 		open = scan_contents(work, &contents, content, depth + 1);
-		(void) paq_literal(text, token, work->conforming, 0, contents.marks, NULL);
+		paq_literal_mark(text, token, work->conforming, 0, contents.marks);
 	}
 	else
 	{
-		(void) paq_literal(text, token, work->conforming, PAQ_MARK_SECRET, NULL, NULL);
+		paq_literal_mark(text, token, work->conforming, PAQ_MARK_SECRET, NULL);
 		work->limited = true;
 	}
 	if (contents.marks != NULL)
@@ -688,49 +681,32 @@ paq_scan_literal(PaqMaskWork *work, PaqMaskText *text, const PaqToken *token,
 	return open;
 }
 
-/* ---------------------------------------------------------------------------
- * The outermost text
- * ---------------------------------------------------------------------------
- */
-
 /*
  * Find the secrets of a statement, or of a value.  Returns up to where it could
  * be scanned; nothing is known of what is behind that.
+ *
+ * The scanner warns of a name that is too long.  The client and the server log
+ * have seen that before, so messages are turned off.
  */
 uint32
 paq_scan(PaqMaskWork *work, PaqMaskText *text, bool is_statement)
 {
 	ErrorContextCallback *context_stack = error_context_stack;
-	MemoryContext context = CurrentMemoryContext;
-	volatile uint32 reached = 0;
+	const int	client_level = client_min_messages;
+	const int	log_level = log_min_messages;
+	uint32		reached = text->len;
 	bool		open;
-	int			guc_level;
 
 	if (CritSectionCount > 0)
 		return 0;
-	guc_level = NewGUCNestLevel();
 	error_context_stack = NULL;
-	PG_TRY();
-	{
-		(void) set_config_option("client_min_messages", "error", PGC_SUSET,
-								 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-		(void) set_config_option("log_min_messages", "error", PGC_SUSET,
-								 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-		if (is_statement)
-			reached = scan_level(work, text, 0, &open);
-		else
-		{
-			(void) scan_contents(work, text, PAQ_CONTENT_ANY, 1);
-			reached = text->len;
-		}
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(context);
-		FlushErrorState();
-	}
-	PG_END_TRY();
-	AtEOXact_GUC(true, guc_level);
+	client_min_messages = log_min_messages = ERROR;
+	if (is_statement)
+		reached = scan_level(work, text, 0, &open);
+	else
+		(void) scan_contents(work, text, PAQ_CONTENT_ANY, 1);
+	client_min_messages = client_level;
+	log_min_messages = log_level;
 	error_context_stack = context_stack;
 	return reached;
 }
