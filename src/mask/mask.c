@@ -389,7 +389,7 @@ show_text(const char *data, Size len, int options, bool candidate,
 		show_beginning(data, len, shown);
 		return;
 	}
-	if (!paq_mask_patterns_apply(&text))
+	if (!paq_content_patterns(&text))
 	{
 		/* nobody knows what they would have matched */
 		options &= ~PAQ_MASK_SCAN;
@@ -453,7 +453,7 @@ paq_mask_text(const char *text, int options, PaqMasked *shown)
 	else
 		candidate = failed_is_candidate(text, len);
 	if (unlikely(candidate || (options & PAQ_MASK_CONSTANTS) ||
-				 paq_mask_has_patterns()))
+				 *paq_mask_patterns != '\0'))
 		show_text(text, len, options, candidate, shown);
 	if (likely(memo != NULL && shown->text == text))
 	{
@@ -514,10 +514,10 @@ paq_mask_value(const char *value, bool is_text, PaqMasked *shown)
 
 	show_unchanged(shown, value, len);
 	is_text = is_text && paq_mask_is_candidate(value, len);
-	if (likely(!is_text && !paq_mask_has_patterns()) ||
+	if (likely(!is_text && *paq_mask_patterns == '\0') ||
 		!begin_literal(&text, value, len, shown))
 		return;
-	known = paq_mask_patterns_apply(&text) &&
+	known = paq_content_patterns(&text) &&
 		(!is_text || paq_scan(&work, &text, false) == len);
 	end_literal(&text, known, shown);
 	shown->all |= work.limited;
@@ -648,7 +648,7 @@ paq_mask_message(const char *message, const char *statement, PaqMasked *shown)
 	uint64		compared = 0;
 
 	show_unchanged(shown, message, len);
-	if ((!quotes && !paq_mask_is_candidate(message, len) && !paq_mask_has_patterns()) ||
+	if ((!quotes && !paq_mask_is_candidate(message, len) && *paq_mask_patterns == '\0') ||
 		!begin_literal(&text, message, len, shown))
 		return;
 	(void) paq_content_find(&text, PAQ_CONTENT_ANY);
@@ -659,6 +659,6 @@ paq_mask_message(const char *message, const char *statement, PaqMasked *shown)
 
 		mark_quoted_literals(&text, &quoted, 0, &compared);
 	}
-	end_literal(&text, paq_mask_patterns_apply(&text) && compared <= MAX_COMPARED,
+	end_literal(&text, paq_content_patterns(&text) && compared <= MAX_COMPARED,
 				shown);
 }

@@ -157,7 +157,6 @@ extern bool paq_rules_want_secret(const PaqRules *rules);
 /* content.c */
 extern bool paq_content_find(PaqMaskText *text, PaqContent content);
 extern void paq_content_assignments(PaqMaskText *text, bool capitals);
-extern bool paq_mask_has_patterns(void);
-extern bool paq_mask_patterns_apply(PaqMaskText *text);
+extern bool paq_content_patterns(PaqMaskText *text);
 
 #endif							/* PAQ_MASK_INTERNAL_H */

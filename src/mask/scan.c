@@ -647,7 +647,6 @@ paq_scan_literal(PaqMaskWork *work, PaqMaskText *text, const PaqToken *token,
 {
 	const uint32 len = token->end - token->start;
 	const char	last = text->data[token->end - 1];
-	PaqMaskText contents = {0};
 	char	   *data = NULL;
 	bool		open = false;
 
@@ -657,27 +656,22 @@ paq_scan_literal(PaqMaskWork *work, PaqMaskText *text, const PaqToken *token,
 							   len - (last == '\'' || last == '"')))
 		return false;
 	if (depth < PAQ_MASK_MAX_DEPTH && (depth == 0 || len <= PAQ_MASK_MAX_NESTED))
-	{
-		data = palloc_extended((Size) len + 1, MCXT_ALLOC_HUGE | MCXT_ALLOC_NO_OOM);
-		contents.marks = palloc_extended((Size) len + 1,
-										 MCXT_ALLOC_HUGE | MCXT_ALLOC_NO_OOM | MCXT_ALLOC_ZERO);
-	}
-	if (data != NULL && contents.marks != NULL)
-	{
-		contents.data = data;
-		contents.len = paq_literal_read(text, token, work->conforming, data);
-		open = scan_contents(work, &contents, content, depth + 1);
-		paq_literal_mark(text, token, work->conforming, 0, contents.marks);
-	}
-	else
+		data = palloc_extended(2 * ((Size) len + 1),
+							   MCXT_ALLOC_HUGE | MCXT_ALLOC_NO_OOM | MCXT_ALLOC_ZERO);
+	if (data == NULL)
 	{
 		paq_literal_mark(text, token, work->conforming, PAQ_MARK_SECRET, NULL);
 		work->limited = true;
 	}
-	if (contents.marks != NULL)
-		pfree(contents.marks);
-	if (data != NULL)
+	else
+	{
+		PaqMaskText contents = {.data = data, .marks = (uint8 *) data + len + 1};
+
+		contents.len = paq_literal_read(text, token, work->conforming, data);
+		open = scan_contents(work, &contents, content, depth + 1);
+		paq_literal_mark(text, token, work->conforming, 0, contents.marks);
 		pfree(data);
+	}
 	return open;
 }
 
