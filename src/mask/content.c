@@ -57,6 +57,23 @@ static const AddressForm other_address = {
 	"/?#" SPACES QUOTES, "&;#" SPACES QUOTES, SPACES QUOTES, false
 };
 
+/* libpq's keywords */
+static const char *const conninfo_names[] = {
+	"application_name", "authtype", "channel_binding", "client_encoding",
+	"connect_timeout", "dbname", "fallback_application_name", "gssdelegation",
+	"gssencmode", "gsslib", "host", "hostaddr", "keepalives",
+	"keepalives_count", "keepalives_idle", "keepalives_interval", "krbsrvname",
+	"load_balance_hosts", "max_protocol_version", "min_protocol_version",
+	"oauth_client_id", "oauth_client_secret", "oauth_issuer", "oauth_scope",
+	"options", "passfile", "password", "port", "replication", "require_auth",
+	"requirepeer", "requiressl", "scram_client_key", "scram_server_key",
+	"service", "servicefile", "sslcert", "sslcertmode", "sslcompression",
+	"sslcrl", "sslcrldir", "sslkey", "sslkeylogfile", "sslmode",
+	"sslnegotiation", "sslpassword", "sslrootcert", "sslsni",
+	"ssl_max_protocol_version", "ssl_min_protocol_version",
+	"target_session_attrs", "tcp_user_timeout", "tty", "user", NULL
+};
+
 /* Can it be part of a keyword, or of the name of a variable? */
 static inline bool
 is_key_char(char c)
@@ -243,7 +260,7 @@ find_conninfo(PaqMaskText *text)
 	bool		open = false;
 
 	if (!conninfo_name(text, pos, &name_end, &value) ||
-		!paq_mask_name_is_conninfo(text->data + pos, name_end - pos))
+		!paq_mask_word_in(text->data + pos, name_end - pos, conninfo_names))
 		return false;
 	while (pos < text->len)
 	{

@@ -3,12 +3,12 @@
  * rules.c
  *		Which literals of an SQL text are secret: rules over its tokens.
  *
- * Which statement it is decides, from its first words, and then the tokens
- * right in front of a literal.  Nothing else does: not a word somewhere in the
- * text, nor what stands in a comment or in another literal, so that nobody can
- * make the words of one literal a reason to hide another one.  The exception
- * are strings that are put together with "||" right behind a literal that ends
- * where its secret must follow.
+ * What decides is the kind of statement, by its first words, and the tokens right
+ * in front of a literal.  Nothing else does: neither a word somewhere in the text,
+ * nor what stands in a comment or in another literal, so that nobody can use the
+ * words of one literal to hide another one.  The exception are strings that are
+ * put together with "||" right behind a literal that ends where its secret must
+ * follow.
  *
  * The tokens come one by one, and each takes constant time.  Of calls of
  * set_config() inside of each other only the last is known.

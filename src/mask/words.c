@@ -1,19 +1,19 @@
 /*-------------------------------------------------------------------------
  *
  * words.c
- *		The words that secrets are told by: in the names of options, settings
- *		and keywords, and, for the filter, anywhere in a text.
+ *		The words by which secrets are recognized: in names of options,
+ *		settings and keywords, and, for the filter, anywhere in a text.
  *
- * Which options exist is up to foreign data wrappers, and which settings, to
- * extensions; so a name is judged by the words in it.  A name too many costs
- * the reader of the trail a value, one too few a secret.
+ * Foreign data wrappers define options, and extensions define settings, so a name
+ * is judged by the words in it.  A false alarm costs the reader of the trail a
+ * value; a miss discloses a secret.
  *
  * The filter tells quickly that a text has no secret, which is true of nearly
- * all.  Each text that is recorded goes through it, so this is what masking
- * costs.  It looks for a few words in one pass over the text's bytes.
+ * all texts.  Every text that is recorded goes through the filter, so the filter
+ * is what masking costs.  It looks for a few words in one pass over the bytes.
  *
- * Each word in a name that makes it secret must contain one of the filter's
- * words: a text that the filter lets pass is not looked at any further.
+ * Every word that makes a name secret must contain one of the filter's words,
+ * because a text that the filter lets pass is not looked at any further.
  *
  * Must not raise, nor allocate.  Locking: none.
  *
@@ -53,23 +53,6 @@ static const char *const harmless_words[] = {
 /* Whole names, and ends of names behind an underscore or a dot */
 static const char *const secret_endings[] = {
 	"pwd", "passw", NULL
-};
-
-/* libpq's keywords */
-static const char *const conninfo_names[] = {
-	"application_name", "authtype", "channel_binding", "client_encoding",
-	"connect_timeout", "dbname", "fallback_application_name", "gssdelegation",
-	"gssencmode", "gsslib", "host", "hostaddr", "keepalives",
-	"keepalives_count", "keepalives_idle", "keepalives_interval", "krbsrvname",
-	"load_balance_hosts", "max_protocol_version", "min_protocol_version",
-	"oauth_client_id", "oauth_client_secret", "oauth_issuer", "oauth_scope",
-	"options", "passfile", "password", "port", "replication", "require_auth",
-	"requirepeer", "requiressl", "scram_client_key", "scram_server_key",
-	"service", "servicefile", "sslcert", "sslcertmode", "sslcompression",
-	"sslcrl", "sslcrldir", "sslkey", "sslkeylogfile", "sslmode",
-	"sslnegotiation", "sslpassword", "sslrootcert", "sslsni",
-	"ssl_max_protocol_version", "ssl_min_protocol_version",
-	"target_session_attrs", "tcp_user_timeout", "tty", "user", NULL
 };
 
 /* Is the word, in any case, in the list, whose words are in lower case? */
@@ -127,15 +110,14 @@ paq_mask_name_is_secret(const char *name, uint32 len)
 }
 
 /*
- * Is it a setting of PostgreSQL's whose value is a secret?  That setting is a
- * program that prints a passphrase, and can be "echo".
+ * Is it a setting of PostgreSQL's whose value is a secret?  There is one: a
+ * command that prints a passphrase, which can be "echo".
  */
 bool
 paq_mask_builtin_is_secret(const char *name, uint32 len)
 {
-	static const char *const settings[] = {"ssl_passphrase_command", NULL};
-
-	return paq_mask_word_in(name, len, settings);
+	return len == strlen("ssl_passphrase_command") &&
+		pg_strncasecmp(name, "ssl_passphrase_command", len) == 0;
 }
 
 /* Is the value of the setting a secret? */
@@ -147,13 +129,6 @@ paq_mask_setting_is_secret(const char *name)
 	if (dot == NULL)
 		return paq_mask_builtin_is_secret(name, strlen(name));
 	return paq_mask_name_is_secret(dot + 1, strlen(dot + 1));
-}
-
-/* Is this one of libpq's keywords? */
-bool
-paq_mask_name_is_conninfo(const char *name, uint32 len)
-{
-	return paq_mask_word_in(name, len, conninfo_names);
 }
 
 /* ---------------------------------------------------------------------------
