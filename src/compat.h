@@ -41,10 +41,7 @@
 #error "pg_audit_queue needs a postmaster that forks; EXEC_BACKEND builds are not supported"
 #endif
 
-/* ---------------------------------------------------------------------------
- * Processes
- * ---------------------------------------------------------------------------
- */
+/* ---------- Processes ---------- */
 
 /*
  * Index of this process's PGPROC, from 0 to MaxBackends - 1 for anything that
@@ -122,10 +119,7 @@ paq_wait_event(const char *name)
 #endif
 }
 
-/* ---------------------------------------------------------------------------
- * Executor
- * ---------------------------------------------------------------------------
- */
+/* ---------- Executor ---------- */
 
 /* Arguments of the ExecutorCheckPerms hook, and how to pass them on */
 #if PG_VERSION_NUM >= 160000
@@ -201,10 +195,7 @@ paq_stmt_perm_infos(PlannedStmt *stmt)
 #define PAQ_EXECUTOR_RUN_PASS	queryDesc, direction, count, execute_once
 #endif
 
-/* ---------------------------------------------------------------------------
- * Settings
- * ---------------------------------------------------------------------------
- */
+/* ---------- Settings ---------- */
 
 /*
  * Memory for the "extra" of a check hook, which GUC frees: allocated by malloc()
@@ -247,10 +238,7 @@ paq_guc_find(const char *name)
 #endif
 }
 
-/* ---------------------------------------------------------------------------
- * Regular expressions
- * ---------------------------------------------------------------------------
- */
+/* ---------- Regular expressions ---------- */
 
 /*
  * Compile a regular expression in that encoding, and search for it, where no
@@ -312,10 +300,7 @@ paq_regexec(regex_t *regex, const pg_wchar *data, size_t len, size_t start,
 	return code;
 }
 
-/* ---------------------------------------------------------------------------
- * JSON
- * ---------------------------------------------------------------------------
- */
+/* ---------- JSON ---------- */
 
 /* Result of the JSON parser's callbacks: none in 15 */
 #if PG_VERSION_NUM >= 160000
@@ -339,10 +324,7 @@ paq_json_lex(const char *text, Size len)
 #endif
 }
 
-/* ---------------------------------------------------------------------------
- * Programs that stand in for the server
- * ---------------------------------------------------------------------------
- */
+/* ---------- Programs that stand in for the server ---------- */
 
 /*
  * For a program that stands in for the server, and so has to define some of

@@ -374,8 +374,7 @@ paq_content_find(PaqMaskText *text, PaqContent content)
 
 static regex_t *patterns = NULL;
 static int	npatterns = 0;
-static bool usable = false;		/* all are compiled, for: */
-static uint32 patterns_version = 0;
+static uint32 patterns_version = 0; /* of the setting; 0: not all are compiled */
 static int	patterns_encoding = -1;
 
 /* See to it that the patterns are those of the setting.  False if they cannot be. */
@@ -386,15 +385,12 @@ prepare_patterns(void)
 	const char *pattern;
 	int			count = 0;
 
-	if (usable && patterns_version == paq_mask_patterns_version &&
-		patterns_encoding == encoding)
+	if (patterns_version == paq_mask_patterns_version && patterns_encoding == encoding)
 		return true;
 	while (npatterns > 0)
 		pg_regfree(&patterns[--npatterns]);
 	if (patterns != NULL)
 		pfree(patterns);
-	patterns_version = paq_mask_patterns_version;
-	patterns_encoding = encoding;
 
 	for (pattern = paq_mask_patterns; *pattern != '\0'; pattern += strlen(pattern) + 1)
 		count++;
@@ -407,8 +403,9 @@ prepare_patterns(void)
 		npatterns++;
 		pattern += strlen(pattern) + 1;
 	}
-	usable = npatterns == count;
-	return usable;
+	patterns_version = npatterns == count ? paq_mask_patterns_version : 0;
+	patterns_encoding = encoding;
+	return npatterns == count;
 }
 
 /* Move on by so many characters; never behind the end. */
