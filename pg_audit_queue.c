@@ -7,6 +7,7 @@
  * from left to right:
  *
  *	src/capture/	hooks in the backend: statements become records
+ *	src/mask/		texts without the secrets in them
  *	src/record/		a record and its encoding
  *	src/queue/		the ring in a mapped file, between backends and worker
  *	src/drain/		the background worker: batches from the queue to the sink
@@ -14,8 +15,7 @@
  *	src/load/		the loader: from the files into the table, if that is the sink
  *	src/format/		how a record becomes text: pgaudit, csvlog, json
  *
- *	src/guc.c		the settings; with guc_change.c, which tells of changes, and
- *					guc_patterns.c, for one of them
+ *	src/guc.c		the settings, of which guc_list.h is the list
  *	src/stats.c		counters in shared memory
  *	src/sqlfunc.c	the SQL functions
  *	src/compat.h	differences between PostgreSQL versions

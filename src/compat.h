@@ -41,6 +41,8 @@
 #error "pg_audit_queue needs a postmaster that forks; EXEC_BACKEND builds are not supported"
 #endif
 
+/* ---------- Processes ---------- */
+
 /*
  * Index of this process's PGPROC, from 0 to MaxBackends - 1 for anything that
  * can run SQL; negative or larger for everything else.
@@ -57,7 +59,7 @@ paq_proc_number(void)
 #endif
 }
 
-/* The virtual transaction id's two halves; the first is -1 without one. */
+/* The two parts of the virtual transaction id; the first is -1 if there is none. */
 static inline int
 paq_vxid_proc(void)
 {
@@ -82,6 +84,44 @@ paq_vxid_lxid(void)
 #endif
 }
 
+/*
+ * Has RegisterBackgroundWorker() accepted a worker of this name?  It reports a
+ * failure only in the server log.  To be called by the postmaster right after it:
+ * the newest entry of the list is the first.
+ */
+static inline bool
+paq_worker_is_registered(const char *name)
+{
+	RegisteredBgWorker *newest;
+
+#if PG_VERSION_NUM >= 180000
+	if (dlist_is_empty(&BackgroundWorkerList))
+		return false;
+	newest = dlist_head_element(RegisteredBgWorker, rw_lnode,
+								&BackgroundWorkerList);
+#else
+	if (slist_is_empty(&BackgroundWorkerList))
+		return false;
+	newest = slist_head_element(RegisteredBgWorker, rw_lnode,
+								&BackgroundWorkerList);
+#endif
+	return strcmp(newest->rw_worker.bgw_name, name) == 0;
+}
+
+/* Information about a wait of ours; extensions' waits have names from 17 on. */
+static inline uint32
+paq_wait_event(const char *name)
+{
+#if PG_VERSION_NUM >= 170000
+	return WaitEventExtensionNew(name);
+#else
+	return PG_WAIT_EXTENSION;
+#endif
+}
+
+/* ---------- Executor ---------- */
+
+/* Arguments of the ExecutorCheckPerms hook, and how to pass them on */
 #if PG_VERSION_NUM >= 160000
 #define PAQ_CHECK_PERMS_ARGS \
 	List *rangeTable, List *rtePermInfos, bool ereport_on_violation
@@ -155,9 +195,11 @@ paq_stmt_perm_infos(PlannedStmt *stmt)
 #define PAQ_EXECUTOR_RUN_PASS	queryDesc, direction, count, execute_once
 #endif
 
+/* ---------- Settings ---------- */
+
 /*
- * Memory for the "extra" of a check hook, which GUC frees: malloc'ed in 15,
- * guc_malloc'ed from 16 on.  NULL when out of memory.
+ * Memory for the "extra" of a check hook, which GUC frees: allocated by malloc()
+ * in 15, by guc_malloc() from 16 on.  NULL when out of memory.
  */
 static inline void *
 paq_guc_alloc(size_t size)
@@ -169,32 +211,71 @@ paq_guc_alloc(size_t size)
 #endif
 }
 
+/* Free such memory, before GUC has taken it over. */
+static inline void
+paq_guc_free(void *extra)
+{
+#if PG_VERSION_NUM >= 160000
+	guc_free(extra);
+#else
+	free(extra);
+#endif
+}
+
+/* GUC's entry of a setting; NULL if there is none */
+static inline struct config_generic *
+paq_guc_find(const char *name)
+{
+#if PG_VERSION_NUM >= 160000
+	return find_option(name, false, true, LOG);
+#else
+	struct config_generic **variables = get_guc_variables();
+
+	for (int i = 0; i < GetNumConfigOptions(); i++)
+		if (pg_strcasecmp(variables[i]->name, name) == 0)
+			return variables[i];
+	return NULL;
+#endif
+}
+
+/* ---------- Regular expressions ---------- */
+
 /*
- * Compile and execute a regular expression where no error may be raised.  In
- * 15 its memory is malloc'ed, and a pending interrupt makes the functions
- * return REG_CANCEL; from 16 on memory is palloc'ed without raising, and
- * interrupts are processed unless they are held off.
+ * Compile a regular expression in that encoding, and search for it, where no
+ * error may be raised.  In 15 its memory is allocated by malloc(), and a pending
+ * interrupt makes PostgreSQL's functions return REG_CANCEL.  From 16 on its memory
+ * is palloc'ed without raising, and interrupts are processed unless they are held
+ * off.
  */
 static inline int
-paq_regcomp(regex_t *regex, const pg_wchar *pattern, size_t len)
+paq_regcomp(regex_t *regex, const char *pattern, int encoding)
 {
-	int			code;
-#if PG_VERSION_NUM >= 160000
 	MemoryContext old_context = MemoryContextSwitchTo(TopMemoryContext);
+	const int	len = strlen(pattern);
+	pg_wchar   *wide = palloc_extended((len + (Size) 1) * sizeof(pg_wchar),
+									 MCXT_ALLOC_NO_OOM | MCXT_ALLOC_HUGE);
+	int			code = REG_ESPACE;
 
-	HOLD_INTERRUPTS();
-	code = pg_regcomp(regex, pattern, len, REG_ADVANCED, C_COLLATION_OID);
-	RESUME_INTERRUPTS();
-	MemoryContextSwitchTo(old_context);
-#else
-	code = pg_regcomp(regex, pattern, len, REG_ADVANCED, C_COLLATION_OID);
-	while (code == REG_CANCEL)
+	if (wide != NULL)
 	{
-		InterruptPending = false;
-		code = pg_regcomp(regex, pattern, len, REG_ADVANCED, C_COLLATION_OID);
-		InterruptPending = true;
-	}
+		const int	wide_len = pg_encoding_mb2wchar_with_len(encoding, pattern, wide, len);
+
+#if PG_VERSION_NUM >= 160000
+		HOLD_INTERRUPTS();
+		code = pg_regcomp(regex, wide, wide_len, REG_ADVANCED, C_COLLATION_OID);
+		RESUME_INTERRUPTS();
+#else
+		code = pg_regcomp(regex, wide, wide_len, REG_ADVANCED, C_COLLATION_OID);
+		while (code == REG_CANCEL)
+		{
+			InterruptPending = false;
+			code = pg_regcomp(regex, wide, wide_len, REG_ADVANCED, C_COLLATION_OID);
+			InterruptPending = true;
+		}
 #endif
+		pfree(wide);
+	}
+	MemoryContextSwitchTo(old_context);
 	return code;
 }
 
@@ -219,18 +300,9 @@ paq_regexec(regex_t *regex, const pg_wchar *data, size_t len, size_t start,
 	return code;
 }
 
-/* Free that memory, if GUC has not got it yet. */
-static inline void
-paq_guc_free(void *extra)
-{
-#if PG_VERSION_NUM >= 160000
-	guc_free(extra);
-#else
-	free(extra);
-#endif
-}
+/* ---------- JSON ---------- */
 
-/* What the callbacks of the JSON parser return: nothing in 15 */
+/* Result of the JSON parser's callbacks: none in 15 */
 #if PG_VERSION_NUM >= 160000
 #define PAQ_JSON_RESULT		JsonParseErrorType
 #define PAQ_JSON_DONE		JSON_SUCCESS
@@ -252,86 +324,7 @@ paq_json_lex(const char *text, Size len)
 #endif
 }
 
-/*
- * Has RegisterBackgroundWorker(), which says so in the server's log only, found
- * a place for a worker of this name?  For the postmaster, right after the call:
- * the newest entry of the list is the first.
- */
-static inline bool
-paq_worker_is_registered(const char *name)
-{
-	RegisteredBgWorker *newest;
-
-#if PG_VERSION_NUM >= 180000
-	if (dlist_is_empty(&BackgroundWorkerList))
-		return false;
-	newest = dlist_head_element(RegisteredBgWorker, rw_lnode,
-								&BackgroundWorkerList);
-#else
-	if (slist_is_empty(&BackgroundWorkerList))
-		return false;
-	newest = slist_head_element(RegisteredBgWorker, rw_lnode,
-								&BackgroundWorkerList);
-#endif
-	return strcmp(newest->rw_worker.bgw_name, name) == 0;
-}
-
-/*
- * A wait event of ours, of type Extension.  Before 17, PostgreSQL has only one for
- * all extensions, which is called "Extension".
- */
-static inline uint32
-paq_wait_event(const char *name)
-{
-#if PG_VERSION_NUM >= 170000
-	return WaitEventExtensionNew(name);
-#else
-	return PG_WAIT_EXTENSION;
-#endif
-}
-
-/* GUC's entry of a setting, NULL if there is none. */
-static inline struct config_generic *
-paq_guc_find(const char *name)
-{
-#if PG_VERSION_NUM >= 160000
-	return find_option(name, false, true, LOG);
-#else
-	struct config_generic **variables = get_guc_variables();
-
-	for (int i = 0; i < GetNumConfigOptions(); i++)
-		if (pg_strcasecmp(variables[i]->name, name) == 0)
-			return variables[i];
-	return NULL;
-#endif
-}
-
-/* Name of a value of an enum. */
-static inline const char *
-paq_guc_enum_name(struct config_generic *setting, int value)
-{
-	return config_enum_lookup_by_value((struct config_enum *) setting, value);
-}
-
-/* The "extra" of the value that RESET would give the setting. */
-static inline void *
-paq_guc_reset_extra(struct config_generic *setting)
-{
-	switch (setting->vartype)
-	{
-		case PGC_BOOL:
-			return ((struct config_bool *) setting)->reset_extra;
-		case PGC_INT:
-			return ((struct config_int *) setting)->reset_extra;
-		case PGC_REAL:
-			return ((struct config_real *) setting)->reset_extra;
-		case PGC_STRING:
-			return ((struct config_string *) setting)->reset_extra;
-		case PGC_ENUM:
-			return ((struct config_enum *) setting)->reset_extra;
-	}
-	return NULL;
-}
+/* ---------- Function attributes ---------- */
 
 #if PG_VERSION_NUM < 180000
 #define pg_noreturn				_Noreturn

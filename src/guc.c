@@ -1,15 +1,20 @@
 /*-------------------------------------------------------------------------
  *
  * guc.c
- *		Definition of the settings and checks of their values.
+ *		The settings of guc_list.h: definition, checks of values, and telling
+ *		whoever wants to know that one is about to change.
  *
- * Nothing here can be changed by an unprivileged user: what a session may
- * have its own value of is PGC_SUSET, what concerns the worker PGC_SIGHUP,
- * what fixes the queue's layout PGC_POSTMASTER.
+ * A check hook of GUC's knows where a value comes from, an assign hook that it
+ * becomes the setting's.  What connects them is the "extra" that the former
+ * makes and that GUC keeps with the value.  An assign hook is also called when
+ * an earlier value comes back, and a value can become the one for RESET
+ * without being assigned; both can be told from the extra.
  *
- * Guarantees: every setting has a check hook that keeps with a value where it
- * comes from, and an assign hook that reports the change (guc_change.c) before
- * it does anything else.
+ * Guarantees: paq_setting_change_hook is called before a setting changes, once
+ * for each change, in any process where it is set.
+ *
+ * Assign hooks must not raise, nor allocate: they are also called while a
+ * transaction is being aborted.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -19,58 +24,49 @@
 
 #include <limits.h>
 
+#include "access/parallel.h"
 #include "access/xact.h"
+#include "compat.h"
 #include "guc.h"
+#include "mb/pg_wchar.h"
 #include "record/record.h"
-#include "utils/guc.h"
 #include "utils/varlena.h"
 
-uint32		paq_log_classes = PAQ_CLASSES_NONE;
-bool		paq_log_catalog = true;
-bool		paq_log_client = false;
-int			paq_log_level = LOG;
-bool		paq_log_parameter = false;
-int			paq_log_parameter_max_size = 0;
-bool		paq_log_relation = false;
-bool		paq_log_rows = false;
-bool		paq_log_statement = true;
-bool		paq_log_statement_once = false;
-char	   *paq_role = NULL;
-uint32		paq_mask_classes = PAQ_CLASSES_NONE;
+#define PREFIX		"pg_audit_queue."
 
-int			paq_mode = PAQ_MODE_QUEUED;
-uint32		paq_immediate_classes = PAQ_CLASSES_NONE;
+#define VALUE_LEN	32			/* room for the text of a number */
 
-int			paq_queue_size = 16 * 1024;
-char	   *paq_queue_directory = NULL;
-int			paq_flush_interval = 1000;
-int			paq_flush_threshold = 50;
-int			paq_overflow = PAQ_OVERFLOW_WAIT;
+void		(*paq_setting_change_hook) (const PaqSettingChange *change) = NULL;
 
-int			paq_format = PAQ_FORMAT_PGAUDIT;
-bool		paq_fsync = true;
-char	   *paq_log_directory = NULL;
-char	   *paq_log_filename = NULL;
-int			paq_log_file_mode = 0600;
-char	   *paq_log_line_prefix = NULL;
-int			paq_log_retention_age = 0;
-int			paq_log_retention_size = 0;
-int			paq_log_rotation_age = 24 * 60;
-int			paq_log_rotation_size = 10 * 1024;
+uint32		paq_mask_patterns_version = 0;
 
-int			paq_sink = PAQ_SINK_FILE;
-char	   *paq_database = NULL;
-bool		paq_table_logged = true;
-int			paq_table_retention = 0;
-int			paq_table_synchronous_commit = SYNCHRONOUS_COMMIT_OFF;
+/*
+ * What GUC keeps with each value of each setting, from the check hook on.  It
+ * follows the value into the reset value and the values that are restored
+ * when a transaction or a function ends.
+ */
+typedef struct ValueExtra
+{
+	GucSource	source;			/* where the value came from */
+	bool		used;			/* has been the setting's value */
+	uint64		data[FLEXIBLE_ARRAY_MEMBER];	/* what the check hook has made
+												 * of it */
+} ValueExtra;
 
-/* The texts behind the class bitmaps */
-static char *log_string = NULL;
-static char *immediate_log_string = NULL;
-static char *mask_literals_string = NULL;
+/* How the units of integers go on: name, and how many of it are the next one */
+typedef struct Unit
+{
+	const char *name;
+	int			next;			/* 0: there is no larger one */
+} Unit;
 
-/* The text behind the list of patterns */
-static char *mask_patterns_string = NULL;
+static const Unit byte_units[] = {
+	{"B", 1024}, {"kB", 1024}, {"MB", 1024}, {"GB", 1024}, {"TB", 0}
+};
+static const Unit ms_units[] = {
+	{"ms", 1000}, {"s", 60}, {"min", 60}, {"h", 24}, {"d", 0}
+};
+static const Unit no_units[] = {{"", 0}};
 
 static const struct config_enum_entry level_options[] = {
 	{"debug5", DEBUG5, false},
@@ -124,64 +120,192 @@ static const struct config_enum_entry synchronous_commit_options[] = {
 	{NULL, 0, false}
 };
 
+/* ---------------------------------------------------------------------------
+ * Values and their changes
+ * ---------------------------------------------------------------------------
+ */
+
+/* Units of a setting, from its own on */
+static const Unit *
+units_of(const struct config_generic *setting)
+{
+	switch (setting->flags & GUC_UNIT)
+	{
+		case GUC_UNIT_BYTE:
+			return byte_units;
+		case GUC_UNIT_KB:
+			return byte_units + 1;
+		case GUC_UNIT_MS:
+			return ms_units;
+		case GUC_UNIT_MIN:
+			return ms_units + 2;
+		default:
+			return no_units;
+	}
+}
+
+/*
+ * A value as SHOW shows it.  GUC's own function for that allocates; this one
+ * writes numbers to buf, which has VALUE_LEN bytes.
+ */
+static const char *
+value_text(char *buf, struct config_generic *setting, union config_var_val value)
+{
+	const Unit *unit = units_of(setting);
+	int			number = value.intval;
+
+	switch (setting->vartype)
+	{
+		case PGC_BOOL:
+			return value.boolval ? "on" : "off";
+		case PGC_STRING:
+			return value.stringval;
+		case PGC_ENUM:
+			return config_enum_lookup_by_value((struct config_enum *) setting,
+											   value.enumval);
+		default:
+			break;
+	}
+	/* only permissions are shown in a way of their own */
+	if (((struct config_int *) setting)->show_hook != NULL)
+		snprintf(buf, VALUE_LEN, "%04o", number);
+	else
+	{
+		while (number > 0 && unit->next != 0 && number % unit->next == 0)
+			number /= (unit++)->next;
+		snprintf(buf, VALUE_LEN, "%d%s", number, number > 0 ? unit->name : "");
+	}
+	return buf;
+}
+
+/* The setting's value, or the one for RESET, whose extra is *reset_extra */
+static union config_var_val
+get_value(struct config_generic *setting, bool reset, void **reset_extra)
+{
+	union config_var_val value = {0};
+
+#define GET_VALUE(type, field) \
+	do { \
+		type	   *conf = (type *) setting; \
+		value.field = reset ? conf->reset_val : *conf->variable; \
+		*reset_extra = conf->reset_extra; \
+	} while (0)
+
+	switch (setting->vartype)
+	{
+		case PGC_BOOL:
+			GET_VALUE(struct config_bool, boolval);
+			break;
+		case PGC_INT:
+			GET_VALUE(struct config_int, intval);
+			break;
+		case PGC_STRING:
+			GET_VALUE(struct config_string, stringval);
+			break;
+		case PGC_ENUM:
+			GET_VALUE(struct config_enum, enumval);
+			break;
+		case PGC_REAL:			/* we have none */
+			break;
+	}
+	return value;
+}
+
+char *
+paq_setting_value(const char **name, bool reset)
+{
+	struct config_generic *setting = paq_guc_find(*name);
+	const char *value;
+	char		buf[VALUE_LEN];
+	void	   *extra;
+
+	if (setting == NULL)
+		return NULL;
+	*name = setting->name;
+	value = value_text(buf, setting, get_value(setting, reset, &extra));
+	return value ? pstrdup(value) : NULL;
+}
+
+/*
+ * A setting is about to get the value that has this extra: tell of it.  A value
+ * that has been the setting's before is restored, and so is one that only became
+ * the reset value when it was read, because the session had another one.
+ *
+ * Nobody wants to know while settings are defined, when GUC does not find them.
+ * A parallel worker starts with taking over those of its leader, after it has
+ * freed its own, so that there are no values to be looked at.
+ */
+static void
+report_change(const char *name, union config_var_val new_value, ValueExtra *extra)
+{
+	const bool	used = extra->used;
+	struct config_generic *setting;
+	char		old_buf[VALUE_LEN];
+	char		new_buf[VALUE_LEN];
+	PaqSettingChange change;
+	void	   *reset_extra;
+
+	extra->used = true;
+	if (paq_setting_change_hook == NULL || InitializingParallelWorker)
+		return;
+	setting = paq_guc_find(name);
+	change.name = name;
+	change.old_value = value_text(old_buf, setting,
+								  get_value(setting, false, &reset_extra));
+	change.new_value = value_text(new_buf, setting, new_value);
+	change.source = extra->source;
+	change.restored = used || reset_extra == extra;
+	if (strcmp(change.old_value, change.new_value) != 0)
+		paq_setting_change_hook(&change);
+}
+
+/* ---------------------------------------------------------------------------
+ * Checks
+ * ---------------------------------------------------------------------------
+ */
+
+/*
+ * Make the extra of a value, with room for size bytes of the setting's own.
+ * Returns false when out of memory.
+ */
+static bool
+make_extra(void **extra, GucSource source, Size size)
+{
+	ValueExtra *value = paq_guc_alloc(offsetof(ValueExtra, data) + size);
+
+	if (value == NULL)
+		return false;
+	value->source = source;
+	value->used = false;
+	*extra = value;
+	return true;
+}
+
+/* The setting's own part of a value's extra */
+static void *
+extra_data(void *extra)
+{
+	return ((ValueExtra *) extra)->data;
+}
+
 static bool
 check_bool(bool *newval, void **extra, GucSource source)
 {
-	return paq_extra_make(extra, source, 0);
+	return make_extra(extra, source, 0);
 }
 
-/* Of an integer or, which is one to hooks, an enum */
+/* An integer or, which is one to hooks, an enum */
 static bool
 check_int(int *newval, void **extra, GucSource source)
 {
-	return paq_extra_make(extra, source, 0);
+	return make_extra(extra, source, 0);
 }
 
 static bool
 check_string(char **newval, void **extra, GucSource source)
 {
-	return paq_extra_make(extra, source, 0);
+	return make_extra(extra, source, 0);
 }
-
-/* Assign hooks do not know whose they are, so that each setting has its own. */
-#define ASSIGN_HOOK(kind, type, name) \
-static void \
-assign_##name(type newval, void *extra) \
-{ \
-	paq_assign_##kind("pg_audit_queue." #name, newval, extra); \
-}
-
-ASSIGN_HOOK(bool, bool, log_catalog)
-ASSIGN_HOOK(bool, bool, log_client)
-ASSIGN_HOOK(enum, int, log_level)
-ASSIGN_HOOK(bool, bool, log_parameter)
-ASSIGN_HOOK(int, int, log_parameter_max_size)
-ASSIGN_HOOK(bool, bool, log_relation)
-ASSIGN_HOOK(bool, bool, log_rows)
-ASSIGN_HOOK(bool, bool, log_statement)
-ASSIGN_HOOK(bool, bool, log_statement_once)
-ASSIGN_HOOK(string, const char *, role)
-ASSIGN_HOOK(enum, int, mode)
-ASSIGN_HOOK(int, int, queue_size)
-ASSIGN_HOOK(string, const char *, queue_directory)
-ASSIGN_HOOK(int, int, flush_interval)
-ASSIGN_HOOK(int, int, flush_threshold)
-ASSIGN_HOOK(enum, int, overflow)
-ASSIGN_HOOK(enum, int, format)
-ASSIGN_HOOK(bool, bool, fsync)
-ASSIGN_HOOK(string, const char *, log_directory)
-ASSIGN_HOOK(string, const char *, log_filename)
-ASSIGN_HOOK(int, int, log_file_mode)
-ASSIGN_HOOK(string, const char *, log_line_prefix)
-ASSIGN_HOOK(int, int, log_retention_age)
-ASSIGN_HOOK(int, int, log_retention_size)
-ASSIGN_HOOK(int, int, log_rotation_age)
-ASSIGN_HOOK(int, int, log_rotation_size)
-ASSIGN_HOOK(enum, int, sink)
-ASSIGN_HOOK(string, const char *, database)
-ASSIGN_HOOK(bool, bool, table_logged)
-ASSIGN_HOOK(int, int, table_retention)
-ASSIGN_HOOK(enum, int, table_synchronous_commit)
 
 /*
  * Parse a list of classes, each optionally with a leading "-" that takes it
@@ -217,31 +341,10 @@ check_classes(char **newval, void **extra, GucSource source)
 	}
 	list_free(names);
 	pfree(raw);
-	if (!ok || !paq_extra_make(extra, source, sizeof(uint32)))
+	if (!ok || !make_extra(extra, source, sizeof(uint32)))
 		return false;
-	*(uint32 *) paq_extra_data(*extra) = classes;
+	*(uint32 *) extra_data(*extra) = classes;
 	return true;
-}
-
-static void
-assign_log(const char *newval, void *extra)
-{
-	paq_assign_string("pg_audit_queue.log", newval, extra);
-	paq_log_classes = *(uint32 *) paq_extra_data(extra);
-}
-
-static void
-assign_immediate_log(const char *newval, void *extra)
-{
-	paq_assign_string("pg_audit_queue.immediate_log", newval, extra);
-	paq_immediate_classes = *(uint32 *) paq_extra_data(extra);
-}
-
-static void
-assign_mask_literals(const char *newval, void *extra)
-{
-	paq_assign_string("pg_audit_queue.mask_literals", newval, extra);
-	paq_mask_classes = *(uint32 *) paq_extra_data(extra);
 }
 
 /* Leave room behind a directory for the names of the files in it. */
@@ -259,7 +362,7 @@ check_directory(char **newval, void **extra, GucSource source)
 							MAXPGPATH / 2);
 		return false;
 	}
-	return paq_extra_make(extra, source, 0);
+	return make_extra(extra, source, 0);
 }
 
 static bool
@@ -282,7 +385,7 @@ check_filename(char **newval, void **extra, GucSource source)
 							NAME_MAX / 2);
 		return false;
 	}
-	return paq_extra_make(extra, source, 0);
+	return make_extra(extra, source, 0);
 }
 
 /* Whether there is such a database turns out when it is connected to. */
@@ -295,240 +398,142 @@ check_database(char **newval, void **extra, GucSource source)
 							NAMEDATALEN - 1);
 		return false;
 	}
-	return paq_extra_make(extra, source, 0);
+	return make_extra(extra, source, 0);
 }
+
+/*
+ * The encoding in which to try a pattern out: before there is a database, when
+ * the configuration file is read, whichever fits.
+ */
+static int
+pattern_encoding(const char *pattern)
+{
+	if (GetDatabaseEncoding() == PG_SQL_ASCII &&
+		pg_encoding_verifymbstr(PG_UTF8, pattern, strlen(pattern)) == strlen(pattern))
+		return PG_UTF8;
+	return GetDatabaseEncoding();
+}
+
+/* Is it a regular expression?  If not, say so. */
+static bool
+check_pattern(const char *pattern)
+{
+	regex_t		regex;
+	char		message[100];
+	int			code;
+
+	if (*pattern == '\0')
+	{
+		GUC_check_errdetail("A regular expression is empty.");
+		return false;
+	}
+	code = paq_regcomp(&regex, pattern, pattern_encoding(pattern));
+	if (code != REG_OKAY)
+	{
+		pg_regerror(code, &regex, message, sizeof(message));
+		GUC_check_errdetail("Regular expression \"%s\" is not valid: %s.",
+							pattern, message);
+		return false;
+	}
+	pg_regfree(&regex);
+	return true;
+}
+
+/*
+ * Check a list of regular expressions.  These, one behind the other, each with its
+ * terminator, and another terminator at the end, become *extra.
+ */
+static bool
+check_patterns(char **newval, void **extra, GucSource source)
+{
+	char	   *raw = pstrdup(*newval);
+	List	   *patterns = NIL;
+	ListCell   *lc;
+	char	   *packed;
+	bool		ok;
+
+	/* no element is longer than it is in the list, so this is enough */
+	if (!make_extra(extra, source, strlen(raw) + 2))
+		return false;
+	packed = extra_data(*extra);
+
+	ok = SplitGUCList(raw, ',', &patterns);
+	if (!ok)
+	{
+		GUC_check_errdetail("List syntax is invalid.");
+		GUC_check_errhint("Put each regular expression that contains commas or spaces in double quotes.");
+	}
+	foreach(lc, patterns)
+	{
+		const char *pattern = (const char *) lfirst(lc);
+
+		ok = ok && check_pattern(pattern);
+		if (!ok)
+			break;
+		strcpy(packed, pattern);
+		packed += strlen(pattern) + 1;
+	}
+	*packed = '\0';
+	list_free(patterns);
+	pfree(raw);
+	if (!ok)
+	{
+		paq_guc_free(*extra);
+		*extra = NULL;
+	}
+	return ok;
+}
+
+/* ---------------------------------------------------------------------------
+ * Definitions
+ * ---------------------------------------------------------------------------
+ */
 
 static const char *
 show_file_mode(void)
 {
-	static char buf[12];
+	static char buf[VALUE_LEN];
 
 	snprintf(buf, sizeof(buf), "%04o", paq_log_file_mode);
 	return buf;
 }
 
-/* What is recorded: pgaudit's settings. */
-static void
-define_capture_settings(void)
-{
-	DefineCustomStringVariable("pg_audit_queue.log",
-							   "Classes of statements and events that session auditing records.",
-							   "A list of connect, ddl, error, function, misc, misc_set, read, role, write, all and none; a preceding \"-\" leaves a class out.",
-							   &log_string, "none", PGC_SUSET,
-							   GUC_LIST_INPUT | GUC_NOT_IN_SAMPLE,
-							   check_classes, assign_log, NULL);
-	DefineCustomBoolVariable("pg_audit_queue.log_catalog",
-							 "Records statements all of whose relations are in pg_catalog.",
-							 NULL, &paq_log_catalog, true, PGC_SUSET,
-							 GUC_NOT_IN_SAMPLE,
-							 check_bool, assign_log_catalog, NULL);
-	DefineCustomBoolVariable("pg_audit_queue.log_client",
-							 "Shows each record to the client that caused it.",
-							 NULL, &paq_log_client, false, PGC_SUSET,
-							 GUC_NOT_IN_SAMPLE,
-							 check_bool, assign_log_client, NULL);
-	DefineCustomEnumVariable("pg_audit_queue.log_level",
-							 "Message level at which log_client shows records.",
-							 NULL, &paq_log_level, LOG, level_options, PGC_SUSET,
-							 GUC_NOT_IN_SAMPLE,
-							 check_int, assign_log_level, NULL);
-	DefineCustomBoolVariable("pg_audit_queue.log_parameter",
-							 "Records the parameters of a statement.",
-							 NULL, &paq_log_parameter, false, PGC_SUSET,
-							 GUC_NOT_IN_SAMPLE,
-							 check_bool, assign_log_parameter, NULL);
-	DefineCustomIntVariable("pg_audit_queue.log_parameter_max_size",
-							"Longest parameter value that is recorded.",
-							"Longer values are replaced by a placeholder. 0 means no limit.",
-							&paq_log_parameter_max_size, 0, 0, INT_MAX, PGC_SUSET,
-							GUC_UNIT_BYTE | GUC_NOT_IN_SAMPLE,
-							check_int, assign_log_parameter_max_size, NULL);
-	DefineCustomBoolVariable("pg_audit_queue.log_relation",
-							 "Makes a record for each relation of a statement.",
-							 NULL, &paq_log_relation, false, PGC_SUSET,
-							 GUC_NOT_IN_SAMPLE,
-							 check_bool, assign_log_relation, NULL);
-	DefineCustomBoolVariable("pg_audit_queue.log_rows",
-							 "Shows the number of rows in the pgaudit and csvlog formats.",
-							 NULL, &paq_log_rows, false, PGC_SUSET,
-							 GUC_NOT_IN_SAMPLE,
-							 check_bool, assign_log_rows, NULL);
-	DefineCustomBoolVariable("pg_audit_queue.log_statement",
-							 "Records the text of a statement.",
-							 NULL, &paq_log_statement, true, PGC_SUSET,
-							 GUC_NOT_IN_SAMPLE,
-							 check_bool, assign_log_statement, NULL);
-	DefineCustomBoolVariable("pg_audit_queue.log_statement_once",
-							 "Records text and parameters in the first record of a statement only.",
-							 NULL, &paq_log_statement_once, false, PGC_SUSET,
-							 GUC_NOT_IN_SAMPLE,
-							 check_bool, assign_log_statement_once, NULL);
-	DefineCustomStringVariable("pg_audit_queue.mask_literals",
-							   "Classes of statements whose constants and parameters are not recorded.",
-							   "Values as for pg_audit_queue.log; each constant is replaced by $1, $2 and so on.",
-							   &mask_literals_string, "none", PGC_SUSET,
-							   GUC_LIST_INPUT | GUC_NOT_IN_SAMPLE,
-							   check_classes, assign_mask_literals, NULL);
-	DefineCustomStringVariable("pg_audit_queue.mask_patterns",
-							   "Regular expressions for what records must not show.",
-							   "A list; of a pattern with a group in parentheses, only what that matches is masked.",
-							   &mask_patterns_string, "", PGC_SUSET,
-							   GUC_LIST_INPUT | GUC_NOT_IN_SAMPLE,
-							   paq_check_mask_patterns,
-							   paq_assign_mask_patterns, NULL);
-	DefineCustomStringVariable("pg_audit_queue.role",
-							   "Role whose grants select the objects that object auditing records.",
-							   NULL, &paq_role, "", PGC_SUSET,
-							   GUC_NOT_IN_SAMPLE,
-							   check_string, assign_role, NULL);
+/*
+ * The variables, and the assign hooks: these are not told whose they are, so that
+ * each setting has its own.
+ */
+#define ASSIGN_HOOK(name, type, value, then) \
+static void \
+assign_##name(type newval, void *extra) \
+{ \
+	report_change(PREFIX #name, (union config_var_val){value}, extra); \
+	then; \
 }
-
-/* How long a session waits, and the queue. */
-static void
-define_queue_settings(void)
-{
-	DefineCustomEnumVariable("pg_audit_queue.mode",
-							 "When a session waits for its records to be durable.",
-							 "\"queued\" is never, \"commit\" before its transaction commits, \"immediate\" at the end of each statement.",
-							 &paq_mode, PAQ_MODE_QUEUED, mode_options, PGC_SUSET,
-							 GUC_NOT_IN_SAMPLE,
-							 check_int, assign_mode, NULL);
-	DefineCustomStringVariable("pg_audit_queue.immediate_log",
-							   "Classes of statements that are immediate whatever the mode.",
-							   "Values as for pg_audit_queue.log.",
-							   &immediate_log_string, "none", PGC_SUSET,
-							   GUC_LIST_INPUT | GUC_NOT_IN_SAMPLE,
-							   check_classes, assign_immediate_log, NULL);
-	DefineCustomIntVariable("pg_audit_queue.queue_size",
-							"Size of the queue.",
-							NULL, &paq_queue_size, 16 * 1024, 64, 16 * 1024 * 1024,
-							PGC_POSTMASTER, GUC_UNIT_KB | GUC_NOT_IN_SAMPLE,
-							check_int, assign_queue_size, NULL);
-	DefineCustomStringVariable("pg_audit_queue.queue_directory",
-							   "Directory of the queue file.",
-							   "A relative name is relative to the data directory.",
-							   &paq_queue_directory, "pg_audit_queue",
-							   PGC_POSTMASTER,
-							   GUC_SUPERUSER_ONLY | GUC_NOT_IN_SAMPLE,
-							   check_directory, assign_queue_directory, NULL);
-	DefineCustomIntVariable("pg_audit_queue.flush_interval",
-							"Longest time before a queued record is written and flushed.",
-							NULL, &paq_flush_interval, 1000, 1, 3600 * 1000,
-							PGC_SIGHUP, GUC_UNIT_MS | GUC_NOT_IN_SAMPLE,
-							check_int, assign_flush_interval, NULL);
-	DefineCustomIntVariable("pg_audit_queue.flush_threshold",
-							"Percentage of the queue in use at which it is written and flushed.",
-							NULL, &paq_flush_threshold, 50, 1, 80,
-							PGC_SIGHUP, GUC_NOT_IN_SAMPLE,
-							check_int, assign_flush_threshold, NULL);
-	DefineCustomEnumVariable("pg_audit_queue.overflow",
-							 "What happens to a record when the queue is full.",
-							 "\"wait\" lets the session wait for space, \"drop\" drops the record, \"error\" makes the statement fail, \"shutdown\" stops the server.",
-							 &paq_overflow, PAQ_OVERFLOW_WAIT, overflow_options,
-							 PGC_SIGHUP, GUC_NOT_IN_SAMPLE,
-							 check_int, assign_overflow, NULL);
-}
-
-/* The trail. */
-static void
-define_trail_settings(void)
-{
-	DefineCustomEnumVariable("pg_audit_queue.format",
-							 "Format of the audit trail files.",
-							 NULL, &paq_format, PAQ_FORMAT_PGAUDIT, format_options,
-							 PGC_SIGHUP, GUC_NOT_IN_SAMPLE,
-							 check_int, assign_format, NULL);
-	DefineCustomBoolVariable("pg_audit_queue.fsync",
-							 "Forces the audit trail to disk.",
-							 "If off, waiting sessions wait only until the operating system has their records.",
-							 &paq_fsync, true, PGC_SIGHUP, GUC_NOT_IN_SAMPLE,
-							 check_bool, assign_fsync, NULL);
-	DefineCustomStringVariable("pg_audit_queue.log_directory",
-							   "Directory of the audit trail files.",
-							   "A relative name is relative to the data directory.",
-							   &paq_log_directory, "audit", PGC_SIGHUP,
-							   GUC_SUPERUSER_ONLY | GUC_NOT_IN_SAMPLE,
-							   check_directory, assign_log_directory, NULL);
-	DefineCustomStringVariable("pg_audit_queue.log_filename",
-							   "Name of audit trail files, as a pattern for strftime.",
-							   "The ending, .log, .csv or .json, is added by the format.",
-							   &paq_log_filename, "audit-%Y-%m-%d_%H%M%S",
-							   PGC_SIGHUP, GUC_SUPERUSER_ONLY | GUC_NOT_IN_SAMPLE,
-							   check_filename, assign_log_filename, NULL);
-	DefineCustomIntVariable("pg_audit_queue.log_file_mode",
-							"File permissions of audit trail files.",
-							"A numeric mode as for chmod; write it in octal, with a leading 0.",
-							&paq_log_file_mode, 0600, 0, 0777, PGC_SIGHUP,
-							GUC_NOT_IN_SAMPLE,
-							check_int, assign_log_file_mode, show_file_mode);
-	DefineCustomStringVariable("pg_audit_queue.log_line_prefix",
-							   "Prefix of each line in the pgaudit format.",
-							   "Escapes are those of log_line_prefix; %e is the outcome of the statement.",
-							   &paq_log_line_prefix, "%m [%p] %q%u@%d ",
-							   PGC_SIGHUP, GUC_NOT_IN_SAMPLE,
-							   check_string, assign_log_line_prefix, NULL);
-	DefineCustomIntVariable("pg_audit_queue.log_retention_age",
-							"Time after which a finished audit trail file is removed.",
-							"0 means never.",
-							&paq_log_retention_age, 0, 0, INT_MAX / 60,
-							PGC_SIGHUP, GUC_UNIT_MIN | GUC_NOT_IN_SAMPLE,
-							check_int, assign_log_retention_age, NULL);
-	DefineCustomIntVariable("pg_audit_queue.log_retention_size",
-							"Total size of audit trail files above which the oldest are removed.",
-							"0 means no limit.",
-							&paq_log_retention_size, 0, 0, INT_MAX,
-							PGC_SIGHUP, GUC_UNIT_KB | GUC_NOT_IN_SAMPLE,
-							check_int, assign_log_retention_size, NULL);
-	DefineCustomIntVariable("pg_audit_queue.log_rotation_age",
-							"Time after which a new audit trail file is started.",
-							"0 means never.",
-							&paq_log_rotation_age, 24 * 60, 0, INT_MAX / 60,
-							PGC_SIGHUP, GUC_UNIT_MIN | GUC_NOT_IN_SAMPLE,
-							check_int, assign_log_rotation_age, NULL);
-	DefineCustomIntVariable("pg_audit_queue.log_rotation_size",
-							"Size after which a new audit trail file is started.",
-							"0 means no limit.",
-							&paq_log_rotation_size, 10 * 1024, 0, INT_MAX,
-							PGC_SIGHUP, GUC_UNIT_KB | GUC_NOT_IN_SAMPLE,
-							check_int, assign_log_rotation_size, NULL);
-}
-
-/* The table. */
-static void
-define_table_settings(void)
-{
-	DefineCustomEnumVariable("pg_audit_queue.sink",
-							 "Where the audit trail goes.",
-							 "\"file\" is files in pg_audit_queue.log_directory, \"table\" the table audit_records in pg_audit_queue.database.",
-							 &paq_sink, PAQ_SINK_FILE, sink_options,
-							 PGC_SIGHUP, GUC_NOT_IN_SAMPLE,
-							 check_int, assign_sink, NULL);
-	DefineCustomStringVariable("pg_audit_queue.database",
-							   "Database of the audit table.",
-							   "The extension must have been created in it.",
-							   &paq_database, "postgres", PGC_SIGHUP,
-							   GUC_NOT_IN_SAMPLE,
-							   check_database, assign_database, NULL);
-	DefineCustomBoolVariable("pg_audit_queue.table_logged",
-							 "Makes new partitions of the audit table crash-safe.",
-							 "If off, they are unlogged, and a crash of the server empties them.",
-							 &paq_table_logged, true, PGC_SIGHUP,
-							 GUC_NOT_IN_SAMPLE,
-							 check_bool, assign_table_logged, NULL);
-	DefineCustomIntVariable("pg_audit_queue.table_retention",
-							"Time after which a partition of the audit table is dropped.",
-							"Counted from the end of the partition's day. 0 means never.",
-							&paq_table_retention, 0, 0, INT_MAX / 60,
-							PGC_SIGHUP, GUC_UNIT_MIN | GUC_NOT_IN_SAMPLE,
-							check_int, assign_table_retention, NULL);
-	DefineCustomEnumVariable("pg_audit_queue.table_synchronous_commit",
-							 "synchronous_commit of the transactions that write the audit table.",
-							 "The records are on disk already, so that \"off\" loses none.",
-							 &paq_table_synchronous_commit,
-							 SYNCHRONOUS_COMMIT_OFF, synchronous_commit_options,
-							 PGC_SIGHUP, GUC_NOT_IN_SAMPLE,
-							 check_int, assign_table_synchronous_commit, NULL);
-}
+#define PAQ_BOOL(name, variable, boot, ...) \
+bool		variable = boot; \
+ASSIGN_HOOK(name, bool, .boolval = newval, (void) 0)
+#define PAQ_INT(name, variable, boot, ...) \
+int			variable = boot; \
+ASSIGN_HOOK(name, int, .intval = newval, (void) 0)
+#define PAQ_FILE_MODE PAQ_INT
+#define PAQ_ENUM(name, variable, boot, ...) \
+int			variable = boot; \
+ASSIGN_HOOK(name, int, .enumval = newval, (void) 0)
+#define PAQ_STRING(name, variable, ...) \
+char	   *variable = NULL; \
+ASSIGN_HOOK(name, const char *, .stringval = unconstify(char *, newval), (void) 0)
+/* of a list, the variable is what the check hook has made of the text */
+#define PAQ_CLASSES(name, variable, ...) \
+uint32		variable = PAQ_CLASSES_NONE; \
+static char *name##_text = NULL; \
+ASSIGN_HOOK(name, const char *, .stringval = unconstify(char *, newval), \
+			variable = *(uint32 *) extra_data(extra))
+#define PAQ_PATTERNS(name, variable, ...) \
+const char *variable = ""; \
+static char *name##_text = NULL; \
+ASSIGN_HOOK(name, const char *, .stringval = unconstify(char *, newval), \
+			variable = extra_data(extra); variable##_version++)
+#include "guc_list.h"
 
 /*
  * Define all settings and reserve the prefix, so that a misspelt name is an
@@ -538,9 +543,31 @@ define_table_settings(void)
 void
 paq_guc_init(void)
 {
-	define_capture_settings();
-	define_queue_settings();
-	define_trail_settings();
-	define_table_settings();
+#define PAQ_BOOL(name, variable, boot, context, brief, more) \
+	DefineCustomBoolVariable(PREFIX #name, brief, more, &variable, boot, \
+							 context, GUC_NOT_IN_SAMPLE, \
+							 check_bool, assign_##name, NULL);
+#define INT_VARIABLE(name, variable, boot, min, max, context, unit, brief, more, show) \
+	DefineCustomIntVariable(PREFIX #name, brief, more, &variable, boot, min, max, \
+							context, (unit) | GUC_NOT_IN_SAMPLE, \
+							check_int, assign_##name, show);
+#define PAQ_INT(...)		INT_VARIABLE(__VA_ARGS__, NULL)
+#define PAQ_FILE_MODE(...)	INT_VARIABLE(__VA_ARGS__, show_file_mode)
+#define PAQ_ENUM(name, variable, boot, options, context, brief, more) \
+	DefineCustomEnumVariable(PREFIX #name, brief, more, &variable, boot, options, \
+							 context, GUC_NOT_IN_SAMPLE, \
+							 check_int, assign_##name, NULL);
+#define PAQ_STRING(name, variable, boot, check, context, flags, brief, more) \
+	DefineCustomStringVariable(PREFIX #name, brief, more, &variable, boot, \
+							   context, (flags) | GUC_NOT_IN_SAMPLE, \
+							   check, assign_##name, NULL);
+#define LIST_VARIABLE(name, boot, context, brief, more, check) \
+	DefineCustomStringVariable(PREFIX #name, brief, more, &name##_text, boot, \
+							   context, GUC_LIST_INPUT | GUC_NOT_IN_SAMPLE, \
+							   check, assign_##name, NULL);
+#define PAQ_CLASSES(name, variable, ...)	LIST_VARIABLE(name, __VA_ARGS__, check_classes)
+#define PAQ_PATTERNS(name, variable, ...)	LIST_VARIABLE(name, __VA_ARGS__, check_patterns)
+#include "guc_list.h"
+
 	MarkGUCPrefixReserved("pg_audit_queue");
 }

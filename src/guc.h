@@ -1,10 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * guc.h
- *		The settings, pg_audit_queue.*.
+ *		The settings, pg_audit_queue.*; what there is, is in guc_list.h.
  *
- * Variables are this process's current values, changed only by GUC
- * machinery; units are in their comments.
+ * The variables are this process's current values, and only GUC changes them.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -50,56 +49,21 @@ typedef enum PaqSinkKind
 	PAQ_SINK_TABLE				/* they are on their way into a table */
 } PaqSinkKind;
 
-/* capture: meanings as in pgaudit */
-extern uint32 paq_log_classes;	/* "log" as a class bitmap */
-extern bool paq_log_catalog;
-extern bool paq_log_client;
-extern int	paq_log_level;		/* elevel */
-extern bool paq_log_parameter;
-extern int	paq_log_parameter_max_size; /* bytes, 0: no limit */
-extern bool paq_log_relation;
-extern bool paq_log_rows;
-extern bool paq_log_statement;
-extern bool paq_log_statement_once;
-extern char *paq_role;			/* "" if none */
+/* The variables; a list of classes is a class bitmap */
+#define PAQ_BOOL(name, variable, ...)		extern bool variable;
+#define PAQ_INT(name, variable, ...)		extern int variable;
+#define PAQ_FILE_MODE(name, variable, ...)	extern int variable;
+#define PAQ_ENUM(name, variable, ...)		extern int variable;
+#define PAQ_STRING(name, variable, ...)		extern char *variable;
+#define PAQ_CLASSES(name, variable, ...)	extern uint32 variable;
+#define PAQ_PATTERNS(name, variable, ...)	extern const char *variable;
+#include "guc_list.h"
 
 /*
- * mask_patterns: each pattern with its terminator, and one more at the end;
- * the version changes with it.
+ * Patterns stand one behind the other, each with its terminator, and one more
+ * at the end; the version changes whenever they do.
  */
-extern const char *paq_mask_patterns;
 extern uint32 paq_mask_patterns_version;
-extern uint32 paq_mask_classes; /* "mask_literals" as a class bitmap */
-
-/* durability */
-extern int	paq_mode;			/* PaqMode */
-extern uint32 paq_immediate_classes;	/* "immediate_log" as a class bitmap */
-
-/* queue */
-extern int	paq_queue_size;		/* kB */
-extern char *paq_queue_directory;	/* relative to the data directory */
-extern int	paq_flush_interval; /* ms */
-extern int	paq_flush_threshold;	/* percent of the queue */
-extern int	paq_overflow;		/* PaqOverflow */
-
-/* trail */
-extern int	paq_format;			/* PaqFormatKind */
-extern bool paq_fsync;
-extern char *paq_log_directory; /* relative to the data directory */
-extern char *paq_log_filename;	/* strftime pattern */
-extern int	paq_log_file_mode;	/* permission bits */
-extern char *paq_log_line_prefix;
-extern int	paq_log_retention_age;	/* minutes, 0: keep for ever */
-extern int	paq_log_retention_size; /* kB, 0: no limit */
-extern int	paq_log_rotation_age;	/* minutes, 0: never */
-extern int	paq_log_rotation_size;	/* kB, 0: never */
-
-/* table */
-extern int	paq_sink;			/* PaqSinkKind */
-extern char *paq_database;
-extern bool paq_table_logged;
-extern int	paq_table_retention;	/* minutes, 0: for ever */
-extern int	paq_table_synchronous_commit;	/* SyncCommitLevel */
 
 /* A setting is about to get another value in this process. */
 typedef struct PaqSettingChange
@@ -119,23 +83,14 @@ typedef struct PaqSettingChange
  */
 extern void (*paq_setting_change_hook) (const PaqSettingChange *change);
 
-/* guc_change.c */
+/*
+ * The value of a setting of ours as SHOW shows it, palloc'ed; with reset, the
+ * one that it has without what the session has set.  *name becomes the spelling
+ * of its definition.  NULL if there is no such setting.
+ */
 extern char *paq_setting_value(const char **name, bool reset);
-
-/* guc_change.c, for the settings' hooks */
-extern bool paq_extra_make(void **extra, GucSource source, Size size);
-extern void *paq_extra_data(void *extra);
-extern void paq_assign_bool(const char *name, bool newval, void *extra);
-extern void paq_assign_int(const char *name, int newval, void *extra);
-extern void paq_assign_enum(const char *name, int newval, void *extra);
-extern void paq_assign_string(const char *name, const char *newval, void *extra);
 
 /* Define all settings; only while shared_preload_libraries is processed. */
 extern void paq_guc_init(void);
-
-/* guc_patterns.c, for guc.c: hooks of mask_patterns */
-extern bool paq_check_mask_patterns(char **newval, void **extra,
-									GucSource source);
-extern void paq_assign_mask_patterns(const char *newval, void *extra);
 
 #endif							/* PAQ_GUC_H */

@@ -51,15 +51,16 @@ audit_flush(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64((int64) paq_queue_flushed_sequence());
 }
 
-static char *
-current_file(void)
+/* What the worker says of itself, as of one moment */
+static PaqWorkerStats
+worker_stats(void)
 {
-	char		file[MAXPGPATH];
+	PaqWorkerStats worker;
 
 	SpinLockAcquire(&paq_stats->worker.mutex);
-	memcpy(file, paq_stats->worker.current_file, sizeof(file));
+	memcpy(&worker, &paq_stats->worker, sizeof(worker));
 	SpinLockRelease(&paq_stats->worker.mutex);
-	return pstrdup(file);
+	return worker;
 }
 
 /*
@@ -73,7 +74,7 @@ audit_rotate(PG_FUNCTION_ARGS)
 {
 	require_preload();
 	paq_queue_rotate();
-	PG_RETURN_TEXT_P(cstring_to_text(current_file()));
+	PG_RETURN_TEXT_P(cstring_to_text(worker_stats().current_file));
 }
 
 /* Collects the columns of a row, in order. */
@@ -113,84 +114,55 @@ add_time(Row *row, TimestampTz value)
 	add_datum(row, TimestampTzGetDatum(value), value == 0);
 }
 
-/* Age of the oldest record that is not durable; null if all are. */
 static void
-add_unflushed_age(Row *row)
+add_queue_columns(Row *row, const PaqStatsCounters *counters)
 {
 	TimestampTz since = (TimestampTz) pg_atomic_read_u64(&paq_stats->worker.unflushed_since);
 	Interval   *age = palloc0(sizeof(Interval));
+	uint64		dropped = 0;
 
+	add_count(row, counters->published);
+	add_count(row, counters->drained);
+	add_count(row, counters->flushed);
+	add_count(row, counters->loaded);
+	add_count(row, counters->bytes);
+	add_count(row, paq_queue_capacity());
+	add_count(row, paq_queue_used());
+	add_count(row, pg_atomic_read_u64(&paq_stats->worker.high_water));
+	add_count(row, counters->space_waits);
+	add_count(row, counters->flush_waits);
+	add_datum(row, Float8GetDatum(counters->waited_us / 1000.0), false);
+
+	/* all that could not be kept, and by reason */
+	for (int i = 0; i < PAQ_NDROPS; i++)
+		dropped += counters->dropped[i];
+	add_count(row, dropped);
+	for (int i = 0; i < PAQ_NDROPS; i++)
+		add_count(row, counters->dropped[i]);
+
+	add_count(row, counters->incomplete);
+	add_count(row, counters->batches);
+	add_count(row, counters->fsyncs);
+	add_count(row, counters->wakeups);
+
+	/* age of the oldest record that is not durable; null if all are */
 	if (since != 0)
 		age->time = Max(GetCurrentTimestamp() - since, 0);
 	add_datum(row, IntervalPGetDatum(age), since == 0 || paq_queue_used() == 0);
 }
 
-/* Records that could not be kept: all, and by reason. */
-static void
-add_drops(Row *row, const PaqStatsBase *now, const PaqStatsBase *base)
-{
-	uint64		total = 0;
-
-	for (int i = 0; i < PAQ_NDROPS; i++)
-		total += now->dropped[i] - base->dropped[i];
-	add_count(row, total);
-	for (int i = 0; i < PAQ_NDROPS; i++)
-		add_count(row, now->dropped[i] - base->dropped[i]);
-}
-
-static void
-add_queue_columns(Row *row)
-{
-	PaqStatsBase now;
-	PaqStatsBase base;
-
-	paq_stats_collect(&now);
-	SpinLockAcquire(&paq_stats->mutex);
-	base = paq_stats->base;
-	SpinLockRelease(&paq_stats->mutex);
-
-	add_count(row, now.published - base.published);
-	add_count(row, now.drained - base.drained);
-	add_count(row, now.flushed - base.flushed);
-	add_count(row, now.loaded - base.loaded);
-	add_count(row, now.bytes - base.bytes);
-	add_count(row, paq_queue_capacity());
-	add_count(row, paq_queue_used());
-	add_count(row, pg_atomic_read_u64(&paq_stats->worker.high_water));
-	add_count(row, now.space_waits - base.space_waits);
-	add_count(row, now.flush_waits - base.flush_waits);
-	add_datum(row, Float8GetDatum((now.waited_us - base.waited_us) / 1000.0), false);
-	add_drops(row, &now, &base);
-	add_count(row, now.incomplete - base.incomplete);
-	add_count(row, now.batches - base.batches);
-	add_count(row, now.fsyncs - base.fsyncs);
-	add_count(row, now.wakeups - base.wakeups);
-	add_unflushed_age(row);
-}
-
 static void
 add_worker_columns(Row *row)
 {
-	PaqWorkerStats *worker = &paq_stats->worker;
-	char		last_error[PAQ_ERROR_LEN];
-	char		sink[NAMEDATALEN];
-	TimestampTz last_error_time;
-	int			pid;
+	const PaqWorkerStats worker = worker_stats();
+	const int	loader_pid = paq_loading_loader_pid();
 
-	SpinLockAcquire(&worker->mutex);
-	memcpy(last_error, worker->last_error, sizeof(last_error));
-	memcpy(sink, worker->sink, sizeof(sink));
-	last_error_time = worker->last_error_time;
-	pid = worker->worker_pid;
-	SpinLockRelease(&worker->mutex);
-
-	add_text(row, last_error);
-	add_time(row, last_error_time);
-	add_text(row, sink);
-	add_text(row, current_file());
-	add_datum(row, Int32GetDatum(pid), pid == 0);
-	pid = paq_loading_loader_pid();
-	add_datum(row, Int32GetDatum(pid), pid == 0);
+	add_text(row, worker.last_error);
+	add_time(row, worker.last_error_time);
+	add_text(row, worker.sink);
+	add_text(row, worker.current_file);
+	add_datum(row, Int32GetDatum(worker.worker_pid), worker.worker_pid == 0);
+	add_datum(row, Int32GetDatum(loader_pid), loader_pid == 0);
 }
 
 /*
@@ -204,17 +176,16 @@ audit_queue_stats(PG_FUNCTION_ARGS)
 {
 	TupleDesc	tupdesc;
 	Row			row = {0};
+	PaqStatsCounters counters;
 	TimestampTz reset_time;
 
 	require_preload();
 	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 
-	add_queue_columns(&row);
+	reset_time = paq_stats_since_reset(&counters);
+	add_queue_columns(&row, &counters);
 	add_worker_columns(&row);
-	SpinLockAcquire(&paq_stats->mutex);
-	reset_time = paq_stats->reset_time;
-	SpinLockRelease(&paq_stats->mutex);
 	add_time(&row, reset_time);
 
 	if (tupdesc->natts != row.n)

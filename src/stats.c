@@ -106,8 +106,8 @@ paq_stats_worker_error(const char *message)
 }
 
 /* Sum up all counters since the server started. */
-void
-paq_stats_collect(PaqStatsBase *sum)
+static void
+sum_counters(PaqStatsCounters *sum)
 {
 	PaqWorkerStats *worker = &paq_stats->worker;
 
@@ -142,14 +142,33 @@ paq_stats_collect(PaqStatsBase *sum)
 		sum->dropped[i] = pg_atomic_read_u64(&paq_stats->dropped[i]);
 }
 
+/* Sum up all counters since the last reset, whose time is returned. */
+TimestampTz
+paq_stats_since_reset(PaqStatsCounters *counters)
+{
+	uint64	   *counter = (uint64 *) counters;
+	PaqStatsCounters base;
+	TimestampTz reset_time;
+
+	/* first what is subtracted, so that it is never more than what it is from */
+	SpinLockAcquire(&paq_stats->mutex);
+	base = paq_stats->base;
+	reset_time = paq_stats->reset_time;
+	SpinLockRelease(&paq_stats->mutex);
+	sum_counters(counters);
+	for (int i = 0; i < sizeof(base) / sizeof(uint64); i++)
+		counter[i] -= ((uint64 *) &base)[i];
+	return reset_time;
+}
+
 /* Start counting from zero, as far as readers can see. */
 void
 paq_stats_reset(void)
 {
-	PaqStatsBase sum;
+	PaqStatsCounters sum;
 	TimestampTz now = GetCurrentTimestamp();
 
-	paq_stats_collect(&sum);
+	sum_counters(&sum);
 	SpinLockAcquire(&paq_stats->mutex);
 	paq_stats->base = sum;
 	paq_stats->reset_time = now;

@@ -3,12 +3,12 @@
  * stats.h
  *		Counters in shared memory.
  *
- * Two kinds, so that counting costs a backend neither a lock nor a shared
- * cache line: PaqBackendStats, one a backend slot, written by that backend
- * only; and PaqWorkerStats, written by the worker only, except where noted.
- * Readers sum what they see; a 64-bit value is never torn.  Reset remembers
- * the values of that moment and subtracts them (PaqStatsBase), so that it
- * needs no cooperation of the writers.
+ * There are two kinds, so that counting costs a backend neither a lock nor a
+ * shared cache line: PaqBackendStats, one for each backend slot, which only that
+ * backend writes; and PaqWorkerStats, which only the worker writes, except where
+ * noted.  Readers sum up what they see; a 64-bit value is never torn.  A reset
+ * remembers the sums of that moment, and readers subtract them, so that it needs
+ * no cooperation of the writers.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -68,7 +68,8 @@ typedef struct PaqWorkerStats
 	char		sink[NAMEDATALEN];
 } PaqWorkerStats;
 
-typedef struct PaqStatsBase
+/* Sums of all processes' counters, each of them a uint64 */
+typedef struct PaqStatsCounters
 {
 	uint64		published;
 	uint64		space_waits;
@@ -83,12 +84,12 @@ typedef struct PaqStatsBase
 	uint64		fsyncs;
 	uint64		wakeups;
 	uint64		loaded;
-} PaqStatsBase;
+} PaqStatsCounters;
 
 typedef struct PaqStatsShared
 {
 	slock_t		mutex;			/* protects base and reset_time */
-	PaqStatsBase base;
+	PaqStatsCounters base;		/* at the last reset */
 	TimestampTz reset_time;
 
 	PaqWorkerStats worker;
@@ -114,7 +115,7 @@ extern Size paq_stats_shmem_size(int nbackends);
 extern void paq_stats_shmem_init(int nbackends);
 extern void paq_stats_attach(int slot);
 extern void paq_stats_worker_error(const char *message);
-extern void paq_stats_collect(PaqStatsBase *sum);
+extern TimestampTz paq_stats_since_reset(PaqStatsCounters *counters);
 extern void paq_stats_reset(void);
 
 /* Add to a counter that only this process writes: no locked instruction. */

@@ -1,13 +1,23 @@
 /*-------------------------------------------------------------------------
  *
  * content.c
- *		Secrets in literals that are not SQL: connection strings, addresses
- *		with a password, environments of commands, verifiers of passwords.
+ *		Secrets in literals that are not SQL: addresses with a password,
+ *		connection strings, environments of commands, verifiers of passwords;
+ *		and what mask_patterns matches in a whole text.
  *
- * These are recognized by their form, whatever statement they are in; of them
- * only the secret value is.
+ * The former are recognized by their form, whatever statement they are in; of
+ * them only the secret value is marked.
  *
- * Must not raise, nor allocate.  Locking: none.
+ * Regular expressions are compiled when they are needed for the first time, and
+ * again when the setting or the database's encoding has become another.  If that
+ * fails, most likely for want of memory, or if the search in a text fails, nobody
+ * knows what would have matched.
+ *
+ * Must not raise, and only regular expressions allocate: these are compiled and
+ * searched for by the engine itself, because the functions around it raise errors.
+ * They cannot be interrupted; a bad expression is one of the administrator's.
+ *
+ * Locking: none.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -15,15 +25,54 @@
  */
 #include "postgres.h"
 
+#include "compat.h"
+#include "guc.h"
 #include "mask/mask_internal.h"
+#include "mb/pg_wchar.h"
+#include "utils/memutils.h"
 
 #define VERIFIER_PREFIX	"SCRAM-SHA-256$"
 
-/* Beside white space, what ends an address, its parts, a shell's word, a phrase */
+/* What ends a shell's word, or a phrase */
+#define SPACES			" \t\n\v\f\r"
 #define QUOTES			"'\"`"
-#define PARAM_ENDS		QUOTES "&;#"
-#define WORD_ENDS		QUOTES ";&|)<>"
-#define PHRASE_ENDS		QUOTES ";&|),"
+#define WORD_ENDS		SPACES QUOTES ";&|)<>"
+#define PHRASE_ENDS		SPACES QUOTES ";&|),"
+
+/* Where an address and its parts end, by what it is in */
+typedef struct AddressForm
+{
+	const char *credentials;	/* user:password */
+	const char *value;			/* behind "?name=" */
+	const char *address;
+	bool		is_command;		/* also at "$(", which a shell executes */
+} AddressForm;
+
+/* libpq takes all of a string for the address, with spaces and quotes. */
+static const AddressForm libpq_address = {"/", "&", "", false};
+static const AddressForm command_address = {
+	"/?#" WORD_ENDS, "#" WORD_ENDS, SPACES QUOTES, true
+};
+static const AddressForm other_address = {
+	"/?#" SPACES QUOTES, "&;#" SPACES QUOTES, SPACES QUOTES, false
+};
+
+/* libpq's keywords */
+static const char *const conninfo_names[] = {
+	"application_name", "authtype", "channel_binding", "client_encoding",
+	"connect_timeout", "dbname", "fallback_application_name", "gssdelegation",
+	"gssencmode", "gsslib", "host", "hostaddr", "keepalives",
+	"keepalives_count", "keepalives_idle", "keepalives_interval", "krbsrvname",
+	"load_balance_hosts", "max_protocol_version", "min_protocol_version",
+	"oauth_client_id", "oauth_client_secret", "oauth_issuer", "oauth_scope",
+	"options", "passfile", "password", "port", "replication", "require_auth",
+	"requirepeer", "requiressl", "scram_client_key", "scram_server_key",
+	"service", "servicefile", "sslcert", "sslcertmode", "sslcompression",
+	"sslcrl", "sslcrldir", "sslkey", "sslkeylogfile", "sslmode",
+	"sslnegotiation", "sslpassword", "sslrootcert", "sslsni",
+	"ssl_max_protocol_version", "ssl_min_protocol_version",
+	"target_session_attrs", "tcp_user_timeout", "tty", "user", NULL
+};
 
 /* Can it be part of a keyword, or of the name of a variable? */
 static inline bool
@@ -48,11 +97,10 @@ skip_key(const PaqMaskText *text, uint32 pos)
 	return pos;
 }
 
-/* Is it white space, or one of those characters? */
 static inline bool
-is_end(char c, const char *ends)
+is_one_of(char c, const char *characters)
 {
-	return paq_mask_is_space(c) || strchr(ends, c) != NULL;
+	return strchr(characters, c) != NULL;
 }
 
 static bool
@@ -78,27 +126,29 @@ mark_value(PaqMaskText *text, uint32 start, uint32 end)
  * ---------------------------------------------------------------------------
  */
 
+static bool
+ends_at(const PaqMaskText *text, uint32 pos, const char *ends,
+		const AddressForm *form)
+{
+	return pos >= text->len || is_one_of(text->data[pos], ends) ||
+		(form->is_command && has_at(text, pos, "$("));
+}
+
 /*
- * Behind "://": user:password@host.  Moves *pos to the "@".  For libpq, all from
- * the first ":" to the last "@" in front of the path is a password, spaces as
- * well.  In a command, none is longer than the shell's word.
+ * Behind "://": user:password@host.  Moves *pos to the "@".  All from the first
+ * ":" to the last "@" is a password.
  */
 static bool
-find_credentials(PaqMaskText *text, uint32 *pos, bool for_libpq, bool is_command)
+find_credentials(PaqMaskText *text, uint32 *pos, const AddressForm *form)
 {
 	uint32		colon = 0;
 	uint32		at = 0;
 
-	for (uint32 end = *pos; end < text->len; end++)
+	for (uint32 end = *pos; !ends_at(text, end, form->credentials, form); end++)
 	{
-		const char	c = text->data[end];
-
-		if (c == '/' || (!for_libpq && is_end(c, QUOTES "?#")) ||
-			(is_command && (is_end(c, WORD_ENDS) || has_at(text, end, "$("))))
-			break;
-		if (c == ':' && colon == 0)
+		if (text->data[end] == ':' && colon == 0)
 			colon = end;
-		if (c == '@')
+		if (text->data[end] == '@')
 			at = end;
 	}
 	if (colon == 0 || text->data[*pos] == '[')
@@ -112,13 +162,15 @@ find_credentials(PaqMaskText *text, uint32 *pos, bool for_libpq, bool is_command
 static bool
 find_addresses(PaqMaskText *text, bool is_command)
 {
-	/* libpq takes all of it for the address, and "&" for the end of a value */
-	const bool	for_libpq = !is_command && (has_at(text, 0, "postgresql://") ||
-											has_at(text, 0, "postgres://"));
+	const AddressForm *form = is_command ? &command_address : &other_address;
+	const AddressForm *first_form = form;
 	bool		open = false;
 	bool		inside = false;
 	uint32		pos = 0;
 
+	if (!is_command && (has_at(text, 0, "postgresql://") ||
+						has_at(text, 0, "postgres://")))
+		form = first_form = &libpq_address;
 	while (pos < text->len)
 	{
 		const char	c = text->data[pos++];
@@ -126,13 +178,14 @@ find_addresses(PaqMaskText *text, bool is_command)
 		if (c == ':' && has_at(text, pos, "//") && pos > 1 &&
 			is_key_char(text->data[pos - 2]))
 		{
-			const bool	first = pos <= strlen("postgresql:");
-
 			inside = true;
 			pos += strlen("//");
-			open |= find_credentials(text, &pos, first && for_libpq, is_command);
+			open |= find_credentials(text, &pos, first_form);
+			/* for libpq, another one behind the first is part of a value */
+			if (form == &libpq_address)
+				first_form = &other_address;
 		}
-		else if (!for_libpq && is_end(c, QUOTES))
+		else if (is_one_of(c, form->address))
 			inside = false;
 		else if (inside && (c == '?' || c == '&'))
 		{
@@ -144,10 +197,7 @@ find_addresses(PaqMaskText *text, bool is_command)
 				!paq_mask_name_is_secret(text->data + name, pos - name))
 				continue;
 			value = ++pos;
-			while (pos < text->len && text->data[pos] != '&' &&
-				   (for_libpq || !is_end(text->data[pos], PARAM_ENDS)) &&
-				   !(is_command && (is_end(text->data[pos], WORD_ENDS) ||
-									has_at(text, pos, "$("))))
+			while (!ends_at(text, pos, form->value, form))
 				pos++;
 			open |= mark_value(text, value, pos);
 		}
@@ -210,7 +260,7 @@ find_conninfo(PaqMaskText *text)
 	bool		open = false;
 
 	if (!conninfo_name(text, pos, &name_end, &value) ||
-		!paq_mask_name_is_conninfo(text->data + pos, name_end - pos))
+		!paq_mask_word_in(text->data + pos, name_end - pos, conninfo_names))
 		return false;
 	while (pos < text->len)
 	{
@@ -261,7 +311,7 @@ assigned_value_end(const PaqMaskText *text, uint32 pos, const char *ends)
 			return pos;
 		else if (quote != '\'' && c == '\\')
 			pos++;
-		else if (quote == '\0' && is_end(c, ends))
+		else if (quote == '\0' && is_one_of(c, ends))
 			return pos;
 	}
 	return text->len;
@@ -315,4 +365,115 @@ paq_content_find(PaqMaskText *text, PaqContent content)
 	if (!is_command && has_at(text, 0, VERIFIER_PREFIX))
 		paq_mask_mark(text, 0, text->len, PAQ_MARK_SECRET);
 	return find_addresses(text, is_command) || open;
+}
+
+/* ---------------------------------------------------------------------------
+ * Patterns
+ * ---------------------------------------------------------------------------
+ */
+
+static regex_t *patterns = NULL;
+static int	npatterns = 0;
+static uint32 patterns_version = 0; /* of the setting; 0: not all are compiled */
+static int	patterns_encoding = -1;
+
+/* See to it that the patterns are those of the setting.  False if they cannot be. */
+static bool
+prepare_patterns(void)
+{
+	const int	encoding = GetDatabaseEncoding();
+	const char *pattern;
+	int			count = 0;
+
+	if (patterns_version == paq_mask_patterns_version && patterns_encoding == encoding)
+		return true;
+	while (npatterns > 0)
+		pg_regfree(&patterns[--npatterns]);
+	if (patterns != NULL)
+		pfree(patterns);
+
+	for (pattern = paq_mask_patterns; *pattern != '\0'; pattern += strlen(pattern) + 1)
+		count++;
+	patterns = MemoryContextAllocExtended(TopMemoryContext, count * sizeof(regex_t),
+										  MCXT_ALLOC_NO_OOM | MCXT_ALLOC_ZERO);
+	pattern = paq_mask_patterns;
+	while (patterns != NULL && npatterns < count &&
+		   paq_regcomp(&patterns[npatterns], pattern, encoding) == REG_OKAY)
+	{
+		npatterns++;
+		pattern += strlen(pattern) + 1;
+	}
+	patterns_version = npatterns == count ? paq_mask_patterns_version : 0;
+	patterns_encoding = encoding;
+	return npatterns == count;
+}
+
+/* Move on by so many characters; never behind the end. */
+static uint32
+skip_chars(const char *text, uint32 len, uint32 pos, size_t chars)
+{
+	for (; chars > 0 && pos < len; chars--)
+		pos += pg_encoding_mblen(GetDatabaseEncoding(), text + pos);
+	return Min(pos, len);
+}
+
+/*
+ * Mark what matches the pattern or, if it has a group, what that matches.
+ * Returns false if the search fails.
+ */
+static bool
+apply_pattern(PaqMaskText *text, regex_t *regex, const pg_wchar *wide,
+			  size_t wide_len)
+{
+	size_t		start = 0;
+	size_t		chars = 0;		/* up to pos */
+	uint32		pos = 0;
+
+	while (start <= wide_len)
+	{
+		regmatch_t	match[2];
+		regmatch_t *secret = &match[0];
+		uint32		secret_start;
+		int			code;
+
+		code = paq_regexec(regex, wide, wide_len, start, lengthof(match), match);
+		if (code != REG_OKAY)
+			return code == REG_NOMATCH;
+		if (regex->re_nsub > 0 && match[1].rm_so >= 0)
+			secret = &match[1];
+		secret_start = skip_chars(text->data, text->len, pos,
+								  secret->rm_so - chars);
+		pos = skip_chars(text->data, text->len, secret_start,
+						 secret->rm_eo - secret->rm_so);
+		chars = secret->rm_eo;
+		paq_mask_mark(text, secret_start, pos, PAQ_MARK_SECRET);
+		start = Max((size_t) match[0].rm_eo, start);
+		if (match[0].rm_eo == match[0].rm_so)
+			start++;
+	}
+	return true;
+}
+
+/* Mark what the patterns match in the text.  Returns false if that fails. */
+bool
+paq_content_patterns(PaqMaskText *text)
+{
+	pg_wchar   *wide;
+	size_t		wide_len;
+	bool		done = true;
+
+	if (*paq_mask_patterns == '\0')
+		return true;
+	if (!prepare_patterns())
+		return false;
+	wide = MemoryContextAllocExtended(TopMemoryContext,
+									  (text->len + (Size) 1) * sizeof(pg_wchar),
+									  MCXT_ALLOC_NO_OOM | MCXT_ALLOC_HUGE);
+	if (wide == NULL)
+		return false;
+	wide_len = pg_mb2wchar_with_len(text->data, wide, text->len);
+	for (int i = 0; i < npatterns && done; i++)
+		done = apply_pattern(text, &patterns[i], wide, wide_len);
+	pfree(wide);
+	return done;
 }

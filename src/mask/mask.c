@@ -5,21 +5,19 @@
  *
  * File map:
  *
- *	mask.c			what is to be done with which text
- *	filter.c		telling texts without secrets quickly: nearly all
- *	scan.c			PostgreSQL's scanner, on a text and on its literals
+ *	mask.c			what is done with which text; replacing what is found
+ *	words.c			names of secrets; the filter, which tells quickly that a
+ *					text has none
+ *	scan.c			literals, and PostgreSQL's scanner on a text and on these
  *	rules.c			which literals are secret: rules over tokens
- *	content.c		secrets in literals that are not SQL
- *	literal.c		finding literals, and reading their contents
- *	names.c			names of secrets
- *	pattern.c		what mask_patterns matches
- *	render.c		the text without what was found
+ *	content.c		secrets in literals that are not SQL; mask_patterns
  *
- * A text without one of a dozen words goes as it is, after one pass over its
- * bytes, or a comparison if it has been seen before.  The others are scanned.
+ * A text that the filter lets pass is recorded as it is.  Any other is scanned.
+ * Texts that turned out to have no secret are remembered, up to a length, so that
+ * most of the time a comparison is all.
  *
  * Where the scanner may not be called, and where it fails, it cannot be known
- * which of the literals is a secret, so all of them are taken for one.
+ * which of the literals is a secret, so all of them are treated as secrets.
  *
  * Guarantees: see mask.h.  They hold for mask_patterns, too: only contents of
  * literals are replaced.
@@ -32,27 +30,50 @@
  */
 #include "postgres.h"
 
-#include "common/hashfn.h"
 #include "guc.h"
 #include "mask/mask_internal.h"
 #include "parser/parser.h"
 #include "utils/memutils.h"
 
+/* $1 and its like, with a space on each side */
+#define PLACE_SIZE		16
+
+/* What is shown of a text if there is no memory for a copy */
+#define BEGINNING_LEN	4096
+
+/* A literal has two quotes: this is how much longer one of one byte can become. */
+#define MAX_GROWTH		4
+
 /* A secret shorter than this is looked for in messages as a word only. */
 #define MIN_PART_LEN	4
-
-/*
- * Literals in each other that messages may quote, and their length; each takes
- * memory.
- */
-#define MAX_MESSAGE_DEPTH	6
-#define MAX_MESSAGE_NESTED	(1024 * 1024)
 
 /* Most bytes to compare while looking for secrets in a message */
 #define MAX_COMPARED	UINT64CONST(100000000)
 
-/* The patterns for which texts are remembered */
-static uint32 memo_version = 0;
+/* Texts that are remembered, by a hash */
+#define MEMO_SLOTS		64
+#define MEMO_MIN_LEN	16		/* shorter ones are looked at again */
+#define MEMO_MAX_LEN	1000
+#define MEMO_SAMPLES	8
+
+#define HASH_FACTOR		UINT64CONST(0x9E3779B97F4A7C15)
+
+/* A text that has nothing to hide */
+typedef struct Memo
+{
+	uint32		len;			/* 0: none */
+	uint32		version;		/* of mask_patterns at that time */
+	char		text[MEMO_MAX_LEN];
+} Memo;
+
+static Memo memos[MEMO_SLOTS];
+
+/* Where a text goes, or with data NULL only its length */
+typedef struct Output
+{
+	char	   *data;
+	Size		len;
+} Output;
 
 static void *
 allocate(Size size, int flags)
@@ -81,11 +102,151 @@ show_unchanged(PaqMasked *shown, const char *text, Size len)
 	shown->cut = false;
 }
 
+/* ---------------------------------------------------------------------------
+ * Replacing what is marked
+ *
+ * Only bytes of literals' contents, and digits of numbers, are ever replaced,
+ * so that the tokens of the text stay what they are.
+ * ---------------------------------------------------------------------------
+ */
+
 static void
-show_nothing(PaqMasked *shown)
+put(Output *output, const char *bytes, Size len)
 {
-	show_unchanged(shown, PAQ_REDACTED, strlen(PAQ_REDACTED));
+	if (output->data != NULL)
+		memcpy(output->data + output->len, bytes, len);
+	output->len += len;
+}
+
+/*
+ * The text without its secrets; returns whether it had any.  Bytes that belong
+ * together are replaced together.  A digit of a number becomes a zero: it stays a
+ * number, and can become part of no other token.
+ */
+static bool
+put_secrets(Output *output, const PaqMaskText *text)
+{
+	bool		replaced = false;
+	bool		in_secret = false;
+	uint32		pos = 0;
+
+	while (pos < text->len)
+	{
+		const uint32 start = pos;
+		const uint8 first = text->marks[start];
+		const bool	digit = (first & PAQ_MARK_DIGIT) != 0;
+		uint8		marks = 0;
+		bool		secret;
+
+		do
+			marks |= text->marks[pos++];
+		while (pos < text->len && (text->marks[pos] & PAQ_MARK_NEXT) != 0);
+		secret = (first & PAQ_MARK_LITERAL) != 0 && (marks & PAQ_MARK_SECRET) != 0;
+		if (!secret)
+			put(output, text->data + start, pos - start);
+		else if (digit)
+			put(output, "0", 1);
+		else if (!in_secret)
+			put(output, PAQ_REDACTED, strlen(PAQ_REDACTED));
+		in_secret = secret && !digit;
+		replaced |= secret;
+	}
+	return replaced;
+}
+
+/* Can the byte at pos be part of a word? */
+static bool
+is_word(const PaqMaskText *text, uint32 pos)
+{
+	return pos < text->len && (paq_mask_is_name_char(text->data[pos]) ||
+							   text->data[pos] == '$');
+}
+
+/*
+ * The text with places in it instead of constants, from $number + 1 on.  A place
+ * is no part of a word.
+ */
+static void
+put_constants(Output *output, const PaqMaskText *text, int number)
+{
+	uint32		pos = 0;
+
+	while (pos < text->len)
+	{
+		const uint32 start = pos;
+		const bool	constant = (text->marks[pos] & PAQ_MARK_FIRST) != 0;
+		char		place[PLACE_SIZE];
+
+		do
+			pos++;
+		while (pos < text->len && (text->marks[pos] & PAQ_MARK_FIRST) == 0 &&
+			   (!constant || (text->marks[pos] & PAQ_MARK_TOKEN) != 0));
+		if (constant)
+			put(output, place,
+				snprintf(place, sizeof(place), "%s$%d%s",
+						 start > 0 && is_word(text, start - 1) ? " " : "",
+						 ++number, is_word(text, pos) ? " " : ""));
+		else
+			put(output, text->data + start, pos - start);
+	}
+}
+
+/*
+ * Show the text with places instead of constants, behind those up to
+ * $max_param, or if that is negative, without its secrets; if it has none, shown
+ * is left alone.  Returns false if there is no memory.
+ */
+static bool
+render(const PaqMaskText *text, int max_param, PaqMasked *shown)
+{
+	Output		output = {0};
+
+	/* first the length, then the text */
+	for (int i = 0; i < 2; i++)
+	{
+		if (max_param >= 0)
+			put_constants(&output, text, max_param);
+		else if (!put_secrets(&output, text))
+			return true;
+		if (i == 0)
+		{
+			output.data = allocate(output.len + 1, 0);
+			if (output.data == NULL)
+				return false;
+			output.len = 0;
+		}
+	}
+	output.data[output.len] = '\0';
+	shown->text = shown->copy = output.data;
+	shown->len = output.len;
+	return true;
+}
+
+/*
+ * There is no memory: show the beginning of the text with all literals masked.
+ * It is valid until this is called the next time.
+ */
+static void
+show_beginning(const char *data, Size len, PaqMasked *shown)
+{
+	static uint8 marks[BEGINNING_LEN];
+	static char beginning[BEGINNING_LEN * MAX_GROWTH + 1];
+	const char *ambiguous = strstr(data, "\\'");
+	PaqMaskText text = {data, Min(len, BEGINNING_LEN), marks};
+	PaqMaskWork work = {.conforming = standard_conforming_strings};
+	Output		output = {beginning, 0};
+
+	/* what follows can be read in two ways */
+	if (ambiguous != NULL)
+		text.len = Min(text.len, ambiguous - data);
+	memset(marks, 0, sizeof(marks));
+	paq_plain_mark(&work, &text, 0, PAQ_MARK_SECRET);
+	paq_mask_mark(&text, 0, text.len, PAQ_MARK_SECRET);
+	(void) put_secrets(&output, &text);
+	beginning[output.len] = '\0';
+	show_unchanged(shown, beginning, output.len);
 	shown->all = true;
+	shown->cut = true;
 }
 
 /* ---------------------------------------------------------------------------
@@ -93,37 +254,39 @@ show_nothing(PaqMasked *shown)
  * ---------------------------------------------------------------------------
  */
 
-/*
- * May the text of a statement that failed have a secret?  The word that would
- * tell may be misspelt, so for those about roles it is not needed.
- */
+/* Does the text begin as a statement about a role does? */
 static bool
-failed_is_candidate(const char *text, Size len)
+concerns_role(const char *data, Size len)
 {
 	static const char *const words[][4] = {
 		{"alter", "create", NULL}, {"group", "role", "user", NULL}
 	};
-	const char *pos = text;
-	int			found = 0;
+	const PaqMaskText text = {data, len, NULL};
+	uint32		pos = 0;
 
-	while (*pos != '\0' && found < lengthof(words))
+	for (int i = 0; i < lengthof(words); i++)
 	{
-		const char *start = pos;
+		uint32		start;
 
-		while (paq_mask_is_name_char(*pos))
+		while (pos < len && !paq_mask_is_name_char(data[pos]))
+			pos = Max(paq_comment_end(&text, pos), pos + 1);
+		start = pos;
+		while (pos < len && paq_mask_is_name_char(data[pos]))
 			pos++;
-		if (strncmp(pos, "/*", 2) == 0 && strstr(pos, "*/") == NULL)
-			break;
-		if (strncmp(pos, "--", 2) == 0)
-			pos += strcspn(pos, "\r\n");
-		else if (pos == start)
-			pos = *pos == '/' && pos[1] == '*' ? strstr(pos, "*/") + 2 : pos + 1;
-		else if (!paq_mask_word_in(start, pos - start, words[found++]))
-			break;
-		else if (found == lengthof(words))
-			return true;
+		if (!paq_mask_word_in(data + start, pos - start, words[i]))
+			return false;
 	}
-	return paq_mask_is_candidate(text, len);
+	return true;
+}
+
+/*
+ * May the text of a statement that failed have a secret?  In one about a role,
+ * the word that would tell may be misspelt.
+ */
+static bool
+failed_is_candidate(const char *text, Size len)
+{
+	return paq_mask_is_candidate(text, len) || concerns_role(text, len);
 }
 
 /*
@@ -149,9 +312,9 @@ read_text(PaqMaskWork *work, PaqMaskText *text, int options, bool candidate)
 
 /*
  * What is shown of a text that can be read in two ways must be right both ways:
- * only what is to be replaced both ways is, and neither quotes nor what belongs to
- * escapes, of which it cannot be told.  Returns false if the literals are the same,
- * so that there is only one way.
+ * only what is to be replaced both ways is, and neither quotes nor parts of
+ * escapes, which may be something else in the other reading.  Returns false if the
+ * literals are the same, so that there is only one way.
  */
 static bool
 intersect(PaqMaskText *text, const PaqMaskText *other)
@@ -174,8 +337,8 @@ intersect(PaqMaskText *text, const PaqMaskText *other)
 
 /*
  * Whether a backslash in front of a quote belongs to it depends on a setting,
- * which may have been another one when the text was parsed.  If it can have been
- * read in one way only, it was read in that.  A text that failed may make sense in
+ * which may have been another one when the text was parsed.  If the text makes
+ * sense in one way only, it was read in that.  A text that failed may make sense in
  * neither; then the setting as it is now decides.  Returns false if there is no
  * memory.
  */
@@ -210,10 +373,10 @@ read_both_ways(PaqMaskWork *work, PaqMaskText *text, int options,
 	return true;
 }
 
-/* A text that may have something to hide, or has constants */
+/* Show a text that may have something to hide, or has constants. */
 static void
-analyse(const char *data, Size len, int options, bool candidate,
-		PaqMasked *shown)
+show_text(const char *data, Size len, int options, bool candidate,
+		  PaqMasked *shown)
 {
 	PaqMaskWork work = {.conforming = standard_conforming_strings};
 	bool		constants = (options & PAQ_MASK_CONSTANTS) != 0;
@@ -223,10 +386,10 @@ analyse(const char *data, Size len, int options, bool candidate,
 
 	if (!begin_text(&text, data, len))
 	{
-		paq_render_beginning(data, len, work.conforming, shown);
+		show_beginning(data, len, shown);
 		return;
 	}
-	if (!paq_mask_patterns_apply(&text))
+	if (!paq_content_patterns(&text))
 	{
 		/* nobody knows what they would have matched */
 		options &= ~PAQ_MASK_SCAN;
@@ -236,18 +399,40 @@ analyse(const char *data, Size len, int options, bool candidate,
 		done = read_both_ways(&work, &text, options, candidate, &ambiguous);
 	if (constants && ambiguous)
 	{
-		/* which of them have places cannot be told either */
+		/* which constants are replaced by which places is ambiguous, too */
 		paq_mask_mark(&text, 0, len, PAQ_MARK_SECRET);
 		constants = false;
 		work.limited = true;
 	}
-	if (done)
-		done = paq_render(&text, constants ? work.max_param : -1, shown);
-	if (!done)
-		paq_render_beginning(data, len, work.conforming, shown);
+	if (!done || !render(&text, constants ? work.max_param : -1, shown))
+		show_beginning(data, len, shown);
 	else if (shown->text != data)
 		shown->all |= work.limited;
 	pfree(text.marks);
+}
+
+/*
+ * Where a text may be remembered, NULL if it has another length: a slot by a
+ * hash of all of its bytes if they are few, else of samples.
+ */
+static Memo *
+memo_slot(const char *text, Size len)
+{
+	const uint32 last = len - sizeof(uint64);
+	const uint32 step = Max(sizeof(uint64), len / MEMO_SAMPLES);
+	uint64		hash = len;
+	uint64		word;
+
+	if (len < MEMO_MIN_LEN || len > MEMO_MAX_LEN)
+		return NULL;
+	for (uint32 pos = 0; pos < last; pos += step)
+	{
+		memcpy(&word, text + pos, sizeof(word));
+		hash = (hash ^ word) * HASH_FACTOR;
+	}
+	memcpy(&word, text + last, sizeof(word));
+	hash = (hash ^ (hash >> 32) ^ word) * HASH_FACTOR;
+	return &memos[(hash >> 32) % MEMO_SLOTS];
 }
 
 /* The text of a statement as it may be recorded; options are those of mask.h. */
@@ -255,26 +440,27 @@ void
 paq_mask_text(const char *text, int options, PaqMasked *shown)
 {
 	const Size	len = strlen(text);
-	const bool	usual = options == PAQ_MASK_SCAN;
+	Memo	   *memo = options == PAQ_MASK_SCAN ? memo_slot(text, len) : NULL;
 	bool		candidate;
 
 	show_unchanged(shown, text, len);
-	if (unlikely(memo_version != paq_mask_patterns_version))
-	{
-		paq_mask_memo_clear();
-		memo_version = paq_mask_patterns_version;
-	}
-	if (likely(usual && paq_mask_memo_find(text, len)))
+	if (likely(memo != NULL && memo->len == len &&
+			   memo->version == paq_mask_patterns_version &&
+			   memcmp(memo->text, text, len) == 0))
 		return;
 	if (options & PAQ_MASK_SCAN)
 		candidate = paq_mask_is_candidate(text, len);
 	else
 		candidate = failed_is_candidate(text, len);
 	if (unlikely(candidate || (options & PAQ_MASK_CONSTANTS) ||
-				 paq_mask_has_patterns()))
-		analyse(text, len, options, candidate, shown);
-	if (likely(usual && shown->text == text))
-		paq_mask_memo_add(text, len);
+				 *paq_mask_patterns != '\0'))
+		show_text(text, len, options, candidate, shown);
+	if (likely(memo != NULL && shown->text == text))
+	{
+		memo->len = len;
+		memo->version = paq_mask_patterns_version;
+		memcpy(memo->text, text, len);
+	}
 }
 
 /* ---------------------------------------------------------------------------
@@ -282,37 +468,59 @@ paq_mask_text(const char *text, int options, PaqMasked *shown)
  * ---------------------------------------------------------------------------
  */
 
+static void
+show_nothing(PaqMasked *shown)
+{
+	show_unchanged(shown, PAQ_REDACTED, strlen(PAQ_REDACTED));
+	shown->all = true;
+}
+
+/* Marks for a value or a message, all of which is as good as one literal */
+static bool
+begin_literal(PaqMaskText *text, const char *data, Size len, PaqMasked *shown)
+{
+	if (!begin_text(text, data, len))
+	{
+		show_nothing(shown);
+		return false;
+	}
+	paq_mask_mark(text, 0, len, PAQ_MARK_LITERAL);
+	return true;
+}
+
+/* Show it, nothing of it if it is not known which parts are secrets. */
+static void
+end_literal(PaqMaskText *text, bool known, PaqMasked *shown)
+{
+	if (!known)
+		paq_mask_mark(text, 0, text->len, PAQ_MARK_SECRET);
+	shown->all = !known;
+	if (!render(text, -1, shown))
+		show_nothing(shown);
+	pfree(text->marks);
+}
+
 /*
- * The same for a value that a statement is executed with.  Only some types
- * have values that can be more than a number, say.
+ * A value that a statement is executed with, as it may be recorded.  Only a value
+ * of some types can be more than a number, say; is_text tells.
  */
 void
 paq_mask_value(const char *value, bool is_text, PaqMasked *shown)
 {
 	const Size	len = strlen(value);
-	PaqMaskWork work = {0};
+	PaqMaskWork work = {.conforming = standard_conforming_strings};
 	PaqMaskText text;
-	bool		done;
+	bool		known;
 
 	show_unchanged(shown, value, len);
 	is_text = is_text && paq_mask_is_candidate(value, len);
-	if (likely(!is_text && !paq_mask_has_patterns()))
+	if (likely(!is_text && *paq_mask_patterns == '\0') ||
+		!begin_literal(&text, value, len, shown))
 		return;
-	if (!begin_text(&text, value, len))
-	{
-		show_nothing(shown);
-		return;
-	}
-	work.conforming = standard_conforming_strings;
-	paq_mask_mark(&text, 0, len, PAQ_MARK_LITERAL);
-	done = paq_mask_patterns_apply(&text) &&
+	known = paq_content_patterns(&text) &&
 		(!is_text || paq_scan(&work, &text, false) == len);
-	if (!done)
-		paq_mask_mark(&text, 0, len, PAQ_MARK_SECRET);
-	shown->all = !done || work.limited;
-	if (!paq_render(&text, -1, shown))
-		show_nothing(shown);
-	pfree(text.marks);
+	end_literal(&text, known, shown);
+	shown->all |= work.limited;
 }
 
 /*
@@ -406,11 +614,11 @@ mark_quoted_literals(PaqMaskText *message, const PaqMaskText *text, int depth,
 	{
 		if (token.code != PAQ_TOKEN_SCONST)
 			continue;
-		contents.len = paq_literal(text, &token, conforming, 0, NULL, data);
+		contents.len = paq_literal_read(text, &token, conforming, data);
 		mark_quotations(message, data, contents.len, compared);
 		if (!paq_mask_is_candidate(data, contents.len))
 			;
-		else if (depth < MAX_MESSAGE_DEPTH && contents.len <= MAX_MESSAGE_NESTED)
+		else if (depth < PAQ_MASK_MAX_DEPTH && contents.len <= PAQ_MASK_MAX_NESTED)
 			mark_quoted_literals(message, &contents, depth + 1, compared);
 		else
 			*compared = MAX_COMPARED + 1;
@@ -440,14 +648,9 @@ paq_mask_message(const char *message, const char *statement, PaqMasked *shown)
 	uint64		compared = 0;
 
 	show_unchanged(shown, message, len);
-	if (!quotes && !paq_mask_is_candidate(message, len) && !paq_mask_has_patterns())
+	if ((!quotes && !paq_mask_is_candidate(message, len) && *paq_mask_patterns == '\0') ||
+		!begin_literal(&text, message, len, shown))
 		return;
-	if (!begin_text(&text, message, len))
-	{
-		show_nothing(shown);
-		return;
-	}
-	paq_mask_mark(&text, 0, len, PAQ_MARK_LITERAL);
 	(void) paq_content_find(&text, PAQ_CONTENT_ANY);
 	paq_content_assignments(&text, false);
 	if (quotes)
@@ -456,12 +659,6 @@ paq_mask_message(const char *message, const char *statement, PaqMasked *shown)
 
 		mark_quoted_literals(&text, &quoted, 0, &compared);
 	}
-	if (!paq_mask_patterns_apply(&text) || compared > MAX_COMPARED)
-	{
-		paq_mask_mark(&text, 0, len, PAQ_MARK_SECRET);
-		shown->all = true;
-	}
-	if (!paq_render(&text, -1, shown))
-		show_nothing(shown);
-	pfree(text.marks);
+	end_literal(&text, paq_content_patterns(&text) && compared <= MAX_COMPARED,
+				shown);
 }

@@ -5,13 +5,13 @@
  *
  * Guarantees:
  *
- * - Outside of literals not one byte of an SQL text is changed: what a
- *	 statement does can always be read.  Of a literal only the secret part is
+ * - Outside of literals not one byte of an SQL text changes, so what a
+ *	 statement does can always be read.  Only the secret part of a literal is
  *	 replaced.
  * - A text is never left out.  If its secrets cannot be told from the rest, the
  *	 contents of all its literals are replaced, and the result says so.
- * - Nothing here raises, whatever the text.  Time and memory are linear in its
- *	 length.
+ * - No function raises an error, whatever the text.  Time and memory are linear
+ *	 in its length.
  *
  * Locking: none, everything is local to the process.
  *

@@ -3,15 +3,15 @@
  * mask_internal.h
  *		What the files of mask/ share.
  *
- * A PaqMaskText is a text and, for each of its bytes, what is known of it: a
- * mark of PAQ_MARK_xxx.  The contents of a literal that may hold SQL, or a
- * connection string, are a PaqMaskText again; what is found there is carried
- * over to the bytes of the text around it, so that however deep a secret is, in
- * the end it is some bytes of the whole text that are replaced.
+ * A PaqMaskText is a text with a mark for each of its bytes, which says what is
+ * known of the byte.  The contents of a literal that may hold SQL, or a connection
+ * string, are a PaqMaskText of their own.  What is found there is carried over to
+ * the bytes of the text around it, so that however deep a secret is, in the end
+ * some bytes of the whole text are replaced.
  *
- * Marks only ever get more, and each pass over a text marks a byte once at
- * most; there is a fixed number of passes, and a fixed number of texts in each
- * other.  That is why all of it is linear.
+ * Marks are only ever added, and a pass over a text marks each byte at most once.
+ * The number of passes is fixed, and so is the depth of texts in each other.
+ * Therefore all of it is linear.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -24,12 +24,19 @@
 
 #include "mask/mask.h"
 
+/*
+ * Literals inside of literals are looked into up to this depth, if they are not
+ * longer than this.
+ */
+#define PAQ_MASK_MAX_DEPTH	6
+#define PAQ_MASK_MAX_NESTED	(1024 * 1024)
+
 /* What is known of a byte */
 #define PAQ_MARK_LITERAL	0x01	/* in a literal's contents, or a digit of a
 									 * number: no other byte is ever replaced */
 #define PAQ_MARK_DIGIT		0x02	/* ... of a number */
-#define PAQ_MARK_NEXT		0x04	/* goes with the byte before it: the second of
-									 * two quotes, the rest of an escape */
+#define PAQ_MARK_NEXT		0x04	/* belongs to the byte before it: the second
+									 * of two quotes, the rest of an escape */
 #define PAQ_MARK_SECRET		0x08
 #define PAQ_MARK_TOKEN		0x10	/* in a literal, its quotes included */
 #define PAQ_MARK_FIRST		0x20	/* ... whose first byte it is */
@@ -41,15 +48,14 @@ typedef struct PaqMaskText
 	uint8	   *marks;			/* one for each byte */
 } PaqMaskText;
 
-/* What a text is looked at for */
+/* How a text is read, and what has been found out about it */
 typedef struct PaqMaskWork
 {
 	bool		conforming;		/* standard_conforming_strings */
-	bool		limited;		/* literals were taken for secrets because it
-								 * could not be told */
-	bool		suspect;		/* this cannot be how the text was read */
+	bool		limited;		/* literals that need not be secrets are masked */
+	bool		suspect;		/* PostgreSQL cannot have read it like this */
 	int			max_param;		/* $n: the highest n */
-	bool		want_rules;		/* collect these, and nothing else: */
+	bool		want_rules;		/* only these are to be collected: */
 	MemoryContext context;		/* their memory */
 	List	   *rules;			/* see paq_mask_param_rules() */
 } PaqMaskWork;
@@ -87,7 +93,7 @@ typedef struct PaqToken
 	bool		open;			/* a literal without an end */
 } PaqToken;
 
-/* Bytes that an administrator, a shell or libpq takes for white space */
+/* White space, as a shell and libpq have it */
 static inline bool
 paq_mask_is_space(char c)
 {
@@ -115,34 +121,29 @@ paq_mask_mark(PaqMaskText *text, uint32 start, uint32 end, uint8 mark)
 		text->marks[i] |= mark;
 }
 
-/* filter.c */
+/* words.c */
 extern bool paq_mask_is_candidate(const char *text, Size len);
 extern bool paq_mask_sets_config(const char *text, Size len);
-extern bool paq_mask_memo_find(const char *text, Size len);
-extern void paq_mask_memo_add(const char *text, Size len);
-extern void paq_mask_memo_clear(void);
-
-/* names.c */
 extern bool paq_mask_name_is_secret(const char *name, uint32 len);
-extern bool paq_mask_name_is_conninfo(const char *name, uint32 len);
 extern bool paq_mask_builtin_is_secret(const char *name, uint32 len);
 extern bool paq_mask_word_in(const char *word, uint32 len,
 							 const char *const *list);
 
-/* literal.c */
-extern uint32 paq_literal(const PaqMaskText *text, const PaqToken *token,
-						  bool conforming, uint8 mark, const uint8 *marks,
-						  char *result);
-extern void paq_token_mark(PaqMaskWork *work, PaqMaskText *text,
-						   const PaqToken *token);
+/* scan.c */
+extern uint32 paq_comment_end(const PaqMaskText *text, uint32 pos);
+extern uint32 paq_literal_read(const PaqMaskText *text, const PaqToken *token,
+							   bool conforming, char *result);
+extern void paq_literal_mark(const PaqMaskText *text, const PaqToken *token,
+							 bool conforming, uint8 mark, const uint8 *secrets);
 extern bool paq_plain_next(const PaqMaskText *text, uint32 *pos,
 						   bool conforming, PaqToken *token);
 extern void paq_plain_mark(PaqMaskWork *work, PaqMaskText *text, uint32 pos,
 						   uint8 mark);
-
-/* content.c */
-extern bool paq_content_find(PaqMaskText *text, PaqContent content);
-extern void paq_content_assignments(PaqMaskText *text, bool capitals);
+extern uint32 paq_scan(PaqMaskWork *work, PaqMaskText *text,
+					   bool is_statement);
+extern bool paq_scan_literal(PaqMaskWork *work, PaqMaskText *text,
+							 const PaqToken *token, PaqContent content,
+							 int depth);
 
 /* rules.c */
 typedef struct PaqRules PaqRules;
@@ -151,21 +152,9 @@ extern PaqRules *paq_rules_begin(PaqMaskWork *work, PaqMaskText *text,
 extern void paq_rules_token(PaqRules *rules, const PaqToken *token);
 extern bool paq_rules_want_secret(const PaqRules *rules);
 
-/* scan.c */
-extern uint32 paq_scan(PaqMaskWork *work, PaqMaskText *text,
-					   bool is_statement);
-extern bool paq_scan_literal(PaqMaskWork *work, PaqMaskText *text,
-							 const PaqToken *token, PaqContent content,
-							 int depth);
-
-/* render.c */
-extern bool paq_render(const PaqMaskText *text, int max_param,
-					   PaqMasked *shown);
-extern void paq_render_beginning(const char *data, Size len, bool conforming,
-								 PaqMasked *shown);
-
-/* pattern.c */
-extern bool paq_mask_has_patterns(void);
-extern bool paq_mask_patterns_apply(PaqMaskText *text);
+/* content.c */
+extern bool paq_content_find(PaqMaskText *text, PaqContent content);
+extern void paq_content_assignments(PaqMaskText *text, bool capitals);
+extern bool paq_content_patterns(PaqMaskText *text);
 
 #endif							/* PAQ_MASK_INTERNAL_H */

@@ -3,12 +3,12 @@
  * rules.c
  *		Which literals of an SQL text are secret: rules over its tokens.
  *
- * Which statement it is decides, from its first words, and then the tokens
- * right in front of a literal.  Nothing else does: not a word somewhere in the
- * text, nor what stands in a comment or in another literal, so that nobody can
- * make the words of one literal a reason to hide another one.  The exception
- * are strings that are put together with "||" right behind a literal that ends
- * where its secret must follow.
+ * What decides is the kind of statement, by its first words, and the tokens right
+ * in front of a literal.  Nothing else does: neither a word somewhere in the text,
+ * nor what stands in a comment or in another literal, so that nobody can use the
+ * words of one literal to hide another one.  The exception are strings that are
+ * put together with "||" right behind a literal that ends where its secret must
+ * follow.
  *
  * The tokens come one by one, and each takes constant time.  Of calls of
  * set_config() inside of each other only the last is known.
@@ -29,7 +29,7 @@
 /* PostgreSQL's settings that are commands: archive_command and its like */
 #define COMMAND_ENDING		"_command"
 
-/* What is known of the current statement */
+/* What is known of the current statement; those from OBJECT on are about objects */
 typedef enum Statement
 {
 	STATEMENT_START,			/* its first word is still to come */
@@ -57,16 +57,19 @@ typedef enum Expected
 } Expected;
 
 /* Arguments of set_config() */
-#define ARGUMENT_NAME	0
-#define ARGUMENT_VALUE	1
-#define ARGUMENT_OTHER	2
+enum
+{
+	ARGUMENT_NAME,
+	ARGUMENT_VALUE,
+	ARGUMENT_OTHER
+};
 
 /* The last call of set_config(), if that is not at its end */
 typedef struct Call
 {
 	uint32		depth;			/* of its parentheses; 0: none */
 	bool		secret;			/* of a secret setting */
-	int			argument;		/* which one this is */
+	int			argument;		/* which one this is, from ARGUMENT_NAME on */
 	uint32		query;			/* parentheses of a query; 0: not in there */
 	PaqToken	value;			/* first literal of the value, if it has an end */
 	int			name_param;		/* 0: none */
@@ -176,32 +179,24 @@ is_number(const PaqToken *token)
 }
 
 /* ---------------------------------------------------------------------------
- * Calls
+ * Calls of set_config()
  * ---------------------------------------------------------------------------
  */
 
-/* Is this an argument of the call? */
+/* Is this an argument of the call?  What is in a query tells which data were read. */
 static bool
 in_argument(const PaqRules *rules, int argument)
 {
-	return rules->call.depth > 0 && rules->call.argument == argument;
+	return rules->call.depth > 0 && rules->call.argument == argument &&
+		(argument != ARGUMENT_VALUE || rules->call.query == 0);
 }
 
-/*
- * Is what comes now part of the value?  What is in a query is not, but tells
- * which data were read.
- */
-static bool
-in_value(const PaqRules *rules)
-{
-	return in_argument(rules, ARGUMENT_VALUE) && rules->call.query == 0;
-}
-
-/* ... of a secret setting's? */
+/* Is a constant that comes now part of the value of a secret setting? */
 static bool
 in_secret_value(const PaqRules *rules)
 {
-	return rules->call.secret && in_value(rules);
+	return (rules->set == SET_VALUE && rules->set_secret) ||
+		(rules->call.secret && in_argument(rules, ARGUMENT_VALUE));
 }
 
 /* There is no call any more: has it made a setting of a parameter? */
@@ -265,8 +260,8 @@ argument_name(PaqRules *rules)
 static void
 mark_secret(PaqRules *rules, const PaqToken *token)
 {
-	(void) paq_literal(rules->text, token, rules->work->conforming,
-					   PAQ_MARK_SECRET, NULL, NULL);
+	paq_literal_mark(rules->text, token, rules->work->conforming,
+					 PAQ_MARK_SECRET, NULL);
 }
 
 /* A literal that is, or is part of, the name of a setting */
@@ -279,7 +274,7 @@ setting_literal(PaqRules *rules, const PaqToken *token)
 
 	if (call->secret || token->end - token->start >= MAX_NAME_LITERAL)
 		return;
-	len = paq_literal(rules->text, token, rules->work->conforming, 0, NULL, name);
+	len = paq_literal_read(rules->text, token, rules->work->conforming, name);
 	call->secret = paq_mask_name_is_secret(name, len) ||
 		paq_mask_setting_is_secret(name);
 	/* once, however many literals the name has */
@@ -293,25 +288,22 @@ setting_literal(PaqRules *rules, const PaqToken *token)
  * foreign; elsewhere that would be a type's name.
  */
 static bool
-is_secret(const PaqRules *rules)
+is_secret(const PaqRules *rules, Expected expected)
 {
-	return rules->expected == EXPECT_SECRET ||
-		(rules->set == SET_VALUE && rules->set_secret) ||
+	return expected == EXPECT_SECRET || in_secret_value(rules) ||
 		(rules->statement >= STATEMENT_OBJECT &&
 		 is_secret_name(rules, &rules->last)) ||
 		/* the word that must be in front of it may be misspelt */
 		(rules->statement == STATEMENT_ROLE && rules->parens == 0 &&
-		 !is(rules, &rules->last, "until")) ||
-		in_secret_value(rules);
+		 !is(rules, &rules->last, "until"));
 }
 
 static void
-literal(PaqRules *rules, const PaqToken *token)
+literal(PaqRules *rules, const PaqToken *token, Expected expected)
 {
 	PaqContent	content = PAQ_CONTENT_ANY;
-	bool		open = false;
 
-	if (rules->expected == EXPECT_BODY || rules->statement == STATEMENT_DO)
+	if (expected == EXPECT_BODY || rules->statement == STATEMENT_DO)
 		content = PAQ_CONTENT_SQL;
 	else if ((rules->set == SET_VALUE && rules->set_command) ||
 			 is_named(rules, &rules->last, "program") ||
@@ -321,49 +313,19 @@ literal(PaqRules *rules, const PaqToken *token)
 
 	if (in_argument(rules, ARGUMENT_NAME))
 		setting_literal(rules, token);
-	else if (in_value(rules) && rules->call.value.end == 0)
+	else if (in_argument(rules, ARGUMENT_VALUE) && rules->call.value.end == 0)
 		rules->call.value = *token;
-	if (is_secret(rules))
+	if (is_secret(rules, expected))
 		mark_secret(rules, token);
-	else
-		open = paq_scan_literal(rules->work, rules->text, token, content,
-								rules->depth);
-	rules->expected = open ? EXPECT_PIPES : EXPECT_NOTHING;
-}
-
-/* A number is secret only as the value of a setting. */
-static void
-number(PaqRules *rules, const PaqToken *token)
-{
-	rules->expected = EXPECT_NOTHING;
-	if ((rules->set == SET_VALUE && rules->set_secret) || in_secret_value(rules))
-		paq_mask_mark(rules->text, token->start, token->end, PAQ_MARK_SECRET);
-}
-
-static void
-parameter(PaqRules *rules, const PaqToken *token)
-{
-	rules->expected = EXPECT_NOTHING;
-	if (in_argument(rules, ARGUMENT_NAME) && rules->call.name_param == 0)
-		rules->call.name_param = token->number;
-	else if (in_value(rules) && rules->call.value_param == 0)
-		rules->call.value_param = token->number;
+	else if (paq_scan_literal(rules->work, rules->text, token, content,
+							  rules->depth))
+		rules->expected = EXPECT_PIPES;
 }
 
 /* ---------------------------------------------------------------------------
  * Statements
  * ---------------------------------------------------------------------------
  */
-
-static void
-end_statement(PaqRules *rules)
-{
-	end_call(rules);
-	rules->parens = 0;
-	rules->statement = STATEMENT_START;
-	rules->secret_variable = false;
-	rules->set = SET_NONE;
-}
 
 static void
 begin_setting(PaqRules *rules)
@@ -451,7 +413,7 @@ first_word(PaqRules *rules, const PaqToken *token)
 }
 
 static void
-name(PaqRules *rules, const PaqToken *token)
+name(PaqRules *rules, const PaqToken *token, Expected expected)
 {
 	/* a statement begins behind these in PL/pgSQL, which is in a literal */
 	static const char *const blocks[] = {
@@ -460,9 +422,7 @@ name(PaqRules *rules, const PaqToken *token)
 	static const char *const queries[] = {"select", "table", "values", "with", NULL};
 	static const char *const roles[] = {"role", "user", "group", NULL};
 	static const char *const quoting[] = {"quote_literal", "quote_nullable", NULL};
-	const Expected before = rules->expected;
 
-	rules->expected = EXPECT_NOTHING;
 	if (rules->last.code == '(' && is_in(rules, token, queries))
 		rules->call.query = rules->call.query ? rules->call.query : rules->parens;
 	if (rules->depth > 0 && is_in(rules, token, blocks) &&
@@ -486,21 +446,23 @@ name(PaqRules *rules, const PaqToken *token)
 			 is(rules, token, "as"))
 		rules->expected = EXPECT_BODY;
 	else if ((rules->secret_variable && is(rules, token, "default")) ||
-			 (before == EXPECT_SECRET && is_in(rules, token, quoting)))
+			 (expected == EXPECT_SECRET && is_in(rules, token, quoting)))
 		rules->expected = EXPECT_SECRET;
+
+	/* it may be a string of another language than SQL */
+	if (rules->depth > 0 && rules->text->data[token->start] == '"')
+		(void) paq_scan_literal(rules->work, rules->text, token,
+								PAQ_CONTENT_ANY, rules->depth);
 }
 
 /* An operator, or another single character */
 static void
-operator(PaqRules *rules, const PaqToken *token)
+operator(PaqRules *rules, const PaqToken *token, Expected expected)
 {
-	const Expected before = rules->expected;
-
-	rules->expected = EXPECT_NOTHING;
 	if (token->code == '(')
 	{
 		/* that of quote_literal() */
-		rules->expected = before;
+		rules->expected = expected;
 		open_paren(rules);
 	}
 	else if (token->code == ')')
@@ -508,8 +470,14 @@ operator(PaqRules *rules, const PaqToken *token)
 	else if (token->code == ',' && rules->call.depth == rules->parens)
 		rules->call.argument++;
 	else if (token->code == ';')
-		end_statement(rules);
-	else if (before == EXPECT_PIPES && is(rules, token, "||"))
+	{
+		end_call(rules);
+		rules->parens = 0;
+		rules->statement = STATEMENT_START;
+		rules->secret_variable = false;
+		rules->set = SET_NONE;
+	}
+	else if (expected == EXPECT_PIPES && is(rules, token, "||"))
 		rules->expected = EXPECT_SECRET;
 	else if (is(rules, token, "=>") || is(rules, token, ":=") ||
 			 (token->code == '=' && rules->secret_variable))
@@ -521,42 +489,40 @@ operator(PaqRules *rules, const PaqToken *token)
 	}
 }
 
-/* Is it the N of N'...', which is a token of its own? */
-static bool
-is_prefix(const PaqRules *rules, const PaqToken *token)
-{
-	return is(rules, token, "n") && rules->text->data[token->end] == '\'';
-}
-
 /* The next token of the text */
 void
 paq_rules_token(PaqRules *rules, const PaqToken *token)
 {
-	const bool	named = is_name(rules, token);
+	const Expected expected = rules->expected;
 
-	if (is_prefix(rules, token))
+	/* the N of N'...' is a token of its own */
+	if (is(rules, token, "n") && rules->text->data[token->end] == '\'')
 		return;
 	/* CREATE TABLE ... AS SELECT, not a function's text */
-	if (rules->expected == EXPECT_BODY && !is_literal(token))
+	if (expected == EXPECT_BODY && !is_literal(token))
 		rules->statement = STATEMENT_OTHER;
+
+	rules->expected = EXPECT_NOTHING;
 	if (set_token(rules, token))
-		rules->expected = EXPECT_NOTHING;
+		;
 	else if (is_literal(token))
-		literal(rules, token);
+		literal(rules, token, expected);
 	else if (is_number(token))
-		number(rules, token);
-	else if (token->code == PAQ_TOKEN_PARAM)
-		parameter(rules, token);
-	else if (named)
 	{
-		name(rules, token);
-		/* it may be a string of another language than SQL */
-		if (rules->depth > 0 && rules->text->data[token->start] == '"')
-			(void) paq_scan_literal(rules->work, rules->text, token,
-									PAQ_CONTENT_ANY, rules->depth);
+		if (in_secret_value(rules))
+			paq_mask_mark(rules->text, token->start, token->end, PAQ_MARK_SECRET);
 	}
+	else if (token->code == PAQ_TOKEN_PARAM)
+	{
+		if (in_argument(rules, ARGUMENT_NAME) && rules->call.name_param == 0)
+			rules->call.name_param = token->number;
+		else if (in_argument(rules, ARGUMENT_VALUE) && rules->call.value_param == 0)
+			rules->call.value_param = token->number;
+	}
+	else if (is_name(rules, token))
+		name(rules, token, expected);
 	else
-		operator(rules, token);
+		operator(rules, token, expected);
 	rules->last = *token;
 }
 
@@ -567,8 +533,8 @@ paq_rules_want_secret(const PaqRules *rules)
 	const PaqToken *last = &rules->last;
 
 	return rules->expected == EXPECT_SECRET ||
-		(rules->set == SET_VALUE && rules->set_secret && !is_literal(last)) ||
-		(last->code == ',' && in_secret_value(rules)) ||
+		(in_secret_value(rules) &&
+		 (last->code == ',' || (rules->set == SET_VALUE && !is_literal(last)))) ||
 		/* behind another name, a table's, say, a statement goes on */
 		(rules->statement >= STATEMENT_OBJECT && is_secret_name(rules, last) &&
 		 (rules->parens > 0 || is(rules, last, "password")));

@@ -1,13 +1,18 @@
 /*-------------------------------------------------------------------------
  *
  * scan.c
- *		Going through a text with PostgreSQL's scanner, and into its literals.
+ *		Finding the literals of a text, reading them, and looking into them.
  *
- * This is the scanner that reads each statement before it is executed, so what
- * is a literal here was one for PostgreSQL.  Its settings are given to it
- * directly.  It has no switch for one thing, the notice that a name is too
- * long, which the client and the server log would see twice; for that, levels
- * of messages are saved and set as a function's SET clause does it.
+ * The scanner is PostgreSQL's own, which reads each statement before it is
+ * executed, so what is a literal here was one for PostgreSQL.  It says where a
+ * literal begins and ends, and what it means.  It does not say which bytes of the
+ * text a byte of the meaning comes from, and that is what matters here: only the
+ * bytes of a secret may be replaced.  So the literal is read again, byte by byte.
+ *
+ * The scanner raises errors, so it must not be called while an error is being
+ * handled: to catch one error would be to forget the other.  Then, and where the
+ * scanner gives up because a text is no SQL, quotes and comments tell where
+ * literals are; that is the "plain" search.
  *
  * The scanner takes linear time for what people write.  It has cases in which
  * it takes quadratic time: in a run of operator characters it can match all of
@@ -20,9 +25,8 @@
  * looked into only if they are not long, so that it is the outermost one's
  * length that counts, whatever is in there.
  *
- * Guarantees: no error leaves this file.  So nothing here may be called while
- * an error is being handled, or in a critical section: catching one error would
- * forget the other.
+ * Guarantees: no error leaves this file.  paq_scan() must not be called in a
+ * critical section either.
  *
  * Locking: none.
  *
@@ -39,24 +43,453 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 
-/* Literals inside of literals are looked into up to this depth. */
-#define MAX_DEPTH			6
-
-/* ... and if they are not longer than this. */
-#define MAX_NESTED_LEN		(1024 * 1024)
-
 /*
  * The longest run of operator characters that the scanner gets; lines of one
  * character, as comments have them, do not take long.
  */
 #define MAX_OPERATOR_RUN	200
 
-/* The scanner's value is memory that nobody needs. */
-static bool
-has_memory(int code)
+/* What stands for a character that is of no interest here */
+#define OTHER_CHARACTER	'?'
+
+/*
+ * Reads the contents of a literal byte by byte.  A literal can have parts with
+ * white space and comments between them, which are not contents.  Nor are the
+ * quotes, nor the tag of a dollar quote.
+ */
+typedef struct Literal
 {
-	return code >= PAQ_TOKEN_IDENT && code <= PAQ_TOKEN_OP;
+	const PaqMaskText *text;
+	uint32		start;
+	uint32		end;			/* of the literal, or at least of the text */
+	uint32		tag_len;		/* of a dollar quote */
+	char		quote;			/* ' " or $ */
+	bool		escapes;		/* backslashes mean something, as in E'' */
+	bool		unicode;		/* or as in U&'' */
+	bool		closed;			/* its end was seen */
+	char		byte;			/* of the contents, which come from the text */
+	uint32		from;			/* from here */
+	uint32		pos;			/* to here, where the next one begins */
+} Literal;
+
+/* ---------------------------------------------------------------------------
+ * Reading a literal
+ * ---------------------------------------------------------------------------
+ */
+
+/* The byte at pos; behind the end, something that means nothing. */
+static inline char
+byte_at(const PaqMaskText *text, uint32 pos)
+{
+	return pos < text->len ? text->data[pos] : ' ';
 }
+
+static inline bool
+ends_line(char c)
+{
+	return c == '\n' || c == '\r';
+}
+
+/* The length of a dollar quote's tag at pos, with both dollars; 0 if there is none. */
+static uint32
+tag_length(const PaqMaskText *text, uint32 pos)
+{
+	uint32		end = pos + 1;
+
+	while (end < text->len && paq_mask_is_name_char(text->data[end]))
+		end++;
+	return byte_at(text, end) == '$' ? end + 1 - pos : 0;
+}
+
+/* Begin to read the literal at start, which goes no further than to end. */
+static void
+open_literal(Literal *literal, const PaqMaskText *text, uint32 start,
+			 uint32 end, bool conforming)
+{
+	const char	first = text->data[start];
+
+	memset(literal, 0, sizeof(Literal));
+	literal->text = text;
+	literal->start = start;
+	literal->pos = start + 1;
+	literal->end = end;
+	literal->quote = first;
+	if (first == '\'')
+		literal->escapes = !conforming;
+	else if (first == '$')
+	{
+		literal->tag_len = tag_length(text, start);
+		literal->pos = start + literal->tag_len;
+	}
+	else if (first != '"')
+	{
+		literal->escapes = first == 'e' || first == 'E';
+		literal->unicode = first == 'u' || first == 'U';
+		literal->pos = start + (literal->unicode ? 3 : 2);
+		literal->quote = text->data[literal->pos - 1];
+	}
+}
+
+/*
+ * Behind a quote: is there another part of the literal, on another line?  Go to
+ * where it begins.
+ */
+static bool
+next_part(Literal *literal)
+{
+	const char *data = literal->text->data;
+	uint32		pos = literal->pos;
+	bool		other_line = false;
+
+	for (; pos < literal->end && literal->quote == '\''; pos++)
+	{
+		if (data[pos] == '-' && pos + 1 < literal->end && data[pos + 1] == '-')
+			while (pos + 1 < literal->end && !ends_line(data[pos + 1]))
+				pos++;
+		else if (!paq_mask_is_space(data[pos]))
+			break;
+		other_line |= ends_line(data[pos]);
+	}
+	if (pos >= literal->end || data[pos] != literal->quote || !other_line)
+		return false;
+	literal->pos = pos + 1;
+	return true;
+}
+
+/* A character by up to max digits of its number at *pos, which is moved. */
+static char
+read_code(const Literal *literal, uint32 *pos, int max, int base)
+{
+	static const char digits[] = "0123456789abcdef";
+	uint32		code = 0;
+
+	for (; max > 0 && *pos < literal->end; max--, (*pos)++)
+	{
+		const char	c = pg_ascii_tolower((unsigned char) literal->text->data[*pos]);
+		const char *digit = memchr(digits, c, base);
+
+		if (digit == NULL)
+			break;
+		code = code * base + (digit - digits);
+	}
+	/* what is no ASCII is nothing we look for */
+	return code > 0 && code < 0x80 ? (char) code : OTHER_CHARACTER;
+}
+
+/* Behind a backslash; *pos is moved behind the escape. */
+static char
+read_escape(const Literal *literal, uint32 *pos)
+{
+	const char	c = literal->text->data[*pos];
+
+	if (literal->unicode)
+	{
+		*pos += c == '\\' || c == '+';
+		return c == '\\' ? c : read_code(literal, pos, c == '+' ? 6 : 4, 16);
+	}
+	if (c >= '0' && c <= '7')
+		return read_code(literal, pos, 3, 8);
+	(*pos)++;
+	switch (c)
+	{
+		case 'x':
+			return read_code(literal, pos, 2, 16);
+		case 'u':
+			return read_code(literal, pos, 4, 16);
+		case 'U':
+			return read_code(literal, pos, 8, 16);
+		case 'n':
+		case 'r':
+			return '\n';
+		case 'b':
+		case 'f':
+		case 't':
+		case 'v':
+			return ' ';
+		default:
+			return c;
+	}
+}
+
+/* Go to the next byte of the contents.  False at the end, which pos is then. */
+static bool
+next_byte(Literal *literal)
+{
+	const char *data = literal->text->data;
+
+	while (literal->pos < literal->end)
+	{
+		const char	c = data[literal->pos];
+
+		literal->from = literal->pos++;
+		literal->byte = c;
+		if (literal->quote == '$')
+		{
+			literal->closed = c == '$' &&
+				literal->end - literal->from >= literal->tag_len &&
+				memcmp(data + literal->from, data + literal->start,
+					   literal->tag_len) == 0;
+			if (literal->closed)
+				literal->pos = literal->from + literal->tag_len;
+		}
+		else if (c == literal->quote)
+		{
+			if (literal->pos < literal->end && data[literal->pos] == c)
+				literal->pos++;
+			else if (next_part(literal))
+				continue;
+			else
+				literal->closed = true;
+		}
+		else if (c == '\\' && literal->pos < literal->end &&
+				 (literal->escapes || literal->unicode))
+			literal->byte = read_escape(literal, &literal->pos);
+		if (literal->closed)
+			literal->end = literal->pos;
+		return !literal->closed;
+	}
+	return false;
+}
+
+/*
+ * Write a literal's contents to result, terminated; they are no longer than the
+ * literal.  Returns their length.
+ */
+uint32
+paq_literal_read(const PaqMaskText *text, const PaqToken *token, bool conforming,
+				 char *result)
+{
+	Literal		literal;
+	uint32		len = 0;
+
+	open_literal(&literal, text, token->start, token->end, conforming);
+	while (next_byte(&literal))
+		result[len++] = literal.byte;
+	result[len] = '\0';
+	return len;
+}
+
+/*
+ * Mark a literal's contents and, unless secrets is NULL, what is marked as secret
+ * of the contents by themselves.
+ */
+void
+paq_literal_mark(const PaqMaskText *text, const PaqToken *token, bool conforming,
+				 uint8 mark, const uint8 *secrets)
+{
+	Literal		literal;
+
+	open_literal(&literal, text, token->start, token->end, conforming);
+	for (uint32 n = 0; next_byte(&literal); n++)
+		for (uint32 i = literal.from; i < literal.pos; i++)
+			text->marks[i] |= mark | (secrets ? secrets[n] & PAQ_MARK_SECRET : 0) |
+				(i > literal.from ? PAQ_MARK_NEXT : 0);
+}
+
+/*
+ * Mark what a token of the outermost text is, if it is a literal or a number;
+ * note what else matters.
+ */
+static void
+mark_token(PaqMaskWork *work, PaqMaskText *text, const PaqToken *token)
+{
+	const bool	hexadecimal = token->end - token->start > 1 &&
+		(text->data[token->start + 1] | 0x20) == 'x';
+
+	switch (token->code)
+	{
+		case PAQ_TOKEN_SCONST:
+		case PAQ_TOKEN_USCONST:
+		case PAQ_TOKEN_BCONST:
+		case PAQ_TOKEN_XCONST:
+			paq_literal_mark(text, token, work->conforming, PAQ_MARK_LITERAL, NULL);
+			work->suspect |= token->open;
+			break;
+		case PAQ_TOKEN_ICONST:
+		case PAQ_TOKEN_FCONST:
+			for (uint32 i = token->start; i < token->end; i++)
+			{
+				const char	c = text->data[i];
+
+				if (paq_mask_is_digit(c) ||
+					(hexadecimal && i > token->start + 1 && c != '_'))
+					text->marks[i] |= PAQ_MARK_LITERAL | PAQ_MARK_DIGIT;
+			}
+			break;
+		case PAQ_TOKEN_PARAM:
+			work->max_param = Max(work->max_param, token->number);
+			return;
+		case '\\':
+			/* no statement has one outside of literals */
+			work->suspect = true;
+			return;
+		default:
+			return;
+	}
+	text->marks[token->start] |= PAQ_MARK_FIRST;
+	paq_mask_mark(text, token->start, token->end, PAQ_MARK_TOKEN);
+}
+
+/* ---------------------------------------------------------------------------
+ * Without the scanner
+ * ---------------------------------------------------------------------------
+ */
+
+/* Behind the comment at pos; pos if there is none. */
+uint32
+paq_comment_end(const PaqMaskText *text, uint32 pos)
+{
+	int			depth = 0;
+
+	if (text->data[pos] == '-' && byte_at(text, pos + 1) == '-')
+	{
+		while (pos < text->len && !ends_line(text->data[pos]))
+			pos++;
+		return pos;
+	}
+	if (text->data[pos] != '/' || byte_at(text, pos + 1) != '*')
+		return pos;
+	while (pos < text->len)
+	{
+		const char	c = text->data[pos++];
+
+		if (c == '/' && byte_at(text, pos) == '*')
+			depth++;
+		else if (c == '*' && byte_at(text, pos) == '/')
+			depth--;
+		else
+			continue;
+		pos++;
+		if (depth == 0)
+			return pos;
+	}
+	return text->len;
+}
+
+/* Behind the number at pos, or what is in front of its exponent's sign */
+static uint32
+number_end(const PaqMaskText *text, uint32 pos)
+{
+	while (pos < text->len)
+	{
+		const char	c = text->data[pos];
+
+		if (!paq_mask_is_name_char(c) &&
+			(c != '.' || byte_at(text, pos + 1) == '.'))
+			break;
+		pos++;
+	}
+	return pos;
+}
+
+/* Behind the word at pos, but at pos if the word is a literal's first letter. */
+static uint32
+word_end(const PaqMaskText *text, uint32 pos)
+{
+	const char	first = text->data[pos];
+	uint32		end = pos;
+
+	if (strchr("eEbBxX", first) != NULL && byte_at(text, pos + 1) == '\'')
+		return pos;
+	if ((first == 'u' || first == 'U') && byte_at(text, pos + 1) == '&' &&
+		byte_at(text, pos + 2) == '\'')
+		return pos;
+	while (end < text->len && (paq_mask_is_name_char(text->data[end]) ||
+							   text->data[end] == '$'))
+		end++;
+	return end;
+}
+
+/* Behind the $n at pos, whose number becomes the token's */
+static uint32
+read_param(const PaqMaskText *text, uint32 pos, PaqToken *token)
+{
+	token->number = 0;
+	while (paq_mask_is_digit(byte_at(text, ++pos)))
+		token->number = Min(token->number * 10 + text->data[pos] - '0',
+							PG_UINT16_MAX);
+	return pos;
+}
+
+/* Behind the literal, or the name in quotes, at pos; notes if it has no end. */
+static uint32
+quoted_end(const PaqMaskText *text, uint32 pos, bool conforming,
+		   PaqToken *token)
+{
+	Literal		literal;
+
+	open_literal(&literal, text, pos, text->len, conforming);
+	while (next_byte(&literal))
+		;
+	token->open = !literal.closed;
+	return literal.pos;
+}
+
+/*
+ * The next literal, number or parameter from *pos on, which is moved behind
+ * it.  Returns false if there is none.
+ */
+bool
+paq_plain_next(const PaqMaskText *text, uint32 *pos, bool conforming,
+			   PaqToken *token)
+{
+	token->code = PAQ_TOKEN_END;
+	while (*pos < text->len && token->code == PAQ_TOKEN_END)
+	{
+		const char	c = text->data[*pos];
+		const char	next = byte_at(text, *pos + 1);
+		uint32		end = *pos;
+
+		if (c == '$' && paq_mask_is_digit(next))
+		{
+			token->code = PAQ_TOKEN_PARAM;
+			end = read_param(text, *pos, token);
+		}
+		else if (c == '.' && next == '.')
+			end = *pos + 2;
+		else if (paq_mask_is_digit(c) || (c == '.' && paq_mask_is_digit(next)))
+		{
+			token->code = PAQ_TOKEN_ICONST;
+			end = number_end(text, *pos);
+		}
+		else if (c == '"' || c == '\'' || (c == '$' && tag_length(text, *pos) > 0) ||
+				 (paq_mask_is_name_char(c) && word_end(text, *pos) == *pos))
+		{
+			token->code = c == '"' ? PAQ_TOKEN_END : PAQ_TOKEN_SCONST;
+			end = quoted_end(text, *pos, conforming, token);
+		}
+		else if (paq_mask_is_name_char(c))
+			end = word_end(text, *pos);
+		else
+			end = paq_comment_end(text, *pos);
+
+		token->start = *pos;
+		token->end = *pos = Max(end, *pos + 1);
+	}
+	return token->code != PAQ_TOKEN_END;
+}
+
+/*
+ * Mark literals, and numbers, from pos on, and besides the contents of
+ * literals, unless they are numbers, with another mark.
+ */
+void
+paq_plain_mark(PaqMaskWork *work, PaqMaskText *text, uint32 pos, uint8 mark)
+{
+	PaqToken	token;
+
+	while (paq_plain_next(text, &pos, work->conforming, &token))
+	{
+		mark_token(work, text, &token);
+		if (token.code == PAQ_TOKEN_SCONST)
+			paq_literal_mark(text, &token, work->conforming, mark, NULL);
+	}
+}
+
+/* ---------------------------------------------------------------------------
+ * With PostgreSQL's scanner
+ * ---------------------------------------------------------------------------
+ */
 
 /* Scan the text up to its end, moving *reached; may raise. */
 static void
@@ -82,12 +515,13 @@ scan(PaqMaskWork *work, PaqMaskText *text, int depth, PaqRules *rules,
 		token.start = location;
 		/* the scanner has put a zero behind the token */
 		token.end = location + strlen(extra.scanbuf + location);
-		if (has_memory(token.code))
+		/* the value is memory that nobody needs */
+		if (token.code >= PAQ_TOKEN_IDENT && token.code <= PAQ_TOKEN_OP)
 			pfree(value.str);
 		else if (token.code == PAQ_TOKEN_PARAM)
 			token.number = value.ival;
 		if (depth == 0)
-			paq_token_mark(work, text, &token);
+			mark_token(work, text, &token);
 		paq_rules_token(rules, &token);
 		*reached = token.end;
 	}
@@ -132,11 +566,6 @@ scan_level(PaqMaskWork *work, PaqMaskText *text, int depth, bool *open)
 		MemoryContextDelete(context);
 	return reached;
 }
-
-/* ---------------------------------------------------------------------------
- * Literals
- * ---------------------------------------------------------------------------
- */
 
 /* Would the scanner take too long? */
 static bool
@@ -218,7 +647,6 @@ paq_scan_literal(PaqMaskWork *work, PaqMaskText *text, const PaqToken *token,
 {
 	const uint32 len = token->end - token->start;
 	const char	last = text->data[token->end - 1];
-	PaqMaskText contents = {0};
 	char	   *data = NULL;
 	bool		open = false;
 
@@ -227,74 +655,52 @@ paq_scan_literal(PaqMaskWork *work, PaqMaskText *text, const PaqToken *token,
 		!paq_mask_is_candidate(text->data + token->start,
 							   len - (last == '\'' || last == '"')))
 		return false;
-	if (depth < MAX_DEPTH && (depth == 0 || len <= MAX_NESTED_LEN))
+	if (depth < PAQ_MASK_MAX_DEPTH && (depth == 0 || len <= PAQ_MASK_MAX_NESTED))
+		data = palloc_extended(2 * ((Size) len + 1),
+							   MCXT_ALLOC_HUGE | MCXT_ALLOC_NO_OOM | MCXT_ALLOC_ZERO);
+	if (data == NULL)
 	{
-		data = palloc_extended((Size) len + 1, MCXT_ALLOC_HUGE | MCXT_ALLOC_NO_OOM);
-		contents.marks = palloc_extended((Size) len + 1,
-										 MCXT_ALLOC_HUGE | MCXT_ALLOC_NO_OOM | MCXT_ALLOC_ZERO);
-	}
-	if (data != NULL && contents.marks != NULL)
-	{
-		contents.data = data;
-		contents.len = paq_literal(text, token, work->conforming, 0, NULL, data);
-		open = scan_contents(work, &contents, content, depth + 1);
-		(void) paq_literal(text, token, work->conforming, 0, contents.marks, NULL);
+		paq_literal_mark(text, token, work->conforming, PAQ_MARK_SECRET, NULL);
+		work->limited = true;
 	}
 	else
 	{
-		(void) paq_literal(text, token, work->conforming, PAQ_MARK_SECRET, NULL, NULL);
-		work->limited = true;
-	}
-	if (contents.marks != NULL)
-		pfree(contents.marks);
-	if (data != NULL)
+		PaqMaskText contents = {.data = data, .marks = (uint8 *) data + len + 1};
+
+		contents.len = paq_literal_read(text, token, work->conforming, data);
+		open = scan_contents(work, &contents, content, depth + 1);
+		paq_literal_mark(text, token, work->conforming, 0, contents.marks);
 		pfree(data);
+	}
 	return open;
 }
-
-/* ---------------------------------------------------------------------------
- * The outermost text
- * ---------------------------------------------------------------------------
- */
 
 /*
  * Find the secrets of a statement, or of a value.  Returns up to where it could
  * be scanned; nothing is known of what is behind that.
+ *
+ * The scanner warns of a name that is too long.  The client and the server log
+ * have seen that before, so messages are turned off.
  */
 uint32
 paq_scan(PaqMaskWork *work, PaqMaskText *text, bool is_statement)
 {
 	ErrorContextCallback *context_stack = error_context_stack;
-	MemoryContext context = CurrentMemoryContext;
-	volatile uint32 reached = 0;
+	const int	client_level = client_min_messages;
+	const int	log_level = log_min_messages;
+	uint32		reached = text->len;
 	bool		open;
-	int			guc_level;
 
 	if (CritSectionCount > 0)
 		return 0;
-	guc_level = NewGUCNestLevel();
 	error_context_stack = NULL;
-	PG_TRY();
-	{
-		(void) set_config_option("client_min_messages", "error", PGC_SUSET,
-								 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-		(void) set_config_option("log_min_messages", "error", PGC_SUSET,
-								 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-		if (is_statement)
-			reached = scan_level(work, text, 0, &open);
-		else
-		{
-			(void) scan_contents(work, text, PAQ_CONTENT_ANY, 1);
-			reached = text->len;
-		}
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(context);
-		FlushErrorState();
-	}
-	PG_END_TRY();
-	AtEOXact_GUC(true, guc_level);
+	client_min_messages = log_min_messages = ERROR;
+	if (is_statement)
+		reached = scan_level(work, text, 0, &open);
+	else
+		(void) scan_contents(work, text, PAQ_CONTENT_ANY, 1);
+	client_min_messages = client_level;
+	log_min_messages = log_level;
 	error_context_stack = context_stack;
 	return reached;
 }

@@ -6,7 +6,7 @@
  * The files of mask/ are compiled into this library, which SQL calls.  What a
  * text is beside the contents of its literals is found here by PostgreSQL's
  * scanner, without the code that is tested; only where the scanner gives up is
- * the rest searched for literals by plain.c.
+ * the rest searched for literals by scan.c.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
