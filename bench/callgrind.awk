@@ -1,12 +1,12 @@
 # callgrind.awk
-#	What a statement costs, from two files of callgrind: the same session with
-#	few and with more of them.
+#	The cost of a statement, from two files of callgrind: the same session
+#	with few and with more such statements.
 #
 #	awk -v statements=N -v library=NAME -f callgrind.awk FEW MORE
 #
-# MORE has N statements more than FEW.  What both sessions do once - starting,
-# filling caches - is the same in both and cancels out.  Prints, for one
-# statement and separated by tabs:
+# MORE has N statements more than FEW.  Work that both sessions do once -
+# starting, filling caches - is the same in both and cancels out.  Prints, for
+# one statement and separated by tabs:
 #
 #	total	instructions, without waiting for the client
 #	library	instructions within the library itself
@@ -14,8 +14,8 @@
 #	alloc	name	the same, if the function allocates memory
 #	through	name	the same, if it calls, directly or not, one that does
 #
-# A function by which the library passes on what it was called for (standard_...)
-# is PostgreSQL's own work, whatever it allocates.
+# A function that the library calls only to pass on its own call (standard_...)
+# is PostgreSQL's own work, whatever the function allocates.
 #
 # The format of the files is in valgrind's manual.  A line with costs is the
 # current function's own, unless the line before it was "calls=".

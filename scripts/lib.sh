@@ -1,22 +1,24 @@
 # lib.sh
-#	What scripts/demo and scripts/test share.  Sourced by bash, not run.
+#	Functions that the scripts of scripts/ and bench/ share.  Sourced by bash,
+#	not run.
 #
-# What the caller can rely on:
+# Guarantees:
 # - The checkout is only read.  Building, installing and running all happen in
 #   $work, a new folder below ${TMPDIR:-/tmp} that belongs to $run_user, so
-#   that several runs at once do not meet each other.
+#   that several runs at the same time do not disturb each other.
 # - PostgreSQL itself is not changed either.  An extension can only be loaded
 #   from the server's own folders, so $work holds a copy of the server's
 #   programs, with links to its libraries and shared files: the server finds
-#   all of them from where its program is.  The extension goes into that copy.
-# - Servers, builds and tests run as $run_user: the caller, or, if that is
-#   root, postgres or else nobody.  Servers listen on a socket below $work only.
-# - However the script ends, it takes with it every process that it started and
+#   all of them relative to its program.  The extension goes into that copy.
+# - Servers, builds and tests run as $run_user: the caller or, if the caller is
+#   root, postgres if there is such a user, otherwise nobody.  Servers listen on
+#   a socket below $work only.
+# - However the script ends, it ends every process that it started, and removes
 #   $work (unless $keep_work is set).  Only kill -9 of the script prevents that.
 #
 # Missing packages are installed if the caller is root (Debian, Ubuntu) and stay
-# installed; a package that makes a database cluster when it is installed is
-# told not to.  Other users get the command to give to root.
+# installed.  A package that would make a database cluster when it is installed
+# is told not to.  Other users are shown the command that root has to run.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 
@@ -35,7 +37,7 @@ pg_config=
 bindir=
 pgxs_dir=
 
-# Set by fetch_source
+# Set by need_source
 pg_source=
 
 # Packages that the tests need
@@ -51,6 +53,34 @@ die()
 {
 	printf '%s: %s\n' "${0##*/}" "$*" >&2
 	exit 1
+}
+
+# The comment at the top of a script, without its last part, the copyright
+usage()
+{
+	sed -n '3,/^# Copyright/{/^# Copyright/!s/^#[[:blank:]]\{0,1\}//p}' "${1:-$0}"
+}
+
+# A wrong option
+usage_error()
+{
+	usage >&2
+	exit 2
+}
+
+finding()
+{
+	printf 'NOT OK: %s\n' "$*"
+	findings=$((findings + 1))
+}
+
+# End the script if there are findings.  $1: of what
+report_findings()
+{
+	[ "$findings" -gt 0 ] || return 0
+	keep_work=1
+	say "The files are in $work" >&2
+	die "$1: findings: $findings"
 }
 
 # Run a command so that a signal to this script ends it too: in a process group
@@ -340,6 +370,7 @@ install_extension()
 {
 	local log=$work/build.log
 
+	say "Building with $("$pg_config" --version)"
 	# without bitcode: that takes as long as all the rest, and nothing uses it
 	set -- PG_CONFIG="$pg_config" with_llvm=no "$@"
 	if ! as_user make -s -C src -j2 "$@" >"$log" 2>&1 ||
@@ -420,12 +451,25 @@ source_versions()
 	own_apt apt-cache showsrc "$1" | sed -n 's/^Version: //p' | sort -rVu
 }
 
-# Set pg_source to the folder of the sources of major version $1, in $work.
-# Fails, and says why, if they cannot be had.
+# Set pg_source to a folder of the server's sources: PAQ_PG_SOURCE or, fetched
+# into $work, those of its major version.  Fails, and says why, if there are none.
+need_source()
+{
+	pg_source=${PAQ_PG_SOURCE:-}
+	if [ -n "$pg_source" ]; then
+		[ -d "$pg_source/src/test/regress" ] ||
+			die "PAQ_PG_SOURCE: $pg_source is not a source tree of PostgreSQL"
+	elif ! fetch_source; then
+		say "PostgreSQL's sources cannot be had; set PAQ_PG_SOURCE to them" >&2
+		return 1
+	fi
+}
+
 fetch_source()
 {
-	local package=postgresql-$1 version
+	local package version
 
+	package=postgresql-$("$pg_config" --version | sed -E 's/^[^0-9]*([0-9]+).*/\1/')
 	command -v dpkg-source >/dev/null && command -v apt-get >/dev/null || {
 		say "There is no apt-get or no dpkg-source" >&2
 		return 1

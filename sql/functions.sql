@@ -1,5 +1,5 @@
 --
--- The functions and the view, as a superuser meets them.
+-- The functions and the view, for a superuser.
 --
 CREATE EXTENSION pg_audit_queue;
 

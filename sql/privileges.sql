@@ -1,6 +1,6 @@
 --
--- Who may do what.  Nobody who is audited can turn it off, or read about it,
--- unless told so.
+-- Privileges.  Nobody who is audited can turn auditing off, or read about it,
+-- unless it is granted.
 --
 CREATE EXTENSION pg_audit_queue;
 CREATE ROLE regress_paq_user;

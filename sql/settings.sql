@@ -1,5 +1,5 @@
 --
--- Settings: defaults, units, limits, and what is said about wrong values.
+-- Settings: defaults, units, limits, and messages about wrong values.
 --
 SELECT name, setting, unit, vartype, context
   FROM pg_settings WHERE name LIKE 'pg\_audit\_queue.%'

@@ -1,6 +1,6 @@
 #
-# From installation to removal: what must work on any server before anything
-# else is worth testing.
+# Basic operation, from installation to removal.  No other test is worth running
+# before this one passes.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

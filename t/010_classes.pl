@@ -1,5 +1,5 @@
 #
-# What is recorded of which statement: class, command, object, ids, text.
+# Records of all kinds of statements: class, command, object, ids, text.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

@@ -1,6 +1,6 @@
 #
-# The settings of what is recorded and how, the two formats, and who may change
-# any setting.
+# The settings that select records and their contents, the two formats, and the
+# privileges to change a setting.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

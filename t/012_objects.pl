@@ -1,5 +1,5 @@
 #
-# Object auditing: what the grants of pg_audit_queue.role select.
+# Object auditing: the records that the grants of pg_audit_queue.role select.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

@@ -1,6 +1,6 @@
 #
-# The outcome that records show: SQLSTATE, rows and times; and that there is
-# exactly one record of a statement, however it ends.
+# The outcome in records: SQLSTATE, rows and times.  A statement has exactly one
+# record, however it ends.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

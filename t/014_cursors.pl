@@ -1,7 +1,7 @@
 #
 # Statements whose execution does not end with the command that began it:
-# cursors, portals of the extended protocol, procedures that end transactions;
-# and very many, and very deeply nested, statements.
+# cursors, portals of the extended protocol, procedures that end transactions.
+# Also very many, and very deeply nested, statements.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

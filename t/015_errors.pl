@@ -1,7 +1,7 @@
 #
-# What failed: error messages in records, the class ERROR for what failed
-# before it was executed, exactly one record per failure, and ids that failures
-# do not take away from what pgaudit numbers.
+# Failures: error messages in records, the class ERROR for statements that fail
+# before they are executed, and exactly one record for each failure.  A failure
+# takes no id away from statements that pgaudit numbers.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

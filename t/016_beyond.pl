@@ -1,7 +1,7 @@
 #
-# Statements that pgaudit does not record as they deserve: MERGE, TRUNCATE and
-# functions with their owner's rights in object auditing, what is denied there,
-# and what log_catalog = off must not hide.
+# Statements that pgaudit records badly or not at all: in object auditing MERGE,
+# TRUNCATE, functions with their owner's rights and denied statements; and
+# statements that log_catalog = off must not hide.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

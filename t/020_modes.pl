@@ -1,5 +1,5 @@
-# How long a session waits for the trail: the modes, what they promise, and
-# that every wait can be ended.
+# The modes: how long a session waits for the trail, and what each mode
+# promises.  Every wait can be ended.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

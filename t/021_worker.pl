@@ -1,5 +1,6 @@
-# The worker: where it runs, that it sleeps when there is nothing to do, and
-# that no record is lost or doubled when it is ended or killed.
+# The worker: the processes in which it runs, and that it sleeps when there is
+# nothing to do.  No record is lost or doubled when the worker is ended or
+# killed.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

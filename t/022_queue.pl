@@ -1,5 +1,5 @@
-# The queue: what is in it survives stops and crashes, it may be full, and
-# records may be larger than it.
+# The queue: its records survive stops and crashes, it may be full, and a record
+# may be larger than the queue.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

@@ -1,5 +1,5 @@
-# Trail files: when a new one is started, what it is called, and what happens
-# when somebody meddles with files and directories while the server runs.
+# Trail files: when a new file is started, how it is named, and what happens
+# when somebody changes files and directories while the server runs.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

@@ -1,5 +1,5 @@
-# Starting the server: what keeps it from starting and what must not, whatever
-# is found in the queue directory; and standbys.
+# Starting the server: the conditions that keep it from starting, and those that
+# must not, whatever is in the queue directory.  Also standbys.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

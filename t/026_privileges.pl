@@ -1,5 +1,6 @@
-# Who may use the functions and the view, and change settings, as roles that
-# log in; sql/privileges.sql has the same for SET ROLE and more settings.
+# Privileges of roles that log in: to use the functions and the view, and to
+# change settings.  sql/privileges.sql has the same for SET ROLE, and more
+# settings.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

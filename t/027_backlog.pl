@@ -1,6 +1,6 @@
-# What a crash leaves in the queue directory, and what becomes of it: a
-# statement too long for its pending slot, files that cannot be removed, copies
-# from elsewhere, files that are no queue.
+# Files that a crash leaves in the queue directory, and what the next start does
+# with them: a statement too long for its pending slot, files that cannot be
+# removed, copies from elsewhere, files that are not a queue.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

@@ -1,17 +1,18 @@
 #
-# Equality with pgaudit: one server has both, each session has the same
-# settings for both, and the records of both are compared.
+# Equality with pgaudit: one server has both libraries, each session has the
+# same settings for both, and the records of both are compared.
 #
-# t/parity/ has the SQL, a file a topic; what needs the protocol is below.  A
-# statement that fails is marked there with /* fails */, or, if it fails within
-# another one that goes on, with /* caught */.
+# t/parity/ has the SQL, a file for each topic; sessions that need the protocol
+# are below.  A statement that fails is marked in the SQL with /* fails */ or,
+# if it fails within another statement that goes on, with /* caught */.
 #
-# The two differ on purpose where pgaudit is wrong: PaqParityRules.pm has the
-# ways, README.md ("Differences from pgaudit") the reasons.  A rule that nothing
-# needs is a failure as well.
+# The two differ on purpose where pgaudit is wrong.  PaqParityRules.pm has the
+# rules, README.md ("Differences from pgaudit") the reasons.  A rule that no
+# statement needs is a failure as well.
 #
-# Compares with the pgaudit that is installed: Debian's package, or what
-# scripts/test has built of PAQ_PGAUDIT_SOURCE.  Says which one that was.
+# The test compares with the pgaudit that is installed: Debian's package, or the
+# one that scripts/test has built of PAQ_PGAUDIT_SOURCE.  It says which one that
+# was.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

@@ -1,10 +1,10 @@
 #
-# Other libraries beside ours: whichever of them is loaded before or after it,
-# the records are those that there are without them.
+# Other libraries beside ours: the records are the same as without them, whether
+# they are loaded before or after ours.
 #
-# The neighbours are those that hook into the same places: pg_stat_statements,
-# auto_explain, PL/pgSQL and pgaudit.  What calls no further hook is the
-# subject of t/036_missing_hooks.pl.
+# The neighbours are libraries with the same hooks: pg_stat_statements,
+# auto_explain, PL/pgSQL and pgaudit.  Libraries that call no further hook are
+# the subject of t/036_missing_hooks.pl.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

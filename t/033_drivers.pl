@@ -1,10 +1,10 @@
 #
 # Drivers of real clients: asyncpg, whose cursors are portals with a row limit,
-# and psycopg 3 with libpq's pipeline mode.  Every statement has an id of its
-# own, its outcome and its rows, however the client mixes them.
+# and psycopg 3 with libpq's pipeline mode.  Every statement has its own id,
+# outcome and rows, however the client mixes statements.
 #
-# The clients are in t/drivers; each labels its statements by comments, and
-# prints what it was told.
+# The clients are in t/drivers.  Each labels its statements by comments, and
+# prints what the server told it.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

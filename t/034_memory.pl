@@ -1,12 +1,12 @@
 #
-# Memory of a session that is audited does not grow with the number of its
-# statements, whether they are in one function or in one transaction, and
-# neither does that of the worker.
+# The memory of an audited session does not grow with the number of its
+# statements, whether they are in one function or in one transaction.  Nor does
+# the memory of the worker.
 #
-# Each kind of work runs twice, unaudited and audited, in sessions of their
-# own.  A session looks at its resident memory when a tenth of the work is
-# done, and from there on at every tenth.  What an audited session grows more
-# than the unaudited one must be less than a few bytes a statement.
+# Each kind of work runs twice, unaudited and audited, in sessions of their own.
+# A session looks at its resident memory when a tenth of the work is done, and
+# at every tenth from then on.  The audited session may grow by a few bytes a
+# statement more than the unaudited one.
 #
 # With scripts/test --full the numbers of statements are in the millions.
 #

@@ -1,9 +1,10 @@
 #
-# Secrets: what is masked in texts, parameters and messages, what is not, and
-# that no secret is anywhere in the trail or in the queue's files.
+# Secrets: the parts of texts, parameters and messages that are masked, and
+# those that are not.  No secret is anywhere in the trail or in the queue's
+# files.
 #
-# Every secret in here is "zqs" with a number behind it; so whatever a test
-# looks at, the last ones search all files for any of them.
+# Every secret in this file is "zqs" with a number behind it.  So the last tests
+# can search all files for any secret, whatever the other tests looked at.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

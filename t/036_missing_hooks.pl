@@ -1,8 +1,8 @@
 #
 # Hooks that are not called, and hooks that fail.  A library that was loaded
 # after ours can keep calls from us, and any library can raise errors in its
-# hooks.  Neither may break a statement, nor a later one; what is recorded
-# meanwhile is right, or marked as incomplete.
+# hooks.  Neither may break a statement, or a later one.  The records of such
+# statements are right, or marked as incomplete.
 #
 # The other library is t/hook_breaker, which does this for commands of the
 # client that contain the word "break".

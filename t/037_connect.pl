@@ -1,5 +1,5 @@
-# Class CONNECT: logins, failed logins and logouts, each recorded once, with
-# who, where from, outcome and duration.
+# Class CONNECT: logins, failed logins and logouts.  Each has one record, with
+# user, address of the client, outcome and duration.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

@@ -1,5 +1,6 @@
-# Class CONFIG: each change of one of our settings, whatever makes it, is
-# recorded with old and new value, source and user; and what the worker does.
+# Class CONFIG: each change of one of our settings, by whatever means, is
+# recorded with old and new value, source and user.  Also the worker's own
+# records.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

@@ -1,9 +1,9 @@
 #
-# bench/torture: whatever dies at whatever moment, each statement that a client
-# was told about is in the trail exactly once.
+# bench/torture: whichever process dies at whichever moment, each statement that
+# a client was told about is in the trail exactly once.
 #
-# What the program finds is also tested: it has to notice each kind of damage
-# done to a trail that was whole.
+# The program's own checks are tested as well: they have to notice each kind of
+# damage done to a trail that was whole.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

@@ -1,10 +1,11 @@
 #
-# The ring under stress, without a server: the program of t/ring, which runs
-# the queue's own code in several processes, kills them at fault points, at
-# random, and after every single instruction, and compares what comes out with
-# what went in.  And that of bench/ring, which times it.
+# The ring under stress, without a server.  The program of t/ring runs the
+# queue's own code in several processes, kills them at fault points, at random,
+# and after every single instruction, and compares the trail with the records
+# that the processes put in.  Also the program of bench/ring, which times the
+# ring.
 #
-# With scripts/test --full it runs for minutes.
+# With scripts/test --full the test runs for minutes.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

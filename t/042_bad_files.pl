@@ -1,10 +1,10 @@
-# Bad files: queue files with bits flipped, pages lost, swapped or out of date,
-# cut off, of another version, of another server, replaced by something that is
-# no file.  The server starts each time and records what is done; whatever the
-# damage has spared gets into the trail, once; what is lost leaves a GAP record.
+# Bad queue files: bits flipped; pages lost, swapped or out of date; cut off; of
+# another version or another server; replaced by something that is not a file.
+# The server starts each time and records what it does.  Records that the damage
+# has spared get into the trail once, and lost records leave a GAP record.
 #
-# A round may damage several files; PAQ_TEST_ROUNDS, see queue_files/Rounds.pm, is
-# the number of mutations here.
+# A round may damage several files.  PAQ_TEST_ROUNDS, see queue_files/Rounds.pm,
+# is the number of mutations here.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

@@ -1,15 +1,15 @@
-# A sink that fails: full disk, I/O errors, directories and files that are
-# meddled with, each with clients at work.  The worker says so once, tries
-# again with growing delays, and goes on by itself when it can; no record is
-# lost or doubled; sessions that have to wait can be ended, and the server can
+# A sink that fails while clients are at work: full disk, I/O errors,
+# directories and files that somebody changes.  The worker says so once, tries
+# again with growing delays, and goes on by itself when it can.  No record is
+# lost or doubled, sessions that have to wait can be ended, and the server can
 # be stopped.
 #
 # Errors that no test can cause come from the points of src/fault.h, in a
-# library built for that.  The full disk is a small tmpfs, mounted in a user
-# namespace of this test's own; where these are not allowed, that part is left
-# out, with a message.
+# library built for this test.  The full disk is a small tmpfs, mounted in a
+# user namespace of the test's own.  Where user namespaces are not allowed, that
+# part is left out, with a message.
 #
-# 023_rotation.pl has files that are meddled with while nothing else happens.
+# 023_rotation.pl has files that are changed while nothing else happens.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

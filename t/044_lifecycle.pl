@@ -1,10 +1,10 @@
-# The worker's and the server's life: errors in the worker, a worker that is
-# ended or cannot be started, databases that come and go, shutdown in each mode,
-# pg_upgrade, standbys, copies by pg_basebackup and pg_rewind; and a server with
-# nothing to do.
+# The life of the worker and of the server: errors in the worker, a worker that
+# is ended or cannot be started, databases that come and go, shutdown in each
+# mode, pg_upgrade, standbys, copies by pg_basebackup and pg_rewind, and a
+# server with nothing to do.
 #
 # 021_worker.pl has workers that are killed under load, 022_queue.pl crashes,
-# 025_startup.pl what may be found at the start.
+# 025_startup.pl the states of the queue directory at a start.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

@@ -1,13 +1,15 @@
-# A crash of the operating system, as a model: queue and trail files are kept
-# as they were when they were last synced and as they were when everything was
-# killed; of each page that differs one of the two is brought back at random,
-# files are shorter, a new file may be missing, and the boot id is another one.
+# A crash of the operating system, as a model.  Queue and trail files are kept
+# as they were when they were last synced, and as they were when everything was
+# killed.  Of each page that differs one of the two versions is brought back at
+# random, files are shorter, a new file may be missing, and the boot id is
+# another one.
 #
-# Then: what was flushed is there, unchanged; whatever is whole in the trail or
-# in the queue is there once; what is neither is covered by a GAP record.  The
-# same if the server is killed while it recovers.
+# After that, records that were flushed are there, unchanged.  Records that are
+# whole in the trail or in the queue are there once.  Records that are in
+# neither are covered by a GAP record.  The same is true if the server is killed
+# while it recovers.
 #
-# See queue_files/Rounds.pm for what can be chosen.
+# queue_files/Rounds.pm lists the options.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

@@ -1,5 +1,6 @@
-# A full queue: overflow = drop, error and shutdown, how exactly dropped records
-# are counted, and the warning before.  overflow = wait is in 022_queue.pl.
+# A full queue: overflow = drop, error and shutdown, the exact count of dropped
+# records, and the warning before the queue is full.  overflow = wait is in
+# 022_queue.pl.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

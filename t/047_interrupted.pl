@@ -1,6 +1,7 @@
 #
-# What a crash finds of the statements that are being executed: each has one
-# record, from its beginning to its end, whatever becomes of it in between.
+# Statements that are being executed when the server crashes: each has one
+# record, at every moment from its beginning to its end, whatever the session
+# does in between.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

@@ -1,6 +1,7 @@
 #
-# bench/das and its kin: a run leaves tables, JSON and pictures, and a trail that
-# does not hold exactly what was sent is found, whatever is wrong with it.
+# bench/das and the other commands of the benchmark: a run leaves tables, JSON
+# and pictures, and a trail that does not hold exactly what was sent is found,
+# whatever is wrong with it.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

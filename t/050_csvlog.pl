@@ -1,6 +1,7 @@
-# Format csvlog: what PostgreSQL's own csvlog has when pgaudit writes it, column
-# by column; what reads that log reads this: a foreign table, COPY, pgBadger,
-# Python.  Rotation, crashes, files that somebody has cut off.
+# Format csvlog: the same contents, column by column, as PostgreSQL's own csvlog
+# has when pgaudit writes to it.  Readers of that log read ours: a foreign
+# table, COPY, pgBadger, Python.  Also rotation, crashes, and files that
+# somebody has cut off.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

@@ -1,9 +1,9 @@
-# Any bytes: texts of all kinds, as statements, parameters, names, in error
-# messages and in what somebody says who cannot log in, in databases of several
-# encodings, over both protocols, in each format.  What Python's parsers read is
-# what was sent, and nothing else: no line is invalid, no record becomes two.
+# Any bytes: texts of all kinds - statements, parameters, names, error messages,
+# names of users who cannot log in - in databases of several encodings, over
+# both protocols, in each format.  Python's parsers read exactly what was sent:
+# no line is invalid, and no record becomes two.
 #
-# See queue_files/Rounds.pm for what can be chosen; a round is a random text.
+# queue_files/Rounds.pm lists the options; a round is a random text.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

@@ -1,5 +1,6 @@
-# Retention: which trail files are removed, when, and what the trail and the
-# server's log say about that; and what is never removed, whatever it looks like.
+# Retention: which trail files are removed, when, and the records and log
+# messages about that; and the files that are never removed, whatever they look
+# like.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

@@ -1,4 +1,4 @@
-# sink = table: what is in the table, who may see it, who waits for it, and
+# sink = table: the contents of the table, who may see it, who waits for it, and
 # what happens while it cannot be written.
 #
 # Copyright (c) 2026, pg_audit_queue contributors

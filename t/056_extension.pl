@@ -1,5 +1,5 @@
-# CREATE EXTENSION gives nothing away: not to who has prepared the database, not by
-# default privileges; and what it has made stays, through dumps and upgrades.
+# CREATE EXTENSION gives nothing away, neither to a user who has prepared the
+# database nor by default privileges.  Its objects survive dumps and upgrades.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

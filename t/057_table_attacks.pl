@@ -1,5 +1,5 @@
-# sink = table: nobody but the loader changes the trail, nobody but its readers
-# reads it; and what a superuser does to it by mistake loses nothing.
+# sink = table: only the loader changes the trail, and only its readers read it.
+# Mistakes of a superuser lose no record.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

@@ -1,7 +1,7 @@
 #
-# What must be true of masking whatever the text: outside of literals not one
-# byte changes, and it takes linear time.  And the attacks that hid what a user
-# did, through the whole server.
+# Properties of masking that hold for any text: outside of literals not one byte
+# changes, and masking takes linear time.  Also attacks that once hid what a
+# user did, through the whole server.
 #
 # t/mask is a library that has the code of src/mask/ in it, for SQL to call.
 #

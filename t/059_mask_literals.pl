@@ -1,6 +1,6 @@
 #
 # mask_literals: constants and parameters of some classes of statements are not
-# in the trail, nor in messages of errors that quote them.
+# in the trail, and not in error messages that quote them.
 #
 # Every constant that must not be found is "zqs" or 777 with digits behind it.
 #

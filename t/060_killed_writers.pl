@@ -1,7 +1,8 @@
 #
 # Processes that are killed while they put a record into the queue, and of which
 # the postmaster takes no notice, because it is recovering from another crash:
-# those that refuse clients meanwhile, any number of them.  That makes no gap.
+# processes that refuse clients meanwhile, any number of them.  Their deaths
+# make no gap.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

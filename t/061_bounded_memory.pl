@@ -1,11 +1,12 @@
 #
-# What a session keeps of its records in its own memory is bounded, whatever it
-# executes, and whether the queue takes records or not.
+# The memory that a session uses for its records is bounded, whatever the
+# session executes, and whether the queue takes records or not.
 #
-# The worker is stopped, or the trail cannot be written, the queue is full, and a
-# session goes on in ways of which each leaves records that could not be published
-# where they were finished.  It counts what becomes of its statements, so that one
-# that does not grow because it does not do anything is noticed.
+# The worker is stopped, or the trail cannot be written, and the queue is full.
+# The session then works in several ways, each of which leaves records that
+# cannot be published when they are finished.  The test counts the outcomes of
+# the statements, so that a session that does not grow because it does nothing
+# is noticed.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

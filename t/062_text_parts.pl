@@ -1,6 +1,6 @@
 #
-# Texts of several statements: each record has its statement's part, so that the
-# trail is as long as what was sent, and says where that was.
+# Texts of several statements: each record has its statement's part and the
+# place of the part, so that the trail is as long as the text that was sent.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

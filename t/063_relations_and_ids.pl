@@ -1,6 +1,6 @@
 #
 # Records of relations beside that of their statement, the ids that pgaudit
-# would give, and what object auditing selects by columns.
+# would give, and the relations that object auditing selects by columns.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

@@ -1,7 +1,7 @@
 #-------------------------------------------------------------------------
 #
 # 065_protocol.pl
-#	What clients have executed without a statement: fast-path calls of
+#	Work that clients have done without a statement: fast-path calls of
 #	functions, functions that are called to plan a statement which is not
 #	executed, and replication commands.
 #

@@ -3,9 +3,9 @@
 # 066_many_cursors.pl
 #	Thousands of statements that are open at the same time.
 #
-# What counts is how much more of the session's CPU time four times the number
-# takes.  That is the same on a slow machine, and others can but add to a run; so
-# of several runs the shortest counts.
+# The test compares the CPU time of the session for some number of cursors with
+# that for four times the number.  The ratio is the same on a slow machine.
+# Other processes can only add to a run, so the shortest of several runs counts.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 #

@@ -1,7 +1,7 @@
 # Somebody else removes, truncates, replaces or writes to the trail's current
-# file: the trail tells, in the next file, which records may be missing.  It does
-# so once, whatever crashes, also if it happens while the server is stopped; and
-# what comes afterwards is there exactly once.
+# file.  The trail tells, in the next file, which records may be missing: once,
+# whatever crashes, and also if the change happens while the server is stopped.
+# Later records are there exactly once.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

@@ -1,5 +1,5 @@
-# What the server says, and does, when it cannot audit as it should: no place for
-# a background worker, sessions that wait, single-user mode.
+# What the server says, and does, when it cannot audit as it should: no place
+# for a background worker, sessions that wait, single-user mode.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

@@ -1,6 +1,7 @@
-# What members of predefined roles, and ordinary users, can do to the worker, the
-# loader and their files: nothing, but for the roles that may write the server's
-# files or run programs.  What these do to the files is told by the trail.
+# What members of predefined roles, and ordinary users, can do to the worker,
+# the loader and their files: nothing, except for the roles that may write the
+# server's files or run programs.  The trail tells what these roles do to the
+# files.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

@@ -1,12 +1,12 @@
-# Attacks, by those who would make them: an ordinary user, the owner of a
-# database, a member of each predefined role.  Nothing that they do hides what
-# they have done, and nothing opens the trail to them.  What they could make a
-# session grow by is in t/061.
+# Attacks, by the roles that would make them: an ordinary user, the owner of a
+# database, a member of each predefined role.  No attack hides what the role has
+# done, and none opens the trail to it.  Attacks on the memory of a session are
+# in t/061.
 #
 # Members of pg_execute_server_program, pg_read_server_files and
-# pg_write_server_files are the server's own user as far as files go, and
-# nothing can keep them from the trail's (README).  So they may see it; what
-# they do to it is in t/067.
+# pg_write_server_files can do to files what the server's own user can, and
+# nothing can keep them from the trail's files (README).  So they may see the
+# trail; t/067 tests changes that they make to it.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

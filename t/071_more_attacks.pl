@@ -1,7 +1,7 @@
 # Attacks by an ordinary user, beyond those of t/070: statements that PostgreSQL
-# executes where one does not expect it - while it plans another one, in a parallel
-# worker, in the client's next message - or that are something else than they look
-# like; and small statements that make large trails.
+# executes at unexpected places - while it plans another one, in a parallel
+# worker, in the client's next message - or that are something else than they
+# look like; and small statements that make large trails.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

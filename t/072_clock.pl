@@ -1,5 +1,6 @@
-# Somebody sets the clock back, as time servers and virtual machines do: what is to
-# be done in a moment is done in a moment, not when it is that time again.
+# Somebody sets the clock back, as time servers and virtual machines do.  Work
+# that is due after a delay is done after that delay, not when the clock shows
+# the old time again.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

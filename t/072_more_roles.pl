@@ -1,6 +1,6 @@
-# What members of predefined roles, the owner of the table's database, and who may
-# change some setting or fill a disk, could do to the trail: read it beside the row
-# security, stop it, or leave something out of it.
+# Attacks on the trail by members of predefined roles, the owner of the table's
+# database, and users who may change some setting or fill a disk: reading it
+# past the row security, stopping it, or leaving something out of it.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

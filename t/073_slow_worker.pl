@@ -1,7 +1,7 @@
-# A worker that is slow is not a worker that is stuck: with overflow = error, a
-# session goes on waiting while a record is written that takes longer than a
-# worker may make no progress.  The worker is stopped again and again, and in
-# between writes a part of it.
+# A slow worker is not a stuck worker: with overflow = error, a session goes on
+# waiting while the worker writes a record for longer than it may go without
+# progress.  The worker is stopped again and again, and writes a part of the
+# record in between.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

@@ -1,6 +1,6 @@
-# sink = table: what a record costs the loader depends neither on how many there
-# are to be loaded, or skipped by a loader that takes over, nor on how long
-# others are.
+# sink = table: the cost of a record for the loader depends neither on the
+# number of records that are to be loaded, or that are skipped by a loader that
+# takes over, nor on the length of other records.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

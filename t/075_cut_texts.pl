@@ -1,7 +1,7 @@
-# Which statement fails when a text is too long for the queue and no file can be made
-# for it: the one whose text it is, whatever is executed before it has begun; no
-# other one; and also where only object auditing records it, or only a function that
-# is called to plan it.
+# A text that is too long for the queue, when no file can be made for it: the
+# statement with that text fails, whatever is executed before it has begun, and
+# no other statement.  The same is true where only object auditing records the
+# statement, or only a function that is called to plan it.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

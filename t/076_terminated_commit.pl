@@ -1,10 +1,12 @@
-# A session that is terminated while it waits for the trail before it commits: its
-# records are there, as if it had committed, and one that says that it has not; also
-# where the commit is that of a Sync, a message without a text.
+# A session that is terminated while it waits for the trail before it commits:
+# its records are there, as if it had committed, and one more that says that it
+# has not.  The same is true where the commit is that of a Sync, a message
+# without a text.
 #
-# One that is terminated or cancelled elsewhere: in the waits of mode immediate, in a
-# trigger at the commit, in planning.  Each statement has its records, and those that
-# say 00000 of what did not come about are taken back by one of class ERROR.
+# A session that is terminated or cancelled elsewhere: in the waits of mode
+# immediate, in a trigger at the commit, in planning.  Each statement has its
+# records, and records that say 00000 of a statement that did not take effect
+# are taken back by a record of class ERROR.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

@@ -2,7 +2,7 @@
 #
 # PaqParity.pm
 #	A server that has both pgaudit and pg_audit_queue, and functions that
-#	compare what the two have recorded of the same sessions.
+#	compare the records of the two for the same sessions.
 #
 #	my $parity = PaqParity->new('main', preload => 'pgaudit, pg_audit_queue',
 #		rules => \@rules);
@@ -10,15 +10,14 @@
 #	$parity->compare;
 #
 # A run is one client program with the same settings for both.  pgaudit's
-# records are taken from the server log, ours from the trail; a session's are
-# found by its id in both.  A record is compared as (type, statement id,
+# records are taken from the server log, ours from the trail; those of a session
+# are found by its id in both.  A record is compared as (type, statement id,
 # substatement id, class, command, object type, object name, statement,
-# parameters, rows), rows only with log_rows.  With log_client, what the client
-# is shown is compared as well, in its order; pgaudit's messages are of level
-# INFO then, and ours of level NOTICE.
+# parameters, rows), rows only with log_rows.  With log_client, the messages to
+# the client are compared as well, in their order; pgaudit's messages then have
+# level INFO, and ours level NOTICE.
 #
-# Nothing here knows in which ways the two differ: a rule says that, see
-# new().
+# Nothing here knows in which ways the two differ: rules say that, see new().
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 #

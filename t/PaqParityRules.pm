@@ -1,14 +1,15 @@
 #-------------------------------------------------------------------------
 #
 # PaqParityRules.pm
-#	In which ways our records and pgaudit's differ on purpose: rules for
+#	The ways in which our records and pgaudit's differ on purpose: rules for
 #	PaqParity, which says what a rule is.
 #
-# Nearly all of them are about faults of pgaudit's that the README lists under
-# "Differences from pgaudit".  Each names the texts, or the settings, or the
-# files of t/parity/ in which the difference may be, so that it is not accepted
-# elsewhere.  A rule about what pgaudit has mended since says in which version,
-# as "until", and is none for that one and later ones; "since" is the opposite.
+# Nearly all rules are about faults of pgaudit's that the README lists under
+# "Differences from pgaudit".  Each rule names the texts, or the settings, or
+# the files of t/parity/ in which the difference may be, so that the difference
+# is not accepted elsewhere.  A rule about a fault that pgaudit has mended names
+# the version in "until", and does not apply to that version and later ones;
+# "since" is the opposite.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 #

@@ -1,8 +1,8 @@
 #-------------------------------------------------------------------------
 #
 # PaqTest.pm
-#	What the tests share: a server that records into a trail, and functions
-#	that read the trail back.
+#	Functions that the tests share: they make a server that records into a
+#	trail, and read the trail back.
 #
 # Builds on PostgreSQL::Test::Cluster and ::Utils.  Use it as
 #
@@ -11,11 +11,11 @@
 #	use PaqTest;
 #
 # "node" is a PostgreSQL::Test::Cluster made by audited_node().  Functions die
-# when what they need does not work (the server, reading a file), unless said
-# otherwise; only check_trail() reports through Test::More.
+# if they cannot do their work (the server fails, a file cannot be read), unless
+# said otherwise; only check_trail() reports through Test::More.
 #
-# What the functions do on the server themselves leaves no records, so that a
-# test finds in the trail only what it has caused, and class CONFIG: the worker
+# The functions' own work on the server leaves no records.  So a test finds in
+# the trail only records of its own work, and of class CONFIG: the worker
 # records that it starts, and each setting that a session gets in PGOPTIONS.
 #
 # Copyright (c) 2026, pg_audit_queue contributors

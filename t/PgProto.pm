@@ -3,18 +3,18 @@
 # PgProto.pm
 #	A client that speaks PostgreSQL's protocol message by message: prepared
 #	statements, portals that stop after some rows, requests that are sent
-#	without waiting for what they do.
+#	without waiting for the answers to earlier ones.
 #
 #	my $client = PgProto->connect($node, user => 'u');
 #	$client->parse('s', 'SELECT ...')->bind('p', 's')->execute('p', 2);
 #	is($client->sync, '1 2 D D s', ...);
 #
-# What the server answers is given as a string, a word a message: the
-# message's letter, for some with more behind it (see _word).  Messages that
-# come at any time (notices, settings) are left out.
+# The server's answer is given as a string, a word for each message: the
+# message's letter, for some messages with more behind it (see _word).  Messages
+# that come at any time (notices, settings) are left out.
 #
 # Connects through the node's Unix-domain socket, without a password.  Methods
-# that send return the client; everything dies when the connection does, or
+# that send return the client.  All methods die when the connection is lost, or
 # when the server is silent for PostgreSQL's default timeout for tests.
 #
 # Copyright (c) 2026, pg_audit_queue contributors

@@ -41,7 +41,7 @@ class Bench:
         for configuration in configurations:
             if wanted and configuration.name not in wanted:
                 continue
-            reason = configuration.absent(self.pkglibdir, self.cluster.known)
+            reason = configuration.absent(self.pkglibdir)
             if reason:
                 result["configurations"][configuration.name] = {"absent": reason}
                 print(f"  leaving out {configuration.name}: {reason}", flush=True)
@@ -52,20 +52,27 @@ class Bench:
 
     # -- many runs --------------------------------------------------------------
 
-    def alternate(self, result, loads, configurations, rounds):
-        """Run each configuration with each load in each round.  Every round has
-        another order, so that what changes with time meets all of them."""
-        for load in loads:
-            result["loads"][load.name] = load.describe()
+    def turns(self, result, loads, configurations, rounds):
+        """Runs to be filled in, with load and configuration: each configuration with
+        each load, a name, in each round.  Every round has another order, so that a
+        machine that changes with time affects all configurations."""
         for number in range(1, rounds + 1):
             for load in loads:
                 for place in range(len(configurations)):
                     configuration = configurations[(place + number - 1) % len(configurations)]
-                    run = {"load": load.name, "configuration": configuration.name,
+                    run = {"load": load, "configuration": configuration.name,
                            "round": number, "order": place + 1}
-                    self._timed(run, load, configuration)
+                    yield run, load, configuration
                     result["runs"].append(run)
-                    self._show(run, rounds)
+
+    def alternate(self, result, loads, configurations, rounds):
+        """Measure all turns."""
+        by_name = {load.name: load for load in loads}
+        for name, load in by_name.items():
+            result["loads"][name] = load.describe()
+        for run, name, configuration in self.turns(result, by_name, configurations, rounds):
+            self._timed(run, by_name[name], configuration)
+            self._show(run, rounds)
 
     def _timed(self, run, load, configuration):
         begin = time.monotonic()
@@ -92,13 +99,13 @@ class Bench:
 
     # -- one run ----------------------------------------------------------------
 
-    def settings_of(self, configuration, load):
-        return {**load.settings, **configuration.settings(), **dict(self.options.set)}
+    def settings_of(self, configuration):
+        return {**configuration.settings(), **dict(self.options.set)}
 
     def measure(self, run, load, configuration):
         """Fill in the figures of a run."""
         cluster = self.cluster
-        cluster.start(self.settings_of(configuration, load), configuration.table)
+        cluster.start({**load.settings, **self.settings_of(configuration)}, configuration.table)
         before = self._state(configuration)
         stolen, switches = cpu.stolen(), cpu.switches()
         figures = pgbench.run(cluster, load, os.path.join(self.scratch, "pgbench"))
@@ -169,27 +176,26 @@ class Bench:
         if configuration.layout is None:
             self.cluster.stop()
             return
-        files, size = self._collect(configuration)
+        size = self.cluster.query(TABLE_SIZE)[0][0] if configuration.table else None
+        files = self.collect(configuration, ROWS)
         run["expected"] = expected
         run["records"], size_of_files, run["verdict"] = trail.check(
             configuration.layout, BENCH_DB, expected, files)
-        run["trail_bytes"] = size_of_files if size is None else size
+        run["trail_bytes"] = size_of_files if size is None else int(size)
         if run["verdict"] != "ok":
             self._keep(run, files)
 
-    def _collect(self, configuration):
-        """Files that have the trail, and its size if it is not theirs.  The logging
-        collector's is complete when the collector has ended."""
-        if not configuration.table:
-            self.cluster.stop()
-            return trail.files_of(os.path.join(self.cluster.data, configuration.folder)), None
+    def collect(self, configuration, query):
+        """Stop the server.  Returns the files that have the trail, one with the rows of
+        the query if it is in the table.  The logging collector's trail is complete when
+        the collector has ended."""
         path = os.path.join(self.scratch, "rows")
-        self.cluster.query("COPY (SELECT sequence, session_id, statement_id, class, "
-                           "database_name FROM audit_records ORDER BY sequence) TO "
-                           + quoted(path))
-        size = self.cluster.query(TABLE_SIZE)[0][0]
+        if configuration.table:
+            self.cluster.query(f"COPY ({query}) TO {quoted(path)}")
         self.cluster.stop()
-        return [path], int(size)
+        if configuration.table:
+            return [path]
+        return trail.files_of(os.path.join(self.cluster.data, configuration.folder))
 
     def _keep(self, run, files):
         """A wrong trail is evidence."""
@@ -202,7 +208,11 @@ class Bench:
         print(f"  WRONG: {run['verdict']}; the trail is in {folder}", flush=True)
 
 
-# With its partitions, if it has any, and indexes
+# What trail.py reads of the table
+ROWS = "SELECT sequence, session_id, statement_id, class, database_name FROM audit_records " \
+       "ORDER BY sequence"
+
+# With its partitions and indexes
 TABLE_SIZE = """
     SELECT sum(pg_total_relation_size(relation)) FROM (
         SELECT 'audit_queue.records'::regclass AS relation

@@ -1,12 +1,13 @@
 # clients.py
-#   More and more clients: does anything in the way of a record get slower than
-#   the server itself?  One lock is enough, in libc's time zones for instance.
+#   More and more clients: does anything in the path of a record get slower
+#   than the server itself?  One lock is enough, for instance that of libc's
+#   time zones.
 #
-# Throughput alone does not tell: with more sessions than the CPUs' caches have
-# room for, everything takes longer, what is audited and what is not.  So there is
-# also what a statement takes that caches have no part in: instructions, and switches
-# of processes.  Going round a lock is instructions, and waiting for one is
-# switches.
+# Throughput alone does not tell.  With more sessions than the CPUs' caches have
+# space for, everything takes longer, audited or not.  So two figures that do
+# not depend on caches are taken as well: the instructions of a statement, and
+# switches of processes.  Spinning on a lock takes instructions, and waiting for
+# one takes switches.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

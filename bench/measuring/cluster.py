@@ -1,10 +1,10 @@
 # cluster.py
 #   The cluster in which everything is measured, and its server.
 #
-# One cluster serves all configurations: for each run its server is started
-# with other settings, on an empty queue and an empty trail, with pgbench's
-# tables vacuumed and in memory, and right behind a checkpoint.  There is no
-# checkpoint and no autovacuum in a run.
+# One cluster serves all configurations.  For each run its server is started
+# with the settings of one configuration, on an empty queue and an empty trail,
+# with pgbench's tables vacuumed and in memory, right after a checkpoint.  There
+# is no checkpoint and no autovacuum in a run.
 #
 # The server is a child of this process and ends when this process does.
 #
@@ -17,7 +17,7 @@ import signal
 import subprocess
 import time
 
-from processes import children_of, die_with_parent, kill
+from processes import adopted, children_of, die_with_parent, kill
 from proto import Connection, ConnectionLost
 
 # Longest time that anything may take, in seconds
@@ -51,23 +51,6 @@ SETTINGS = {
 
 class Failure(Exception):
     """Something does not do what it has to do."""
-
-
-def _own_children(program, but):
-    """Children of this process that run a program, but for one; dead ones, too."""
-    pids = []
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        try:
-            with open(f"/proc/{name}/stat", encoding="ascii", errors="replace") as file:
-                before, _, after = file.read().rpartition(")")
-        except OSError:
-            continue
-        if (int(after.split()[1]) == os.getpid() and before.endswith("(" + program)
-                and not (but is not None and but.pid == int(name))):
-            pids.append(int(name))
-    return pids
 
 
 def quoted(value):
@@ -119,8 +102,6 @@ class Cluster:
         self.rows(EMPTY_AUDIT_DB, "CREATE EXTENSION pg_audit_queue")
         self._run([self.program("pgbench"), "-i", "-q", "-s", str(scale), BENCH_DB])
         self.rows(BENCH_DB, "CREATE TABLE crashed (client int, number int)")
-        self.known = {name for name in ("sink", "table_logged", "table_synchronous_commit")
-                      if self.session.simple(f"SHOW pg_audit_queue.{name}") is None}
         self.stop()
 
     def environment(self):
@@ -279,10 +260,10 @@ class Cluster:
         """Processes of the server that are left without postmaster are ours now."""
         end = time.monotonic() + LIMIT
         while True:
-            left = _own_children("postgres", self.process)
+            left = adopted(self.process and self.pid)
             if not left:
                 return
-            for pid in left:
+            for pid, _ in left:
                 kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
             if time.monotonic() > end:

@@ -1,9 +1,8 @@
 # config.py
 #   The configurations that are compared: who audits, how, and where to.
 #
-# A configuration is a set of server settings and what there is to know about
-# the trail that they make.  Which of them can be had is found out, not assumed:
-# a library may not be installed, or not know a setting yet.
+# A configuration is a set of server settings, and what is known about the trail
+# that they make.  A configuration whose library is not installed is left out.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 
@@ -56,15 +55,11 @@ class Configuration:
             setattr(other, attribute, value)
         return other
 
-    def absent(self, pkglibdir, known):
+    def absent(self, pkglibdir):
         """Why it cannot be had; None if it can."""
         for library in self.libraries:
             if not os.path.exists(os.path.join(pkglibdir, library + ".so")):
                 return f"{library} is not installed for this server"
-        for setting in self.own_settings:
-            name = setting.rpartition("pg_audit_queue.")[2]
-            if name in ("sink", "table_logged", "table_synchronous_commit") and name not in known:
-                return f"this pg_audit_queue has no setting {setting}"
         return None
 
     def describe(self):

@@ -1,16 +1,17 @@
 # cpu.py
 #   CPU time of the server's processes, and what the kernel counts for all.
 #
-# Sessions are gone when pgbench has ended.  What each has used from its start
-# to its end is then in the times that the kernel keeps for the postmaster's
-# children that have ended (cutime and cstime in /proc/PID/stat): their growth
-# in a run is the CPU time of all sessions that ended in it, logging in
-# included.  No others do, or there is no figure: our own session goes on, and
-# the background processes are the same before and after.  The kernel adds up
-# nanoseconds there and shows the sum in ticks, so the error is one tick a run
-# (10 ms), not one a session.
+# Sessions have ended when pgbench ends.  The kernel adds the CPU time of each,
+# from its start to its end, to the times that it keeps for the postmaster's
+# children that have ended (cutime and cstime in /proc/PID/stat).  Their growth
+# in a run is the CPU time of all sessions that ended in it, login included.  If
+# any other process ends, there is no figure: our own session goes on, and the
+# background processes must be the same before and after.  The kernel adds up
+# nanoseconds and shows the sum in ticks, so the error is one tick a run (10
+# ms), not one a session.
 #
-# Processes that stay are read from /proc/PID/schedstat, in nanoseconds.
+# The times of processes that stay are read from /proc/PID/schedstat, in
+# nanoseconds.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

@@ -1,10 +1,11 @@
 # crash.py
-#   kill -9 of everything in the middle of the load: what is missing in the
-#   trail of what clients had been told?
+#   kill -9 of everything in the middle of the load: which records of
+#   acknowledged statements are missing in the trail?
 #
-# Clients number their statements.  What pgbench has noted as done is what the
-# server has acknowledged.  After the kill the server is started again, so that
-# it can write what its queue has, and the trail is read.
+# Clients number their statements.  The statements that pgbench has noted as
+# done are those that the server has acknowledged.  After the kill the server is
+# started again, so that it can write the records in its queue, and the trail is
+# read.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 
@@ -15,9 +16,9 @@ import time
 import load as pgbench
 import picture
 import trail
-from cluster import BENCH_DB, Failure, quoted
+from cluster import BENCH_DB, Failure
 from processes import kill
-from text import spread_text, table, verdict_text
+from text import spread_text, tables, verdict_text
 
 NAME = "crash"
 TITLE = "Records lost by a kill -9 of all processes of the server"
@@ -52,26 +53,20 @@ def run(bench, result, options):
     for load in SCRIPTS:
         result["loads"][load] = {"script": SCRIPTS[load], "protocol": "simple",
                                  "clients": options.clients, "seconds": options.seconds}
-    for number in range(1, options.rounds + 1):
-        for load in SCRIPTS:
-            for place in range(len(chosen)):
-                configuration = chosen[(place + number - 1) % len(chosen)]
-                each = {"load": load, "configuration": configuration.name, "round": number,
-                        "order": place + 1}
-                bench.attempt(each, _crash, bench, configuration, options)
-                _show(each, options, number)
-                result["runs"].append(each)
+    for each, _, configuration in bench.turns(result, SCRIPTS, chosen, options.rounds):
+        bench.attempt(each, _crash, bench, configuration, options)
+        _show(each, options)
 
 
-def _show(each, options, number):
+def _show(each, options):
     lost = f"{each['lost']:6d} of {each['acknowledged']} lost" if "lost" in each else ""
-    print(f"  round {number}/{options.rounds}  {each['load']:<8} {each['configuration']:<16} "
+    print(f"  round {each['round']}/{options.rounds}  {each['load']:<8} {each['configuration']:<16} "
           f"{lost}   trail: {each['verdict'] or '-'}", flush=True)
 
 
 def _crash(each, bench, configuration, options):
     cluster = bench.cluster
-    cluster.start({**configuration.settings(), **dict(options.set)}, configuration.table)
+    cluster.start(bench.settings_of(configuration), configuration.table)
     prefix = os.path.join(bench.scratch, "crash")
     acknowledged = _load_until_killed(cluster, each["load"], options, prefix)
     each["acknowledged"] = sum(acknowledged.values())
@@ -82,7 +77,7 @@ def _crash(each, bench, configuration, options):
     if configuration.ours:
         cluster.flush(configuration.table)
     committed = cluster.rows(BENCH_DB, "SELECT client, number FROM crashed")
-    files = _files(bench, configuration)
+    files = bench.collect(configuration, "SELECT r::text FROM audit_records r")
     found = trail.tokens(files)
     told = {(client, n) for client, count in acknowledged.items() for n in range(1, count + 1)}
     each["records"] = len(found)
@@ -93,17 +88,6 @@ def _crash(each, bench, configuration, options):
     if configuration.ours:
         whole = each["lost"] == each["unrecorded"] == each["doubled"] == 0
         each["verdict"] = "ok" if whole else "records are lost or doubled"
-
-
-def _files(bench, configuration):
-    cluster = bench.cluster
-    if configuration.table:
-        path = os.path.join(bench.scratch, "rows")
-        cluster.query(f"COPY (SELECT r::text FROM audit_records r) TO {quoted(path)}")
-        cluster.stop()
-        return [path]
-    cluster.stop()
-    return trail.files_of(os.path.join(cluster.data, configuration.folder))
 
 
 def _load_until_killed(cluster, load, options, prefix):
@@ -139,12 +123,7 @@ def _load_until_killed(cluster, load, options, prefix):
 
 
 def report(result):
-    text = []
-    for load, title in (("insert", "One-row INSERTs"), ("select", "SELECTs by key")):
-        rows = [row for row in result["medians"] if row["load"] == load]
-        if rows:
-            text += [f"### {title}", "", table(COLUMNS, rows), ""]
-    return text
+    return tables(COLUMNS, result, (("insert", "One-row INSERTs"), ("select", "SELECTs by key")))
 
 
 def pictures(result, plot):

@@ -1,14 +1,14 @@
 # das.py
 #   TPC-B with many clients, as published for a cloud's database activity
-#   streams: what auditing costs when the server has nothing left to give, and
-#   when it has.
+#   streams: the cost of auditing on a server that is saturated, and on one
+#   that is not.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 
 import figures
 import picture
 from load import Load
-from text import ROW_OF_TPS, grid, table
+from text import ROW_OF_TPS, grid, tables
 
 NAME = "das"
 TITLE = "TPC-B: who audits, and how long sessions wait"
@@ -53,17 +53,12 @@ def run(bench, result, options):
 
 
 def report(result):
-    text = []
     rate = result["loads"].get("limited", {}).get("rate")
-    for load, title in (("saturated", "As fast as the server can"),
-                        ("limited", f"{rate:.0f} transactions a second, which all can do"
-                         if rate else "")):
-        rows = [row for row in result["medians"] if row["load"] == load]
-        if rows:
-            text += [f"### {title}", "", table(ROW_OF_TPS, rows), ""]
-    text += ["### Published", "", PUBLISHED["source"] + ". " + PUBLISHED["note"], "",
-             published_table(), ""]
-    return text
+    text = tables(ROW_OF_TPS, result, (
+        ("saturated", "As fast as the server can"),
+        ("limited", f"{rate:.0f} transactions a second, which all can do" if rate else "")))
+    return text + ["### Published", "", PUBLISHED["source"] + ". " + PUBLISHED["note"], "",
+                   published_table(), ""]
 
 
 def published_table():

@@ -1,8 +1,8 @@
 # figures.py
 #   Medians, spread and ratios of runs.
 #
-# A ratio is formed within a round, where two configurations meet about the
-# same moments of the machine; what is shown is the median of the rounds'.
+# A ratio is computed within a round, in which two configurations meet about the
+# same conditions of the machine.  The median of the rounds' ratios is shown.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 
@@ -63,11 +63,3 @@ def _ratios(mine, runs, base):
         if values:
             ratios[name] = spread(values)
     return ratios
-
-
-def median_of(rows, load, configuration, name):
-    """A median; None if it is absent."""
-    for row in rows:
-        if row["load"] == load and row["configuration"] == configuration and name in row:
-            return row[name]["median"]
-    return None

@@ -1,17 +1,18 @@
 # instructions.py
-#   What a statement takes in sessions that are busy at the same time, in
-#   instructions, counted by valgrind's callgrind.
+#   Instructions of a statement, counted by valgrind's callgrind, in sessions
+#   that are busy at the same time.
 #
-# Unlike time, they depend neither on what else the machine does nor on how large
-# its caches are, and the same rows are read each time.  Three runs on one server: the
-# first brings the rows into shared_buffers; what sessions do when they start is the
-# same in the other two, of few and of more statements, and cancels out.
+# Unlike time, instructions depend neither on other work of the machine nor on
+# the size of its caches, and the same rows are read each time.  There are three
+# runs on one server.  The first brings the rows into shared_buffers.  The other
+# two have few and more statements, so that the work of sessions at their start,
+# which is the same in both, cancels out.
 #
-# Only what is below PostgresMain() is counted, that is, no background process.
-# Waiting for the client is in it, where a session looks for the next command
-# once or twice.  The server is some fifty times as slow as without valgrind, and
-# sessions run side by side, so one that had to go round in a loop until
-# others are done would show.
+# Only instructions below PostgresMain() are counted, that is, none of
+# background processes.  Waiting for the client is included, where a session
+# looks for the next command once or twice.  The server is some fifty times as
+# slow as without valgrind, and sessions run side by side, so a session that had
+# to spin until others are done would show.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 
@@ -61,7 +62,7 @@ def _count(run, bench, configuration, clients):
         bench.cluster.start_under(
             ["valgrind", "-q", "--tool=callgrind", "--toggle-collect=PostgresMain",
              "--callgrind-out-file=" + os.path.join(folder, "%p")],
-            {**configuration.settings(), **dict(bench.options.set)})
+            bench.settings_of(configuration))
         _run(bench, clients, MORE, folder)
         few = _run(bench, clients, FEW, folder)
         more = _run(bench, clients, MORE, folder)

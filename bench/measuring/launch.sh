@@ -1,5 +1,5 @@
 # launch.sh
-#	What bench/das and the others share.  Sourced by bash, not run.
+#	Functions that bench/das and the others share.  Sourced by bash, not run.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 
@@ -29,10 +29,10 @@ common_usage()
 	results.  Exits with 1 if a run failed, or if a trail did not hold exactly what
 	was sent.
 
-	Builds the extension and runs it in a cluster of its own below ${TMPDIR:-/tmp},
-	which decides on the disk that is measured.  Installs missing packages when run
-	as root; changes nothing else.  PG_CONFIG chooses a server, otherwise it is the
-	newest installed.  bench/README.md says how to read the result.
+	Builds the extension and runs it in a cluster of its own below ${TMPDIR:-/tmp}:
+	the disk of that folder is measured.  Installs missing packages when run as
+	root; changes nothing else.  PG_CONFIG chooses a server; the default is the
+	newest one that is installed.  bench/README.md says how to read the result.
 	TEXT
 }
 
@@ -69,7 +69,7 @@ launch()
 			--output:*) output=$arg ;;
 			*:--output=*) output=${arg#*=} ;;
 			*:--help)
-				sed -n '3,/^# Copyright/{/Copyright/!s/^#[[:blank:]]\{0,1\}//p}' "$file"
+				usage "$file"
 				common_usage
 				exit 0
 				;;
@@ -106,7 +106,6 @@ launch()
 			;;
 	esac
 	copy_postgres
-	say "Building with $("$pg_config" --version)"
 	install_extension
 	as_user "${program[@]}" src/bench/measuring/main.py "$command" --bindir "$bindir" \
 		--folder run --output results --commit "$(commit)" "${options[@]}" || status=$?

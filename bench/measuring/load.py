@@ -1,5 +1,5 @@
 # load.py
-#   Runs of pgbench, and what it says of them.
+#   Runs of pgbench, and the figures in its output.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

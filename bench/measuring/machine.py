@@ -1,5 +1,5 @@
 # machine.py
-#   What was measured on: without it, no figure means anything.
+#   A description of the machine, without which no figure means anything.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

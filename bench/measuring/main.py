@@ -1,7 +1,7 @@
 # main.py
-#   The benchmark: runs commands, keeps what they measured, shows it.
+#   The benchmark: runs commands, keeps the measurements, shows them.
 #
-# Run by launch.sh for bench/das and the others, which say what the options are.
+# Run by launch.sh for bench/das and the others, which describe the options.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

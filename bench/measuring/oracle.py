@@ -6,7 +6,7 @@
 
 import picture
 from load import Load
-from text import ratio_text, spread_text, table, verdict_text
+from text import ratio_text, spread_text, tables, verdict_text
 
 NAME = "oracle"
 TITLE = "Queued and immediate: database time, trail, waits"
@@ -63,12 +63,9 @@ def run(bench, result, options):
 
 
 def report(result):
-    text = []
-    for load, title in (("published rate", "460,000 records an hour, as published"),
-                        ("saturated", "As fast as the server can")):
-        rows = [row for row in result["medians"] if row["load"] == load]
-        if rows:
-            text += [f"### {title}", "", table(COLUMNS, rows), ""]
+    text = tables(COLUMNS, result, (
+        ("published rate", "460,000 records an hour, as published"),
+        ("saturated", "As fast as the server can")))
     text += ["### Published", "", PUBLISHED["source"] + ":", ""]
     text += [f"- {finding}" for finding in PUBLISHED["findings"]]
     return text + [""]

@@ -1,8 +1,8 @@
 # picture.py
 #   Pictures, by gnuplot, as SVG and PNG.
 #
-# They do without colour: what differs is told apart by its name, its pattern or
-# the form of its points.
+# The pictures do without colour: configurations are told apart by names, by
+# patterns or by the form of points.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

@@ -1,10 +1,10 @@
 # record.py
-#   What a record costs: CPU time of the session and of the worker, the ring
-#   alone, instructions; and what auditing costs that records nothing.
+#   The cost of a record: CPU time of the session and of the worker, the ring
+#   alone, instructions; and the cost of auditing when nothing is recorded.
 #
 # All runs do the same number of transactions, so CPU times can be subtracted:
-# what a configuration's sessions use more than those without audit in the same
-# round, divided by the statements.
+# those of a configuration's sessions minus those of sessions without audit in
+# the same round, divided by the statements.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 
@@ -14,7 +14,7 @@ import subprocess
 
 from figures import spread
 from load import Load
-from text import grid, ratio_text, spread_text, table, verdict_text
+from text import grid, ratio_text, spread_text, tables, verdict_text
 
 NAME = "record"
 TITLE = "What a record costs"
@@ -172,12 +172,9 @@ def _instructions_table(result):
 # -- what is shown ------------------------------------------------------------------
 
 def report(result):
-    text = []
-    for load, title in (("select", "SELECTs by key, prepared; a statement is a transaction"),
-                        ("dml", "TPC-B, synchronous_commit = off; seven statements")):
-        rows = [row for row in result["medians"] if row["load"] == load]
-        if rows:
-            text += [f"### {title}", "", table(COLUMNS, rows), ""]
+    text = tables(COLUMNS, result, (
+        ("select", "SELECTs by key, prepared; a statement is a transaction"),
+        ("dml", "TPC-B, synchronous_commit = off; seven statements")))
     if "ring" in result:
         text += ["### The ring alone, 256 bytes a record", "", _ring_table(result), ""]
     if "instructions" in result:

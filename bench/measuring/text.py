@@ -1,5 +1,5 @@
 # text.py
-#   Tables, as Markdown that can be read as it is.
+#   Tables, as Markdown that is readable as it is.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 
@@ -25,6 +25,17 @@ def table(columns, rows):
     used = [i for i, column in enumerate(cells) if any(cell != "-" for cell in column)]
     return grid([columns[i][0] for i in used],
                 [[cells[i][number] for i in used] for number in range(len(rows))])
+
+
+def tables(columns, result, titles):
+    """A table of medians for each load that has any, with a heading; titles are pairs
+    of load and title."""
+    text = []
+    for load, title in titles:
+        rows = [row for row in result["medians"] if row["load"] == load]
+        if rows:
+            text += [f"### {title}", "", table(columns, rows), ""]
+    return text
 
 
 def figure_text(figure, layout, ranges=True):

@@ -1,19 +1,21 @@
 # trail.py
-#   Whether a trail holds exactly what was sent.
+#   Does a trail hold exactly what was sent?
 #
 # A fast trail with holes is worth nothing.  Counts the records of pgbench's
 # statements and looks for errors:
-# - there are not as many as were sent;
+#
+# - there are not as many records as statements;
 # - the statements of a session are not numbered 1, 2, 3, ... in this order (so
 #   one lost and another doubled do not make a right number);
 # - the sequence of all records, where there is one, does not begin with 1, or
 #   has a gap or a doubled number;
-# - the trail says itself that records are missing;
+# - the trail itself says that records are missing;
 # - the end of a file is torn;
 # - a line, or row, is not a record, in json and csvlog.
+#
 # Where statements have no numbers (log_statement), the lines of a session have.
 #
-# Records without a number, of logins say, are not those of statements.
+# Records without a number, of logins for example, are not those of statements.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

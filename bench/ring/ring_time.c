@@ -1,23 +1,23 @@
 /*-------------------------------------------------------------------------
  *
  * ring_time.c
- *		How long it takes to put a record into the ring, without a server.
+ *		Times putting a record into the ring, without a server.
  *
  *	ring_time [--producers N] [--records N] [--directory DIR]
  *
- * Producers put records of 256 bytes into a ring of 64 MB, each as many as the
- * others, and a consumer takes them off; all are processes of their own, and run
- * the project's own code of src/queue.  What a server is needed for is in
- * t/ring/stubs.c.
+ * Producers put records of 256 bytes into a ring of 64 MB, all the same
+ * number, and a consumer takes them off.  All are processes of their own, and
+ * run the project's own code of src/queue.  t/ring/stubs.c has the functions
+ * of a server that the code needs.
  *
- * A producer takes the time of blocks of records, its own CPU time: reserve,
- * copy, checksum of the header, commit.  Before each block it waits until there
- * is room for all of it, so no wait is timed; neither is it if another process
- * has the CPU.
+ * A producer takes the time of blocks of records, in its own CPU time:
+ * reserve, copy, checksum of the header, commit.  Before each block it waits
+ * until there is space for all of the block, so no wait is timed.  Nor is the
+ * time in which another process has the CPU.
  *
- * Prints JSON: nanoseconds a record, to put it (median, mean and 99th percentile of
- * blocks) and, for the consumer, to take it.  Exits with 1 if a record is missing,
- * doubled, or not in its producer's order.
+ * Prints JSON: nanoseconds a record, to put it (median, mean and 99th
+ * percentile of blocks) and, for the consumer, to take it.  Exits with 1 if a
+ * record is missing, doubled, or not in its producer's order.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *

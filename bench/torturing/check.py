@@ -1,20 +1,23 @@
 # check.py
-#   Whether a trail is whole, and has what clients were told exactly once.
+#   Is a trail whole, and does it have what clients were told exactly once?
 #
-# Reads each byte of the trail once, in any number of steps, so that a test
-# can look again and again at a trail that grows.
+# Reads each byte of the trail once, in any number of steps, so that a test can
+# look again and again at a trail that grows.
 #
 # Finds, in format json:
+#
 # - a line that is not a record, an incomplete last line
 # - a sequence that does not begin with 1, jumps, or comes back
-# - a record of type gap, unless it counts what the full queue could not take when
-#   a session ended; or, with fault points, is about a death that the postmaster
-#   took no notice of
+# - a record of type gap, unless it counts records that the full queue could not
+#   take when a session ended; or, with fault points, is about a death that the
+#   postmaster took no notice of
 # - a session whose records are not numbered 1, 2, 3, ...
 # - a statement with more records than it may have, or not in its client's order
-# - a statement that was acknowledged, and has no record or one of another outcome
+# - a statement that was acknowledged, and has no record or one of another
+#   outcome
 # - a row in the table, acknowledged or not, whose statement has no record
 # - a text that is not what was sent
+#
 # In format pgaudit there is no sequence.
 #
 # Copyright (c) 2026, pg_audit_queue contributors

@@ -2,12 +2,13 @@
 #   A client of the torture test: sends numbered statements, notes what it was
 #   told, and connects again when it has lost its connection.
 #
-# Each statement carries a token: T<client>-<number>-<kind>, with -<length> behind
-# it for a text of that length.  The numbers of a client are never used again.
+# Each statement carries a token: T<client>-<number>-<kind>, with -<length>
+# behind it for a text of that length.  The numbers of a client are never used
+# again.
 #
-# The client's file gets a line of number, kind and SQLSTATE for each
-# statement that the server has acknowledged, 00000 if it has succeeded; written
-# at once, and before the next statement is sent.
+# For each statement that the server has acknowledged the client's file gets a
+# line of number, kind and SQLSTATE, 00000 if it has succeeded.  The line is
+# written at once, before the next statement is sent.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

@@ -1,7 +1,8 @@
 # main.py
-#   The torture test: what dies when, and what is looked at afterwards.
+#   The torture test: chooses what dies and when, and checks the trail
+#   afterwards.
 #
-# Run by bench/torture, which says what the options are.
+# Run by bench/torture, which describes the options.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

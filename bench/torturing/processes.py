@@ -1,5 +1,5 @@
 # processes.py
-#   Processes and their parents, as Linux has them.  Used by bench/measuring, too.
+#   Processes and their parents on Linux.  Used by bench/measuring, too.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 
@@ -31,18 +31,34 @@ def kill(pid, signum):
         pass
 
 
-def children_of(parent):
-    """Process ids and titles of a process's children, those that have ended left out."""
-    children = {}
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
+def _children(parent):
+    """Process id, name of the program and state of each child of a process."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
-            with open(f"/proc/{name}/stat", encoding="ascii", errors="replace") as file:
-                state, ppid = file.read().rpartition(")")[2].split()[:2]
-            if int(ppid) == parent and state != "Z":
-                with open(f"/proc/{name}/cmdline", encoding="utf-8", errors="replace") as file:
-                    children[int(name)] = file.read().rstrip("\0")
+            with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+                before, _, after = file.read().rpartition(")")
+        except OSError:
+            continue
+        state, ppid = after.split()[:2]
+        if int(ppid) == parent:
+            yield int(pid), before.partition("(")[2], state
+
+
+def children_of(parent):
+    """Process ids and titles of the children of a process that have not ended."""
+    children = {}
+    for pid, _, state in _children(parent):
+        try:
+            if state != "Z":
+                with open(f"/proc/{pid}/cmdline", encoding="utf-8", errors="replace") as file:
+                    children[pid] = file.read().rstrip("\0")
         except OSError:
             pass
     return children
+
+
+def adopted(postmaster):
+    """Process ids and states of the servers' processes that are our own children now,
+    ended ones included, but not the postmaster, whose process id may be None."""
+    return [(pid, state) for pid, name, state in _children(os.getpid())
+            if name == "postgres" and pid != postmaster]

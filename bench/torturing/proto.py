@@ -2,9 +2,9 @@
 #   A connection that speaks PostgreSQL's protocol, version 3, as far as the
 #   torture test needs it.
 #
-# Through a Unix-domain socket, without a password.  Says exactly what the
-# server has said before the connection was lost, which is what the test is
-# about; that is why it is not a driver's.
+# Connects through a Unix-domain socket, without a password.  The test is about
+# the exact answers of the server before the connection was lost, and no driver
+# gives them; hence a connection of our own.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

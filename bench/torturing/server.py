@@ -1,9 +1,9 @@
 # server.py
 #   A cluster of the torture test, and ways to make its server end.
 #
-# All processes of the server become children of this process when the
-# postmaster is gone, so that none is lost sight of; and when this process
-# dies, however, the postmaster is told to end.  Both are Linux's.
+# When the postmaster is gone, all processes of the server become children of
+# this process, so that none is lost sight of.  When this process dies in any
+# way, the postmaster is told to end.  Both are features of Linux.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 
@@ -13,7 +13,7 @@ import subprocess
 import time
 
 from check import LINE_PREFIX
-from processes import children_of, die_with_parent, kill
+from processes import adopted, children_of, die_with_parent, kill
 from proto import Connection, ConnectionLost
 
 # Longest time that anything may take, in seconds
@@ -274,17 +274,10 @@ class Server:
 
 
 def reap(postmaster):
-    """Let go of orphans that have ended: all of the servers' processes but the
-    postmaster, who is waited for elsewhere."""
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        try:
-            with open(f"/proc/{name}/stat", encoding="ascii", errors="replace") as file:
-                text = file.read()
-            state, ppid = text.rpartition(")")[2].split()[:2]
-            if (state == "Z" and int(ppid) == os.getpid() and "(postgres)" in text
-                    and int(name) != postmaster):
-                os.waitpid(int(name), os.WNOHANG)
-        except (OSError, ChildProcessError):
-            pass
+    """Let go of orphans that have ended.  The postmaster is waited for elsewhere."""
+    for pid, state in adopted(postmaster):
+        if state == "Z":
+            try:
+                os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:
+                pass

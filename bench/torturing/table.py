@@ -1,7 +1,7 @@
 # table.py
 #   The trail in a table, read as check.py reads files.
 #
-# Series are not looked at: whatever a worker begins, sequences go on.
+# Series are ignored: whatever series a worker begins, sequences go on.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

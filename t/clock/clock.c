@@ -1,11 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * clock.c
- *		A clock that can be set, for a server that is started with this in
- *		LD_PRELOAD.
+ *		A clock that can be set, for a server that is started with this
+ *		library in LD_PRELOAD.
  *
- * The file that PAQ_CLOCK names has the number of seconds by which the time
- * of day differs from the machine's.  Clocks that nobody can set go on as they do.
+ * The file that PAQ_CLOCK names has the number of seconds by which the time of
+ * day differs from the machine's.  Clocks that nobody can set are left alone.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *

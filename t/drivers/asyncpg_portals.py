@@ -3,10 +3,10 @@
 # A client that uses asyncpg, whose cursors are portals that stop after some
 # rows.  Connects as PGHOST, PGPORT, PGDATABASE and PGUSER say.
 #
-# Each statement has a label in a comment.  Prints, for t/033_drivers.pl, a
-# line "label: what the client was told" for each, in the order in which the
-# client learned of their ends.  Statements without a label are there to make
-# room for the others.
+# Each statement has a label in a comment.  For each label the program prints,
+# for t/033_drivers.pl, a line with the label, a colon and what the server told
+# the client, in the order in which the client learned of the ends of the
+# statements.  Statements without a label only prepare for the others.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

@@ -1,24 +1,24 @@
 /*-------------------------------------------------------------------------
  *
  * hook_breaker.c
- *		A library for tests that does with hooks what libraries should not do.
+ *		A library for tests that misuses hooks as libraries should not.
  *
  * For each hook there are two settings:
  *
  *	hook_breaker.skip_NAME	do not call the hook that was there before, but
- *							what PostgreSQL does without any
- *	hook_breaker.fail_NAME	raise an error; with hook_breaker.late, when what
- *							the hook stands for is done, otherwise before
+ *							do what PostgreSQL does without any hook
+ *	hook_breaker.fail_NAME	raise an error; with hook_breaker.late, after the
+ *							hook's work is done, otherwise before
  *
- * With hook_breaker.misplace, executor statements are where their text has nothing,
- * as if they came from another one.
+ * With hook_breaker.misplace, executor statements have a place where their
+ * text has nothing, as if they came from another text.
  *
- * They have an effect only while the client's command contains the text
- * "break", so that a session can be put in and out of this state by
+ * The settings have an effect only while the client's command contains the
+ * text "break", so that a session can be put in and out of this state by
  * statements that do not suffer from it.
  *
- * Preloaded after another library it keeps calls from that one; preloaded
- * before it, it raises errors below it.
+ * Preloaded after another library, this one keeps calls from the other;
+ * preloaded before the other, it raises errors below it.
  *
  * Locking: none, everything is local to the process.
  *

@@ -1,12 +1,13 @@
 /*-------------------------------------------------------------------------
  *
  * mask_test.c
- *		Masking, called directly, and what must be true of it whatever the text.
+ *		Masking, called directly, and the properties that must hold for any
+ *		text.
  *
- * The files of mask/ are compiled into this library, which SQL calls.  What a
- * text is beside the contents of its literals is found here by PostgreSQL's
- * scanner, without the code that is tested; only where the scanner gives up is
- * the rest searched for literals by scan.c.
+ * The files of mask/ are compiled into this library, which SQL calls.  The
+ * rest of a text, beside the contents of its literals, is found here by
+ * PostgreSQL's scanner, without the code that is tested.  Only where the
+ * scanner gives up, scan.c searches the rest for literals.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *

@@ -1,18 +1,19 @@
 #
 # Compare the records of pgaudit in a server log (jsonlog) with those of a trail
-# in format json, of the same sessions and settings: what scripts/regress
-# --parity calls.
+# in format json, of the same sessions and settings.  Called by scripts/regress
+# --parity.
 #
 #	compare.pl server.json trail...
 #
-# Ids need not be the same: the suite has statements that one of the two has no
-# record of.  They decide between records that are equal otherwise.  Exits with 1
-# if pgaudit has a record that we have not, unless it is one of these: of a
-# parallel worker, of a relation of which no permission is asked for, of MERGE,
-# which it does not know, or one whose text has something masked.  While PL/pgSQL
-# has a cursor open, for a loop as well, pgaudit shows its query's text for
-# functions that are called; ours is that of the statement that executes: these
-# have the same statement id.
+# Ids need not be the same: the suite has statements of which only one of the
+# two has a record.  Ids decide between records that are equal otherwise.
+#
+# Exits with 1 if pgaudit has a record that we have not, with some exceptions:
+# records of a parallel worker, of a relation of which no permission is asked
+# for, of MERGE, which pgaudit does not know, and records whose text has
+# something masked.  While PL/pgSQL has a cursor open, for a loop as well,
+# pgaudit shows the text of the cursor's query for functions that are called,
+# and ours shows the statement that executes: these have the same statement id.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 

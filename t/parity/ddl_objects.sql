@@ -1,4 +1,4 @@
--- CREATE, ALTER, DROP of everything that is not a relation.
+-- CREATE, ALTER, DROP of objects that are not relations.
 
 CREATE SCHEMA objects;
 SET search_path = objects;

@@ -1,4 +1,4 @@
--- Random sessions: what they work with, and what they leave.
+-- Random sessions: their objects, made before and dropped after them.
 
 CREATE SCHEMA random;
 SET search_path = random;

@@ -1,4 +1,4 @@
--- Roles, privileges, and whose they are.
+-- Roles, privileges, ownership.
 
 CREATE SCHEMA roles;
 SET search_path = roles;

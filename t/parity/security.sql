@@ -1,4 +1,4 @@
--- Who is who: security definer functions, row security, denied statements.
+-- Current users: security definer functions, row security, denied statements.
 
 CREATE SCHEMA sec;
 SET search_path = sec;

@@ -1,4 +1,4 @@
--- What a statement causes by triggers, rules and foreign keys.
+-- Statements that run because of triggers, rules and foreign keys.
 
 CREATE SCHEMA trg;
 SET search_path = trg;

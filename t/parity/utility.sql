@@ -1,4 +1,4 @@
--- What is neither a query nor DDL.
+-- Statements that are neither queries nor DDL.
 
 CREATE SCHEMA util;
 SET search_path = util;

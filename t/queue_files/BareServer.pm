@@ -1,16 +1,16 @@
 #-------------------------------------------------------------------------
 #
 # BareServer.pm
-#	A node's server without pg_ctl and psql: started, asked and killed many
-#	times a minute.
+#	A node's server without pg_ctl and psql, which can be started, asked and
+#	killed many times a minute.
 #
 #	my $server = BareServer->new($node);
 #	$server->start;
 #	$server->ask('SELECT 1');
 #	$server->stop;
 #
-# The node is made by audited_node() with start => 0, and must not be started
-# in another way meanwhile.  The server's log goes to a new file at each start.
+# The node is made by audited_node() with start => 0, and must not be started in
+# another way meanwhile.  The server's log goes to a new file at each start.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 #

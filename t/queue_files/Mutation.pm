@@ -1,7 +1,7 @@
 #-------------------------------------------------------------------------
 #
 # Mutation.pm
-#	What can happen to a queue file, at random.
+#	Random damage to a queue file.
 #
 #	my $mutation = Mutation::pick($bytes, \@older);
 #
@@ -15,7 +15,8 @@
 #	outdated	true: the contents are good, but from an earlier time
 #	unusable	true: the file as such is lost, whatever its contents
 #
-# Random numbers are rand()'s: who calls srand() before can have the same again.
+# Random numbers are rand()'s: a caller of srand() can have the same mutations
+# again.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 #

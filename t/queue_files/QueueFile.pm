@@ -1,14 +1,14 @@
 #-------------------------------------------------------------------------
 #
 # QueueFile.pm
-#	A queue file as bytes: where its parts are, what is in them.
+#	A queue file as bytes: the places and contents of its parts.
 #
 #	my $queue = QueueFile->parse($bytes);
 #	foreach my $frame ($queue->frames) ...
 #
 # The offsets come from layout.c, which is compiled against the project's
-# headers.  Nothing here judges: checksums are not looked at, a frame is what
-# has the stamp of its place.
+# headers.  Nothing is judged here: checksums are not looked at, and any place
+# with the stamp of that place is a frame.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 #

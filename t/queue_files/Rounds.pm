@@ -1,7 +1,7 @@
 #-------------------------------------------------------------------------
 #
 # Rounds.pm
-#	Rounds of a test whose random numbers can be had again.
+#	Rounds of a test with random numbers that can be repeated.
 #
 #	my $rounds = Rounds->new(short => 60, full => 2000);
 #	foreach my $number ($rounds->numbers) {
@@ -10,7 +10,7 @@
 #	}
 #	$rounds->finish;
 #
-# Taken from the environment:
+# Options from the environment:
 #
 #	PAQ_TEST_SEED	the number to begin with, printed; otherwise a random one
 #	PAQ_TEST_ROUNDS	how many rounds; otherwise short, or full with scripts/test --full

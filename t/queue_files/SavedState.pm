@@ -1,16 +1,16 @@
 #-------------------------------------------------------------------------
 #
 # SavedState.pm
-#	Queue and trail directory of a server that does not run, to be brought
-#	back as often as wanted.
+#	Queue and trail directory of a server that does not run, to be restored
+#	any number of times.
 #
 #	my $state = SavedState->save($node, 'name');
 #	$state->restore(queue => $other_bytes);
 #
-# A queue file knows its inode and when that was made.  So there is a hard link
-# to each queue file somewhere else, and a file that is brought back is the
-# same file with its contents overwritten.  The same goes for trail files, whose
-# inodes the queue file knows.
+# A queue file knows its inode and the inode's time of birth.  So each queue
+# file has a hard link somewhere else, and a restored file is the same file with
+# its contents overwritten.  The same goes for trail files, whose inodes the
+# queue file knows.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 #

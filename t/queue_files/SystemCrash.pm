@@ -1,8 +1,8 @@
 #-------------------------------------------------------------------------
 #
 # SystemCrash.pm
-#	What a crash of the operating system leaves of files: of each page either
-#	what was last synced or what was last written.
+#	Files after a crash of the operating system: each page has either the
+#	contents that were last synced or those that were last written.
 #
 # Random numbers are rand()'s.
 #

@@ -1,10 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * layout.c
- *		Says where things are in a queue file: lines of a name and a number.
+ *		Prints where the parts of a queue file are: lines of a name and a
+ *		number.
  *
  * Compiled by QueueFile.pm against the project's own headers, so that the
- * tests know the layout of the build they test.
+ * tests know the layout of the build that they test.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *

@@ -5,7 +5,7 @@
  *
  * The trail is a file of TrailEntry.  As in src/drain/batch.c a batch is
  * written, then the checkpoint is stored, then, for one or more batches, the
- * space is given back; after a restart the file is cut where the checkpoint
+ * space is released.  After a restart the file is cut where the checkpoint
  * says that it ends.  Now and then the sink "fails", and the same records are
  * read again.
  *

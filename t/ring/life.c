@@ -3,11 +3,12 @@
  * life.c
  *		The postmaster: starts the "server", and lets its processes die.
  *
- * A life begins with the project's own start of the queue, and ends cleanly or
- * by somebody's death: of whoever passes a chosen fault point, of a random
- * process at a random time, or of all at once.  After a death all others are
- * killed too, as the postmaster does; except that the consumer may come back
- * alone, and that there are lives in which deaths go unnoticed.
+ * A life begins with the project's own start of the queue.  It ends cleanly or
+ * by a death: of a process that passes a chosen fault point, of a random
+ * process at a random time, or of all processes at once.  After a death all
+ * other processes are killed too, as the postmaster does, with two exceptions:
+ * the consumer may come back alone, and there are lives in which deaths go
+ * unnoticed.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *

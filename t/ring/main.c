@@ -9,19 +9,24 @@
  * Runs scenarios (scenario.c), for so many seconds unless their number is
  * given, and then so many rounds of step.c.
  *
- * What is proved: every record whose publishing has returned is in the trail
- * exactly once, in its producer's order, whole; one in a pending slot comes
- * out of there as interrupted if it has not got into the ring; nothing else is
- * in the trail; positions are in order at all times; a wait for a flush does
- * not end before the trail has the record; a sleeping worker is woken.
+ * The program proves that
  *
- * What is not: that barriers suffice on machines with weaker ordering than
- * the one that this runs on.  ThreadSanitizer is no help, because it does not
- * follow memory that processes share through a file.
+ * - every record whose publishing has returned is in the trail exactly once,
+ *   in its producer's order, whole;
+ * - a record in a pending slot comes out of the slot as interrupted if it has
+ *   not got into the ring;
+ * - nothing else is in the trail;
+ * - positions are in order at all times;
+ * - a wait for a flush does not end before the trail has the record;
+ * - a sleeping worker is woken.
  *
- * A failure is told with the seed of its scenario: --seed N --scenarios 1 runs
- * that one.  The order in which processes run is not part of the seed, so it
- * may take several attempts.  Exits with 0 if nothing failed.
+ * The program does not prove that barriers suffice on machines with weaker
+ * ordering than the one on which it runs.  ThreadSanitizer is no help, because
+ * it does not follow memory that processes share through a file.
+ *
+ * A failure is reported with the seed of its scenario: --seed N --scenarios 1
+ * runs that one.  The order in which processes run is not part of the seed, so
+ * it may take several attempts.  Exits with 0 if nothing failed.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *

@@ -1,12 +1,12 @@
 /*-------------------------------------------------------------------------
  *
  * pattern.c
- *		Records whose every byte can be told from their producer and number.
+ *		Records whose every byte follows from their producer and number.
  *
- * Fields of the header that the queue only carries say what the texts have to
- * be: rows the length of the statement, query_id that of the parameters, xid
- * that of the command, vxid_lxid that of the message, vxid_proc the shape of
- * the session block.
+ * Fields of the header that the queue only carries determine the texts: rows
+ * is the length of the statement, query_id that of the parameters, xid that of
+ * the command, vxid_lxid that of the message, and vxid_proc the shape of the
+ * session block.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *

@@ -3,9 +3,9 @@
  * producer.c
  *		A session: puts records into the queue and keeps its account.
  *
- * What it is going to do with a record is stored before it is done, so that
- * after its death at any moment the account tells what may, and what must be
- * in the trail.
+ * Each step with a record is noted in the account before it is done.  So after
+ * the producer's death at any moment the account tells which records may, and
+ * which must, be in the trail.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *

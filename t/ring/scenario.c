@@ -1,10 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * scenario.c
- *		Scenarios: a queue of some size, standing at some position, and a
- *		number of lives of the "server" with it.
+ *		Scenarios: a queue of some size, with its first position at some
+ *		place, and a number of lives of the "server" with it.
  *
- * The last life ends cleanly, then the trail is compared with what the
+ * The last life ends cleanly.  Then the trail is compared with what the
  * producers did, and nothing may be left of backlog.
  *
  * Copyright (c) 2026, pg_audit_queue contributors

@@ -3,19 +3,20 @@
  * step.c
  *		Death at every single instruction.
  *
- * A process is run one instruction at a time, as long as
- * it is in the queue's code or writes to the trail.  Whenever one has changed
- * anything that outlives it - the queue file, the trail - a copy of both is
- * recovered as after a crash of the server, and what is in the trail then is
- * compared with the account that the process has kept up to there.  What a
- * process leaves when it is killed is what it has stored by then, so this is
- * the same as killing it after each instruction.
+ * A process is run one instruction at a time, as long as it is in the queue's
+ * code or writes to the trail.  Whenever an instruction has changed anything
+ * that outlives the process - the queue file, the trail - a copy of both is
+ * recovered as after a crash of the server.  The recovered trail is compared
+ * with the account that the process has kept so far.  A killed process leaves
+ * what it has stored by then, so this is the same as killing it after each
+ * instruction.
  *
- * There are three of them: a producer, one that fills the queue and drops what
- * does not fit, and a consumer that finds backlog.
+ * There are three such processes: a producer, a producer that fills the queue
+ * and drops records for which there is no space, and a consumer that finds
+ * backlog.
  *
  * Needs ptrace(2) on processes of one's own.  stress->alone keeps the producer
- * from waiting for somebody who is not there.
+ * from waiting for a process that is not there.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *

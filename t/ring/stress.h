@@ -1,16 +1,16 @@
 /*-------------------------------------------------------------------------
  *
  * stress.h
- *		What the files of the queue's stress program share.
+ *		Declarations that the files of the queue's stress program share.
  *
  * The program has no server: life.c plays the postmaster and forks producers,
- * which put records into the queue as sessions do, and a consumer, which
- * takes them off as the worker does.  All of it runs the project's own code
- * of src/queue and src/record; stubs.c has what these need of a server.
+ * which put records into the queue as sessions do, and a consumer, which takes
+ * them off as the worker does.  All of it runs the project's own code of
+ * src/queue and src/record; stubs.c has what this code needs of a server.
  *
- * What the processes know in common is in Stress, which outlives each
- * "server".  Of each record it tells how far its producer got with it; the
- * consumer's trail is compared with that in the end.
+ * The processes share Stress, which outlives each "server".  For each record,
+ * Stress tells how far its producer got with it; in the end the consumer's
+ * trail is compared with that.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *

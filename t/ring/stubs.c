@@ -1,12 +1,13 @@
 /*-------------------------------------------------------------------------
  *
  * stubs.c
- *		What the queue needs of a server, for a program without one.
+ *		The functions of a server that the queue needs, for a program without
+ *		a server.
  *
- * Memory comes from malloc; a report that the queue makes is a failure of the
- * test; latches and condition variables are flags that their owner looks at again
- * and again.  What nobody calls is here as well where it is short, so that a
- * change of the queue does not always need one here.
+ * Memory comes from malloc.  A report that the queue makes is a failure of the
+ * test.  Latches and condition variables are flags that their owner polls.
+ * Short functions that nobody calls are here as well, so that a change of the
+ * queue does not always need one here.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
