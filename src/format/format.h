@@ -7,7 +7,7 @@
  * buffer is full, its owner's drain callback empties it, so that a record of
  * any length is formatted in bounded memory.  Formats never fail: a failing
  * drain callback makes the rest of the record go nowhere and sets failed.
- * A format may want some room beyond what it writes: PAQ_FORMAT_ROOM.
+ * A format may want some room beyond what it writes: PAQ_FORMAT_HEADROOM.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -24,7 +24,7 @@
  * In bytes.  The buffer that a record is written into must be larger than this,
  * and if it is not drained, larger by this than the record.
  */
-#define PAQ_FORMAT_ROOM	1024
+#define PAQ_FORMAT_HEADROOM	1024
 
 typedef struct PaqBuffer
 {

@@ -3,12 +3,7 @@
  * row.c
  *		A line of a json file as a row of the table, in COPY's text format.
  *
- * The columns are those of json, named as columns are; what each means is
- * described in format/json.c.  Beyond these there are
- *
- *	series			with sequence, tells records apart; see sink/load_file.h
- *	remote_address	remote_host, if it is an address
- *	kept_file		where the whole record is, if the line was too long for a row
+ * record/fieldlist.h has the columns: json's fields, and three more.
  *
  * A record without a time, as a GAP record may be, is filed under the time at
  * which it is loaded.
@@ -28,116 +23,20 @@
 #include "load/load_internal.h"
 #include "mb/pg_wchar.h"
 #include "nodes/value.h"
+#include "record/record.h"
 #include "utils/datetime.h"
 #include "utils/timestamp.h"
 
-typedef struct Column
-{
-	const char *field;			/* name in json; NULL: not from there */
-	const char *column;
-} Column;
-
-/* In the order of json, so that the next field is found at once */
-static const Column columns[] = {
-	{"type", "type"},
-	{"sequence", "sequence"},
-	{"logTime", "log_time"},
-	{"startTime", "start_time"},
-	{"endTime", "end_time"},
-	{"durationUs", "duration_us"},
-	{"auditType", "audit_type"},
-	{"class", "class"},
-	{"command", "command"},
-	{"commandText", "command_text"},
-	{"commandTextOmitted", "command_text_omitted"},
-	{"statementLocation", "statement_location"},
-	{"statementLength", "statement_length"},
-	{"paramList", "parameters"},
-	{"paramListOmitted", "parameters_omitted"},
-	{"objectType", "object_type"},
-	{"objectName", "object_name"},
-	{"oldValue", "old_value"},
-	{"newValue", "new_value"},
-	{"valueSource", "value_source"},
-	{"rowCount", "row_count"},
-	{"exitCode", "sqlstate"},
-	{"errorMessage", "error_message"},
-	{"statementId", "statement_id"},
-	{"substatementId", "substatement_id"},
-	{"sessionLine", "session_line"},
-	{"sessionId", "session_id"},
-	{"sessionStart", "session_start"},
-	{"pid", "pid"},
-	{"backendType", "backend_type"},
-	{"dbUserName", "user_name"},
-	{"sessionUser", "session_user_name"},
-	{"currentUser", "current_user_name"},
-	{"databaseName", "database_name"},
-	{"remoteHost", "remote_host"},
-	{"remotePort", "remote_port"},
-	{"netProtocol", "net_protocol"},
-	{"dbProtocol", "db_protocol"},
-	{"clientApplication", "application_name"},
-	{"serverHost", "server_host"},
-	{"serverType", "server_type"},
-	{"serverVersion", "server_version"},
-	{"serviceName", "cluster_name"},
-	{"transactionId", "transaction_id"},
-	{"virtualTransactionId", "virtual_transaction_id"},
-	{"queryId", "query_id"},
-	{"textEncoding", "text_encoding"},
-	{"interrupted", "interrupted"},
-	{"cut", "cut"},
-	{"incomplete", "incomplete"},
-	{"masked", "masked"},
-	{NULL, "series"},
-	{NULL, "remote_address"},
-	{NULL, "kept_file"}
-};
-
-#define NCOLUMNS	lengthof(columns)
-
-/* Columns that are needed by name; find_columns() */
-static int	log_time_column = -1;
-static int	remote_host_column;
-static int	type_column;
-static int	cut_column;
-static int	flag_columns[4];	/* false if the field is missing */
-
-/* A row being made: the columns' values as texts, NULL for null */
+/* A row being made: the fields' values as texts, NULL for null */
 typedef struct Row
 {
 	JsonLexContext *lex;
-	const char *values[NCOLUMNS];
-	int			column;			/* of the field being parsed, -1: none of ours */
-	int			next;			/* column that the next field probably has */
+	const char *values[PAQ_TRAIL_NFIELDS];
+	int			field;			/* that is being parsed, -1: none of ours */
+	int			next;			/* the one that probably follows */
 	int			depth;			/* of arrays */
 	const char *array;			/* where the outermost one begins */
 } Row;
-
-static int
-find_column(const char *column)
-{
-	for (int i = 0; i < NCOLUMNS; i++)
-		if (strcmp(columns[i].column, column) == 0)
-			return i;
-	elog(ERROR, "no column \"%s\"", column);
-}
-
-static void
-find_columns(void)
-{
-	if (log_time_column >= 0)
-		return;
-	remote_host_column = find_column("remote_host");
-	type_column = find_column("type");
-	cut_column = find_column("cut");
-	flag_columns[0] = find_column("interrupted");
-	flag_columns[1] = cut_column;
-	flag_columns[2] = find_column("incomplete");
-	flag_columns[3] = find_column("masked");
-	log_time_column = find_column("log_time");
-}
 
 /* Names of the columns in the order of a row, as COPY wants them. */
 List *
@@ -145,27 +44,28 @@ paq_row_columns(void)
 {
 	List	   *names = NIL;
 
-	for (int i = 0; i < NCOLUMNS; i++)
-		names = lappend(names, makeString(pstrdup(columns[i].column)));
+	for (int i = 0; i < PAQ_TRAIL_NFIELDS; i++)
+		if (paq_trail_fields[i].column != NULL)
+			names = lappend(names, makeString(pstrdup(paq_trail_fields[i].column)));
 	return names;
 }
 
-/* A field begins: which column is it? */
+/* A field begins: which one is it?  Lines have them in the order of the list. */
 static PAQ_JSON_RESULT
 field_start(void *state, char *name, bool isnull)
 {
 	Row		   *row = state;
 
-	row->column = -1;
-	for (int i = 0; i < NCOLUMNS; i++)
+	row->field = -1;
+	for (int i = 0; i < PAQ_TRAIL_NFIELDS; i++)
 	{
-		int			column = (row->next + i) % NCOLUMNS;
+		int			field = (row->next + i) % PAQ_TRAIL_NFIELDS;
+		const char *json = paq_trail_fields[field].json;
 
-		if (columns[column].field != NULL &&
-			strcmp(columns[column].field, name) == 0)
+		if (json != NULL && strcmp(json, name) == 0)
 		{
-			row->column = column;
-			row->next = column + 1;
+			row->field = field;
+			row->next = field + 1;
 			break;
 		}
 	}
@@ -178,8 +78,8 @@ scalar(void *state, char *token, JsonTokenType type)
 {
 	Row		   *row = state;
 
-	if (row->depth == 0 && row->column >= 0 && type != JSON_TOKEN_NULL)
-		row->values[row->column] = token;
+	if (row->depth == 0 && row->field >= 0 && type != JSON_TOKEN_NULL)
+		row->values[row->field] = token;
 	return PAQ_JSON_DONE;
 }
 
@@ -199,8 +99,8 @@ array_end(void *state)
 {
 	Row		   *row = state;
 
-	if (--row->depth == 0 && row->column >= 0)
-		row->values[row->column] =
+	if (--row->depth == 0 && row->field >= 0)
+		row->values[row->field] =
 			pnstrdup(row->array, row->lex->prev_token_terminator - row->array);
 	return PAQ_JSON_DONE;
 }
@@ -227,7 +127,7 @@ fill_row(Row *row, const PaqLoadLine *line)
 	const char *text = paq_load_text(line->data, &len);
 
 	return text != NULL && parse_line(row, text, len) &&
-		row->values[type_column] != NULL;
+		row->values[PAQ_TRAIL_TYPE] != NULL;
 }
 
 /* The client's address, if that is what the host is. */
@@ -292,8 +192,7 @@ day_of_text(const char *time, int *day)
 bool
 paq_row_day(const PaqLoadLine *line, int *day)
 {
-	static const char name[] = "\"logTime\":\"";
-
+	const char *key = paq_trail_fields[PAQ_TRAIL_LOG_TIME].key;
 	char		head[256];
 	const Size	len = Min(line->len, sizeof(head) - 1);
 	const char *time;
@@ -304,8 +203,11 @@ paq_row_day(const PaqLoadLine *line, int *day)
 	 */
 	memcpy(head, line->data, len);
 	head[len] = '\0';
-	time = strstr(head, name);
-	return time != NULL && day_of_text(time + sizeof(name) - 1, day);
+	time = strstr(head, key);
+	if (time == NULL)
+		return false;
+	time += strlen(key);
+	return *time == '"' && day_of_text(time + 1, day);
 }
 
 static void
@@ -326,28 +228,28 @@ complete_row(Row *row, const PaqLoadLine *line, PaqBatch *batch)
 {
 	int			day;
 
-	if (row->values[log_time_column] != NULL)
+	if (row->values[PAQ_TRAIL_LOG_TIME] != NULL)
 	{
-		if (!day_of_text(row->values[log_time_column], &day))
+		if (!day_of_text(row->values[PAQ_TRAIL_LOG_TIME], &day))
 			return false;
 	}
 	else
 	{
 		TimestampTz now = GetCurrentTimestamp();
 
-		row->values[log_time_column] = pstrdup(timestamptz_to_str(now));
+		row->values[PAQ_TRAIL_LOG_TIME] = pstrdup(timestamptz_to_str(now));
 		day = paq_day_of(now);
 	}
 	add_day(batch, day);
-	for (int i = 0; i < lengthof(flag_columns); i++)
-		if (row->values[flag_columns[i]] == NULL)
-			row->values[flag_columns[i]] = "f";
-	row->values[NCOLUMNS - 3] = psprintf(INT64_FORMAT, (int64) line->series);
-	row->values[NCOLUMNS - 2] = address_of(row->values[remote_host_column]);
+	for (int i = 0; i < PAQ_TRAIL_NFIELDS; i++)
+		if (paq_trail_fields[i].type == PAQ_JSON_BOOLEAN && row->values[i] == NULL)
+			row->values[i] = "f";
+	row->values[PAQ_TRAIL_SERIES] = psprintf(INT64_FORMAT, (int64) line->series);
+	row->values[PAQ_TRAIL_REMOTE_ADDRESS] = address_of(row->values[PAQ_TRAIL_REMOTE_HOST]);
 	if (line->shortened)
 	{
-		row->values[cut_column] = "t";
-		row->values[NCOLUMNS - 1] = psprintf("%s" PAQ_KEPT_SUFFIX, line->path);
+		row->values[PAQ_TRAIL_CUT] = "t";
+		row->values[PAQ_TRAIL_KEPT_FILE] = psprintf("%s" PAQ_KEPT_SUFFIX, line->path);
 	}
 	return true;
 }
@@ -401,17 +303,17 @@ paq_row_add(PaqBatch *batch, const PaqLoadLine *line)
 {
 	Row			row;
 
-	find_columns();
 	memset(&row, 0, sizeof(row));
 	if (!fill_row(&row, line) || !complete_row(&row, line, batch))
 		return false;
-	for (int i = 0; i < NCOLUMNS; i++)
+	for (int i = 0; i < PAQ_TRAIL_NFIELDS; i++)
 	{
-		if (i > 0)
-			appendStringInfoChar(&batch->rows, '\t');
+		if (paq_trail_fields[i].column == NULL)
+			continue;
 		append_value(&batch->rows, row.values[i]);
+		appendStringInfoChar(&batch->rows, '\t');
 	}
-	appendStringInfoChar(&batch->rows, '\n');
+	batch->rows.data[batch->rows.len - 1] = '\n';
 	batch->count++;
 	return true;
 }

@@ -24,11 +24,10 @@
 #include "load/load_internal.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "record/record.h"
 
 /* As much is converted at once. */
 #define PIECE_SIZE	4096
-
-static const char name[] = "\"textEncoding\":";
 
 /*
  * The encoding that the line names; negative for none.  *value is where, in
@@ -37,16 +36,17 @@ static const char name[] = "\"textEncoding\":";
 int
 paq_line_encoding(const char *line, Size len, Size *value)
 {
-	const Size	name_len = sizeof(name) - 1;
+	const char *key = paq_trail_fields[PAQ_TRAIL_TEXT_ENCODING].key;
+	const Size	key_len = strlen(key);
 	char		word[NAMEDATALEN];
 	Size		start;
 	Size		end;
 
 	/* It is among the last fields, and the last text. */
-	for (start = len; start >= name_len; start--)
-		if (memcmp(line + start - name_len, name, name_len) == 0)
+	for (start = len; start >= key_len; start--)
+		if (memcmp(line + start - key_len, key, key_len) == 0)
 			break;
-	if (start < name_len || start >= len || line[start] != '"')
+	if (start < key_len || start >= len || line[start] != '"')
 		return -1;
 	*value = start++;
 	for (end = start; end < len && line[end] != '"'; end++)

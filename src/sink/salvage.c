@@ -266,7 +266,7 @@ make_filler(const PaqFormat *format, Size len, uint64 first, uint64 last)
 {
 	PaqRecord	record;
 	PaqText    *message = &record.field[PAQ_FIELD_MESSAGE];
-	const Size	size = len + PAQ_FORMAT_ROOM + 1;
+	const Size	size = len + PAQ_FORMAT_HEADROOM + 1;
 	PaqBuffer	buf = {.data = palloc_extended(size, MCXT_ALLOC_HUGE), .size = size};
 	char	   *text = palloc_extended(len + 256, MCXT_ALLOC_HUGE);
 	bool		known_range = first != 0 && last >= first;
