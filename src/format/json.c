@@ -44,9 +44,6 @@
 #include "pgtime.h"
 #include "utils/guc.h"
 
-/* What stands for a parameter that was too long, as in the pgaudit format */
-#define LONG_PARAMETER	"<long param suppressed>"
-
 /* Sessions whose text is kept: a power of 2 */
 #define NSESSIONS		256
 
@@ -453,34 +450,10 @@ put_class(JsonLine *line, char *p, const PaqRecord *record)
 	return p;
 }
 
-/* Why the text is not there; NULL if nobody left it out. */
-static inline const char *
-omitted_statement(uint32 flags)
-{
-	if (flags & PAQ_RECORD_STMT_NOT_LOGGED)
-		return "not logged";
-	if (flags & PAQ_RECORD_STMT_PREVIOUS)
-		return "previously logged";
-	return NULL;
-}
-
-/* Parameters go with their statement, or are left out by themselves. */
-static inline const char *
-omitted_params(uint32 flags)
-{
-	const char *reason = omitted_statement(flags);
-
-	if (reason == NULL && (flags & PAQ_RECORD_PARAM_NOT_LOGGED))
-		reason = "not logged";
-	if (reason == NULL && (flags & PAQ_RECORD_CONSTANTS))
-		reason = "masked";
-	return reason;
-}
-
 static inline char *
 put_command_text(JsonLine *line, char *p, const PaqRecord *record)
 {
-	if (omitted_statement(record->header.flags) != NULL)
+	if (paq_omitted_statement(record->header.flags) != NULL)
 		return put_null(p);
 	return put_text(line, p, record->field[PAQ_FIELD_STATEMENT]);
 }
@@ -488,7 +461,7 @@ put_command_text(JsonLine *line, char *p, const PaqRecord *record)
 static inline char *
 put_command_text_omitted(JsonLine *line, char *p, const PaqRecord *record)
 {
-	return put_word(p, omitted_statement(record->header.flags));
+	return put_word(p, paq_omitted_statement(record->header.flags));
 }
 
 static inline char *
@@ -515,7 +488,7 @@ put_param_list(JsonLine *line, char *p, const PaqRecord *record)
 	int32		len;
 	bool		first = true;
 
-	if (params.data == NULL || omitted_params(record->header.flags) != NULL)
+	if (params.data == NULL || paq_omitted_params(record->header.flags) != NULL)
 		return put_null(p);
 	*p++ = '[';
 	paq_param_begin(&iter, params);
@@ -525,7 +498,7 @@ put_param_list(JsonLine *line, char *p, const PaqRecord *record)
 			*p++ = ',';
 		first = false;
 		if (len == PAQ_PARAM_SUPPRESSED)
-			p = put_string(line, p, LONG_PARAMETER, strlen(LONG_PARAMETER));
+			p = put_string(line, p, PAQ_LONG_PARAMETER, strlen(PAQ_LONG_PARAMETER));
 		else if (len < 0)
 			p = put_json(line, p, "null", 4);
 		else
@@ -538,7 +511,7 @@ put_param_list(JsonLine *line, char *p, const PaqRecord *record)
 static inline char *
 put_param_list_omitted(JsonLine *line, char *p, const PaqRecord *record)
 {
-	return put_word(p, omitted_params(record->header.flags));
+	return put_word(p, paq_omitted_params(record->header.flags));
 }
 
 static inline char *
@@ -554,11 +527,7 @@ put_exit_code(JsonLine *line, char *p, const PaqRecord *record)
 		return put_null(p);
 	if (likely(record->header.sqlstate == 0))
 		return put_literal(p, "\"00000\"");
-	*p++ = '"';
-	paq_sqlstate_text(p, record->header.sqlstate);
-	p += 5;
-	*p++ = '"';
-	return p;
+	return put_word(p, unpack_sql_state(record->header.sqlstate));
 }
 
 static inline char *
@@ -625,20 +594,15 @@ put_cluster_name(JsonLine *line, char *p, const PaqRecord *record)
 	return put_setting(line, p, cluster_name);
 }
 
-/* "3/1234" */
 static inline char *
 put_vxid(JsonLine *line, char *p, const PaqRecord *record)
 {
-	const PaqRecordHeader *header = &record->header;
+	const int	len = paq_vxid_text(p + 1, &record->header);
 
-	if (header->kind == PAQ_KIND_GAP || header->vxid_proc < 0)
+	if (len == 0)
 		return put_null(p);
-	*p++ = '"';
-	p += paq_int_text(p, header->vxid_proc);
-	*p++ = '/';
-	p += paq_uint_text(p, header->vxid_lxid);
-	*p++ = '"';
-	return p;
+	p[0] = p[len + 1] = '"';
+	return p + len + 2;
 }
 
 /* After all texts: only then it is known. */
