@@ -12,10 +12,10 @@
  *
  * Texts are in the encoding of their database, as in PostgreSQL's log.  In a
  * record with a text that is not valid there (for SQL_ASCII: not valid UTF-8),
- * each byte xx that is not, and each backslash, is written as \xxx: "\x" and
- * two hexadecimal digits; the hint says "escaped".  So no byte is lost, and where
- * all databases are UTF8 or SQL_ASCII, the file is valid UTF-8.  (Who has not
- * logged in yet counts as SQL_ASCII.)
+ * each byte that is not, and each backslash, is written as "\x" and two
+ * hexadecimal digits; the hint says "escaped".  So no byte is lost, and where
+ * all databases are UTF8 or SQL_ASCII, the file is valid UTF-8.  (A client that has
+ * not logged in yet counts as SQL_ASCII.)
  *
  * A record may have newlines within quotes; one outside of quotes ends it.
  *
@@ -97,9 +97,9 @@ has_valid_texts(int encoding, const PaqRecord *record)
 static void
 put_byte_escaped(PaqBuffer *buf, unsigned char c)
 {
-	PAQ_PUT_LITERAL(buf, "\\x");
-	paq_buffer_putc(buf, "0123456789abcdef"[c >> 4]);
-	paq_buffer_putc(buf, "0123456789abcdef"[c & 15]);
+	char		text[8];
+
+	paq_put(buf, text, snprintf(text, sizeof(text), "\\x%02x", c));
 }
 
 /*
@@ -289,10 +289,9 @@ put_marks(const CsvRow *row)
 	const uint32 flags = row->record->header.flags;
 	bool		first = true;
 
-	put_mark(row, (flags & PAQ_RECORD_INTERRUPTED) != 0, "interrupted", &first);
-	put_mark(row, (flags & PAQ_RECORD_CUT) != 0, "cut", &first);
-	put_mark(row, (flags & PAQ_RECORD_INCOMPLETE) != 0, "incomplete", &first);
-	put_mark(row, (flags & PAQ_RECORD_MASKED) != 0, "masked", &first);
+#define PAQ_TRAIL_MARK(id, json, column, flag, what) \
+	put_mark(row, (flags & flag) != 0, json, &first);
+#include "record/fieldlist.h"
 	put_mark(row, row->escape, "escaped", &first);
 	if (!first)
 		paq_buffer_putc(row->out, '"');

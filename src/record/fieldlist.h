@@ -3,15 +3,15 @@
  * fieldlist.h
  *		The fields of a record in the trail, in the order of format json.
  *
- * The format json, the rows of the table and the numbers and names in
- * record.h are made from this list.  Whoever includes the file defines what is
+ * The format json, the marks of csvlog, the rows of the table and the numbers and
+ * names in record.h are made from this list.  Whoever includes the file defines what is
  * to become of an entry; what is not defined becomes nothing.  For that reason
  * there is no #ifndef around the whole file.
  *
  *	PAQ_TRAIL_FIELD(part, id, json, column, type, sql_type, source, what)
  *		A field of every json line, null if it is unknown.
  *	PAQ_TRAIL_MARK(id, json, column, flag, what)
- *		A boolean that json has only if it is true.
+ *		A boolean that json has only if it is true, and csvlog in its hint.
  *	PAQ_TRAIL_COLUMN(id, column, sql_type, what)
  *		A column of the table that no field of json fills.
  *
