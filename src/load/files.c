@@ -136,7 +136,10 @@ paq_files_forget(void)
 	current_path[0] = '\0';
 }
 
-/* The file that the worker writes to; false if that is none to be loaded. */
+/*
+ * The file that the worker writes to; false if there is none, or if it is not
+ * one to be loaded.
+ */
 static bool
 find_current(char *path, PaqLoadFile *name)
 {
@@ -204,8 +207,8 @@ add_file(const PaqLoadFile *name)
 }
 
 /*
- * The worker has begun a file.  If that is of a new series, what it had not
- * made durable of the one before is in it once more.
+ * The worker has begun a file.  If the file is of a new series, it repeats what
+ * was not durable yet in the series before.
  */
 static void
 end_series(const PaqLoadFile *begun)
@@ -277,7 +280,7 @@ open_file(LoadedFile *file)
 	return true;
 }
 
-/* See to it that something can be read behind what is in the buffer. */
+/* Make space for READ_SIZE bytes behind what is in the buffer. */
 static void
 need_space(void)
 {
@@ -394,8 +397,8 @@ get_line(PaqLoadLine *line, uint64 limit)
 }
 
 /*
- * The next line that may be loaded, with the sequence up to which records are
- * durable; false if there is none now.  The same again until
+ * The next line that may be loaded; false if there is none now.  Records are
+ * durable up to the sequence "limit".  Returns the same line until
  * paq_files_skip_line() is called.  May raise an error.
  */
 bool
@@ -464,7 +467,7 @@ paq_files_skip_line(const PaqLoadLine *line)
 }
 
 /*
- * Is what is there under the other name the file, or all of a copy of it?  A base
+ * Is the file under the other name the same, or all of a copy of it?  A base
  * backup copies both names.
  */
 static bool
@@ -554,10 +557,10 @@ remove_file(const LoadedFile *file)
 }
 
 /*
- * All lines that were handed out should be in the table, durably.  settled is the
- * sequence behind which the worker needs the files; of the days before first_day
- * the table need not have records any more.  Must be called in a transaction; may
- * raise an error.
+ * Remove the files that have been loaded.  All lines that were handed out
+ * should be in the table, durably.  settled is the sequence behind which the
+ * worker needs the files; of days before first_day the table may lack records.
+ * Must be called in a transaction; may raise an error.
  */
 void
 paq_files_loaded(uint64 settled, int first_day)

@@ -78,7 +78,10 @@
 /* A transaction is not begun with more than so many bytes of rows. */
 #define BATCH_SIZE		(2 * 1024 * 1024)
 
-/* A table that is so much behind is not waited for, for so long; both in ms */
+/*
+ * If the table is so far behind, sessions do not wait for it, for so long; both
+ * in ms
+ */
 #define LAG_LIMIT		1000
 #define LAG_TIME		10000
 
@@ -91,8 +94,8 @@
 #define MAINTENANCE_RETRY		(60 * 1000)
 
 /*
- * How often to look, at least, whether it is recorded that a partition will be
- * dropped, in ms; it is looked at whenever something is flushed
+ * Longest time until the loader checks again whether the removal of a partition
+ * is recorded, in ms; it checks whenever something is flushed
  */
 #define RECORDING_DELAY			1000
 
@@ -173,9 +176,10 @@ is_running(void)
 }
 
 /*
- * When to look again whether recovery is over.  Nobody tells of its end: a loader
- * that is registered before is started then, but until then keeps one of
- * max_worker_processes, and so would that of each worker after us.
+ * When to check again whether recovery is over.  Nobody announces its end.  A
+ * loader that was registered before would start then, but keep one of
+ * max_worker_processes until then, and so would the loader of each later
+ * worker.
  */
 static TimestampTz
 recovery_check_at(TimestampTz now)
@@ -188,9 +192,9 @@ recovery_check_at(TimestampTz now)
 }
 
 /*
- * See to it that there is a loader if there should be one.  Called by the worker
- * whenever it is awake; returns when it wants to be called again, if nothing
- * happens before.
+ * Start a loader if there should be one and there is none.  The worker calls
+ * this whenever it is awake; the result is the time at which it should call
+ * again, if nothing happens before.
  */
 TimestampTz
 paq_load_tend(TimestampTz now)
@@ -232,8 +236,8 @@ paq_load_tend(TimestampTz now)
  */
 
 /*
- * Whatever ends this process shows in the statistics.  In the server's log it is
- * left out if it is known, or nothing out of the ordinary.
+ * An error that ends this process is shown in the statistics.  It is left out
+ * of the server's log if the log has it already, or if it is a request to end.
  */
 static void
 note_fatal(ErrorData *edata)
@@ -269,9 +273,9 @@ use_settings(void)
 
 /*
  * Settings of this process, whatever those of the server, the database or the
- * role are: it is not audited, nothing stops it but a lock, it reads times and
- * names as we write them, and runs nobody's triggers, unless they are enabled
- * as ALWAYS.
+ * role are: it is not audited, only locks stop it, it reads times and names as
+ * the worker writes them, and it runs no triggers, unless they are enabled as
+ * ALWAYS.
  */
 static void
 fix_settings(void)
@@ -392,7 +396,10 @@ add_line(const PaqLoadLine *line)
 		end_batch();
 }
 
-/* Remove files that are in the table, once a crash cannot take that back. */
+/*
+ * Remove files whose records are in the table, once a crash cannot take the
+ * records back.
+ */
 static void
 remove_files(void)
 {
@@ -407,7 +414,10 @@ remove_files(void)
 	(void) PAQ_FAULT("load-removed");
 }
 
-/* If it takes that long, let nobody wait for the table for some time. */
+/*
+ * If loading takes longer than LAG_LIMIT, let nobody wait for the table for
+ * LAG_TIME.
+ */
 static void
 look_if_late(TimestampTz start)
 {
@@ -428,7 +438,9 @@ load(void)
 	uint64		limit;
 	uint64		pos;
 
-	/* The limit first: if another file is begun now, it is not in that yet. */
+	/*
+	 * The limit first: a file that is begun from here on has no record below it.
+	 */
 	limit = paq_loading_limit(&pos);
 	if (!paq_files_scan())
 		return;
@@ -478,9 +490,9 @@ maintain(TimestampTz now)
 }
 
 /*
- * Leave it at that for a while.  Say what fails, if it does so again at once and
- * if that is news: the first time it may be that a table was dropped and made
- * anew, or a lock that is gone in a moment.
+ * Wait before the next attempt.  A failure is reported if the next attempt
+ * fails as well, and if it is news: the first one may be due to a table that
+ * was dropped and made anew, or to a lock that is released in a moment.
  */
 static void
 failed(const ErrorData *edata)
@@ -557,8 +569,8 @@ handle_signals(void)
 }
 
 /*
- * Sleep until there is something to do, or, if that is not 0, until statistics
- * can be reported, in so many ms.
+ * Sleep until there is something to do.  unreported is the time in ms until
+ * statistics can be reported, 0 if there are none.
  */
 static void
 nap(long unreported)
@@ -575,8 +587,8 @@ nap(long unreported)
 }
 
 /*
- * If somebody has set the clock back, what is to be done in a moment must not
- * wait until it is that time again.
+ * If somebody has set the clock back, do not wait until the old time comes
+ * round again.
  */
 static void
 look_at_clock(TimestampTz now)

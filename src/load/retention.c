@@ -51,9 +51,9 @@ static struct
 }			planned;
 
 /*
- * Is it in the trail, durably, that the object, "TABLE" or "FILE", will be
- * removed?  If not, see to it that it will be.  name is that without schema or
- * directory.  Must not raise.
+ * Does the trail have a durable record that the object, "TABLE" or "FILE", will
+ * be removed?  If not, the record is made, or sent on its way.  name is the
+ * object's without schema or directory.  Must not raise.
  */
 bool
 paq_removal_is_recorded(const char *type, const char *object, const char *name,

@@ -123,7 +123,7 @@ keep(char c)
 		shortening.array_kept++;
 }
 
-/* The string being read goes on, but not in what is kept. */
+/* The string being read is longer than what is kept of it. */
 static void
 note_cut(void)
 {
@@ -240,7 +240,7 @@ line_encoding(const char *line, Size len, Size *value)
 	return pg_char_to_encoding(word);
 }
 
-/* If an escape of a byte beyond ASCII begins at p, that byte; or else 0. */
+/* The byte beyond ASCII whose escape begins at p; 0 if none does. */
 static unsigned char
 escaped_byte(const char *p, const char *end)
 {
@@ -607,8 +607,8 @@ address_of(const char *host)
 
 /*
  * The day, UTC, under which the line's record is filed: that of its logTime,
- * "2026-11-20T10:11:12.123456+00:00".  False if the line has none, for then it is
- * that on which the record was loaded.
+ * "2026-11-20T10:11:12.123456+00:00".  False if the line has none; the record
+ * then counts for the day on which it was loaded.
  */
 bool
 paq_row_day(const PaqLoadLine *line, int *day)
@@ -662,7 +662,7 @@ add_day(PaqBatch *batch, int day)
 	MemoryContextSwitchTo(old_context);
 }
 
-/* What does not come from the line, or is missing there; false if it is wrong. */
+/* Fill in what the line does not have; false if its time is damaged. */
 static bool
 complete_row(Row *row, const PaqLoadLine *line, PaqBatch *batch)
 {

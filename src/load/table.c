@@ -232,9 +232,9 @@ checksum_of(uint64 series, uint64 sequence, TimestampTz loaded)
 }
 
 /*
- * Somebody has changed load_state, or the rows that it tells of, so that nobody
- * knows which records the table has.  All that the files have is there for sure
- * if it is loaded once more.
+ * Somebody has changed load_state, or the rows that it describes, so it is not
+ * known which records the table has.  The only safe way on is to load the files
+ * once more.
  */
 pg_noreturn static void
 report_wrong_state(uint64 series)
@@ -337,7 +337,7 @@ copy_rows(const PaqBatch *batch)
 	free_parsestate(pstate);
 	table_close(rel, NoLock);
 
-	/* A trigger or a rule of somebody's may have swallowed some. */
+	/* A trigger or a rule that somebody has added may have swallowed some. */
 	if (count != batch->count)
 		ereport(ERROR,
 				(errcode(ERRCODE_TRIGGERED_ACTION_EXCEPTION),
@@ -347,8 +347,8 @@ copy_rows(const PaqBatch *batch)
 }
 
 /*
- * Note how far the table gets with the batch.  That the row is what we have left
- * there is part of the condition.
+ * Note how far the table gets with the batch.  The condition of the UPDATE
+ * makes sure that the row is as this process has left it.
  */
 static void
 save_sequence(const PaqBatch *batch)
@@ -388,8 +388,8 @@ save_sequence(const PaqBatch *batch)
 }
 
 /*
- * Forget the series that had nothing loaded since that time, unless they have
- * files yet.
+ * Remove from load_state the series that had nothing loaded since that time and
+ * have no files.
  */
 void
 paq_table_forget_series(TimestampTz since)
@@ -496,10 +496,10 @@ run_result(const char *query)
 }
 
 /*
- * Whatever default privileges there are, nobody has any on the partition.  The SQL
- * script does the same for the extension's objects of all kinds.  It is no function
- * of the extension's that serves both: a superuser's process would call it, so that
- * its owner had to be checked like those of the tables.
+ * Whatever default privileges there are, nobody has any on the partition.  The
+ * SQL script does the same for all objects of the extension.  They do not share
+ * a function: the loader, a superuser's process, would have to check its owner,
+ * too.
  */
 static void
 revoke_all(const char *name)
@@ -512,7 +512,7 @@ revoke_all(const char *name)
 						"   AND a.grantee <> c.relowner", name, name));
 }
 
-/* Nor are there statistics of its columns, but for those that it is ordered by. */
+/* Keep no statistics of its columns, but for those that identify a record. */
 static void
 forgo_statistics(const char *name)
 {
@@ -525,8 +525,8 @@ forgo_statistics(const char *name)
 }
 
 /*
- * Records come nearly in the order of the first index, which is all that such an
- * index needs.  The second one is for finding out which records there are.
+ * The records are nearly in the order of the first index, so that a small one
+ * is enough.  The second one serves to find out which records there are.
  */
 static void
 make(int day, const char *name)
@@ -549,8 +549,8 @@ make(int day, const char *name)
 }
 
 /*
- * Lock the table's partition of that name, so that rows can be inserted; false if
- * there is none.
+ * Lock the table's partition of that name for inserting; false if there is
+ * none.
  */
 static bool
 lock_partition(const char *name)
@@ -572,7 +572,7 @@ lock_partition(const char *name)
 	return true;
 }
 
-/* See to it that there is a partition for records of the day, and lock it. */
+/* Lock the partition for records of the day; make it if there is none. */
 static void
 need_partition(int day)
 {
@@ -586,8 +586,9 @@ need_partition(int day)
 }
 
 /*
- * Insert the batch, and note that.  What paq_table_sequence() returns is then
- * true once the transaction has committed.
+ * Insert the batch, and note how far the table gets with it.  What
+ * paq_table_sequence() returns after this is true once the transaction has
+ * committed.
  */
 void
 paq_table_load(PaqBatch *batch)
@@ -630,8 +631,8 @@ oldest_partition(void)
 
 /*
  * Drop the oldest partition if table_retention has passed since the end of its
- * day, and if there is a record of that.  Returns whether that was done.
- * *recording is set to whether it has to be called again for it soon.
+ * day, and if there is a durable record of that.  Returns whether it was
+ * dropped.  *recording is set if only the record is not durable yet.
  */
 bool
 paq_partitions_drop_oldest(TimestampTz now, bool *recording)
