@@ -5,48 +5,17 @@
  *
  * The columns are those of PostgreSQL 14 and later, quoted as PostgreSQL
  * quotes them, so that whatever reads its log reads this.  They say of the
- * record, not of the process that writes it:
- *
- *	log_time				when the statement ended; as in format pgaudit
- *	user_name				role that logged in; PostgreSQL leaves it and
- *	database_name			the database out for processes without a client
- *	process_id
- *	connection_from			"address:port", "[local]"
- *	session_id				as log_line_prefix's %c; "0.0" in a GAP record
- *	session_line_num		counts records of the session; minus sequence if
- *							the record has no number there, so that the two
- *							are unique, as PostgreSQL's documentation's
- *							table wants them
- *	command_tag				the record's; of a nested statement, PostgreSQL
- *							has that of the client's statement
- *	session_start_time
- *	virtual_transaction_id
- *	transaction_id			0 if none was assigned
- *	error_severity			LOG; WARNING in a GAP record
- *	sql_state_code			outcome, 00000 for success; null if unknown, and in
- *							a GAP record
- *	message					AUDIT: ..., as in format pgaudit
- *	detail					error message of what failed
- *	hint					marks with commas between them: interrupted, cut,
- *							incomplete, masked as in format json; escaped, see
- *							below
- *	internal_query			null; like pgaudit, to have no text twice
- *	internal_query_pos		null
- *	context					null
- *	query					null
- *	query_pos				null
- *	location				sequence: the record's gap-free number in the trail
- *	application_name
- *	backend_type
- *	leader_pid				null
- *	query_id				0 if not computed
+ * record, not of the process that writes it.  README.md has those that differ from
+ * PostgreSQL's.  session_line_num is minus the sequence if the record has no number
+ * in its session: it is unique together with session_id, as in the table of
+ * PostgreSQL's documentation.
  *
  * Texts are in the encoding of their database, as in PostgreSQL's log.  In a
  * record with a text that is not valid there (for SQL_ASCII: not valid UTF-8),
- * each byte xx that is not, and each backslash, is written as \xxx: "\x" and
- * two hexadecimal digits; the hint says "escaped".  So no byte is lost, and where
- * all databases are UTF8 or SQL_ASCII, the file is valid UTF-8.  (Who has not
- * logged in yet counts as SQL_ASCII.)
+ * each byte that is not, and each backslash, is written as "\x" and two
+ * hexadecimal digits; the hint says "escaped".  So no byte is lost, and where
+ * all databases are UTF8 or SQL_ASCII, the file is valid UTF-8.  (A client that has
+ * not logged in yet counts as SQL_ASCII.)
  *
  * A record may have newlines within quotes; one outside of quotes ends it.
  *
@@ -128,9 +97,9 @@ has_valid_texts(int encoding, const PaqRecord *record)
 static void
 put_byte_escaped(PaqBuffer *buf, unsigned char c)
 {
-	PAQ_PUT_LITERAL(buf, "\\x");
-	paq_buffer_putc(buf, "0123456789abcdef"[c >> 4]);
-	paq_buffer_putc(buf, "0123456789abcdef"[c & 15]);
+	char		text[8];
+
+	paq_put(buf, text, snprintf(text, sizeof(text), "\\x%02x", c));
 }
 
 /*
@@ -211,21 +180,13 @@ put_field(const CsvRow *row, PaqField field)
 	put_text(row, row->record->field[field]);
 }
 
-/* A number as a column that is never null */
-static void
-put_number(const CsvRow *row, int64 value)
-{
-	paq_buffer_int(row->out, value);
-	paq_buffer_putc(row->out, ',');
-}
-
 static void
 put_time(const CsvRow *row, int64 timestamp, bool millis)
 {
 	char		text[PAQ_TIME_TEXT];
 
 	if (timestamp != 0)
-		paq_put(row->out, text, paq_time_log(text, paq_time_split(timestamp), millis));
+		paq_put(row->out, text, paq_time_log(text, timestamp, millis));
 	paq_buffer_putc(row->out, ',');
 }
 
@@ -266,7 +227,7 @@ put_session_line(const CsvRow *row)
 	else
 	{
 		paq_buffer_putc(row->out, '-');
-		paq_buffer_uint(row->out, row->record->sequence);
+		paq_buffer_int(row->out, (int64) row->record->sequence);
 	}
 	paq_buffer_putc(row->out, ',');
 }
@@ -284,37 +245,18 @@ put_command_tag(const CsvRow *row)
 	put_text(row, command);
 }
 
-/* virtual_transaction_id; nothing for what is not a session */
-static void
-put_vxid(const CsvRow *row)
-{
-	const PaqRecordHeader *header = &row->record->header;
-
-	if (header->kind != PAQ_KIND_GAP && header->vxid_proc >= 0)
-	{
-		paq_buffer_int(row->out, header->vxid_proc);
-		paq_buffer_putc(row->out, '/');
-		paq_buffer_uint(row->out, header->vxid_lxid);
-	}
-	paq_buffer_putc(row->out, ',');
-}
-
 /* error_severity and sql_state_code */
 static void
 put_outcome(const CsvRow *row)
 {
 	const PaqRecordHeader *header = &row->record->header;
-	char		sqlstate[5];
 
 	if (header->kind == PAQ_KIND_GAP)
 		PAQ_PUT_LITERAL(row->out, "WARNING,");
 	else
 		PAQ_PUT_LITERAL(row->out, "LOG,");
 	if (paq_record_has_outcome(header))
-	{
-		paq_sqlstate_text(sqlstate, header->sqlstate);
-		paq_put(row->out, sqlstate, sizeof(sqlstate));
-	}
+		paq_buffer_puts(row->out, unpack_sql_state(header->sqlstate));
 	paq_buffer_putc(row->out, ',');
 }
 
@@ -347,10 +289,9 @@ put_marks(const CsvRow *row)
 	const uint32 flags = row->record->header.flags;
 	bool		first = true;
 
-	put_mark(row, (flags & PAQ_RECORD_INTERRUPTED) != 0, "interrupted", &first);
-	put_mark(row, (flags & PAQ_RECORD_CUT) != 0, "cut", &first);
-	put_mark(row, (flags & PAQ_RECORD_INCOMPLETE) != 0, "incomplete", &first);
-	put_mark(row, (flags & PAQ_RECORD_MASKED) != 0, "masked", &first);
+#define PAQ_TRAIL_MARK(id, json, column, flag, what) \
+	put_mark(row, (flags & flag) != 0, json, &first);
+#include "record/fieldlist.h"
 	put_mark(row, row->escape, "escaped", &first);
 	if (!first)
 		paq_buffer_putc(row->out, '"');
@@ -361,6 +302,7 @@ static void
 write_row(PaqBuffer *buf, const PaqRecord *record)
 {
 	const PaqRecordHeader *header = &record->header;
+	char		vxid[2 * PAQ_INT_TEXT];
 	CsvRow		row;
 
 	row.out = buf;
@@ -378,8 +320,10 @@ write_row(PaqBuffer *buf, const PaqRecord *record)
 	put_session_line(&row);
 	put_command_tag(&row);
 	put_time(&row, header->session_start, false);
-	put_vxid(&row);
-	put_number(&row, header->xid);
+	paq_put(buf, vxid, paq_vxid_text(vxid, header));
+	paq_buffer_putc(buf, ',');
+	paq_buffer_int(buf, header->xid);
+	paq_buffer_putc(buf, ',');
 	put_outcome(&row);
 	put_message(&row);
 	paq_buffer_putc(buf, ',');
@@ -388,7 +332,7 @@ write_row(PaqBuffer *buf, const PaqRecord *record)
 	/* internal_query to query_pos */
 	PAQ_PUT_LITERAL(buf, ",,,,,");
 	paq_buffer_putc(buf, '"');
-	paq_buffer_uint(buf, record->sequence);
+	paq_buffer_int(buf, (int64) record->sequence);
 	PAQ_PUT_LITERAL(buf, "\",");
 	put_field(&row, PAQ_FIELD_APPLICATION);
 	put_field(&row, PAQ_FIELD_BACKEND_TYPE);

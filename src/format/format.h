@@ -7,7 +7,7 @@
  * buffer is full, its owner's drain callback empties it, so that a record of
  * any length is formatted in bounded memory.  Formats never fail: a failing
  * drain callback makes the rest of the record go nowhere and sets failed.
- * A format may want some room beyond what it writes: PAQ_FORMAT_ROOM.
+ * A format may want some space beyond what it writes: PAQ_FORMAT_HEADROOM.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -24,7 +24,7 @@
  * In bytes.  The buffer that a record is written into must be larger than this,
  * and if it is not drained, larger by this than the record.
  */
-#define PAQ_FORMAT_ROOM	1024
+#define PAQ_FORMAT_HEADROOM	1024
 
 typedef struct PaqBuffer
 {
@@ -34,7 +34,7 @@ typedef struct PaqBuffer
 	bool		failed;			/* drain failed; output is discarded */
 
 	/*
-	 * Make room: take the used bytes and set used to 0, or enlarge data.
+	 * Make space: take the used bytes and set used to 0, or enlarge data.
 	 * False on failure; NULL fails always.
 	 */
 	bool		(*drain) (struct PaqBuffer *buf);
@@ -84,21 +84,5 @@ extern const PaqFormat *paq_format_json(void);
  * client that caused it: "AUDIT: SESSION,1,1,...".
  */
 extern void paq_format_message(PaqBuffer *buf, const PaqRecord *record);
-
-/* buffer.c */
-extern void paq_buffer_write(PaqBuffer *buf, const char *data, Size len);
-extern void paq_buffer_puts(PaqBuffer *buf, const char *str);
-extern void paq_buffer_int(PaqBuffer *buf, int64 value);
-
-static inline void
-paq_buffer_putc(PaqBuffer *buf, char c)
-{
-	if (buf->used == buf->size)
-	{
-		paq_buffer_write(buf, &c, 1);
-		return;
-	}
-	buf->data[buf->used++] = c;
-}
 
 #endif							/* PAQ_FORMAT_H */

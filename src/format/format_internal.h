@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * format_internal.h
- *		What the formats share: fast appending, time stamps, line prefixes.
+ *		What the formats share; see text.c.
  *
  * Only the worker (and, for paq_format_message(), a backend) formats records,
  * each in its own process: nothing here is shared or locked.
@@ -19,21 +19,17 @@
 #include "format/format.h"
 #include "pgtime.h"
 
-/* Room for the text of a 64-bit number, sign included */
+/* Size of the text of a 64-bit number, sign included */
 #define PAQ_INT_TEXT	20
 
-/* Room for "<hex of 64 bits>.<hex of 32 bits>" */
+/* Size of "<hex of 64 bits>.<hex of 32 bits>" */
 #define PAQ_SESSION_ID_TEXT	25
 
-/* Room for PaqSecond's text and for what is put into it */
-#define PAQ_SECOND_TEXT	128
-#define PAQ_TIME_TEXT	(PAQ_SECOND_TEXT + 8)
+/* Size of a time as the server log has it, with any abbreviation of a time zone */
+#define PAQ_TIME_TEXT	136
 
-/*
- * Room for a time as ISO 8601 has it.  The year has up to 10 digits; the rest
- * is because bytes are copied in a fixed number, which is faster.
- */
-#define PAQ_ISO_TEXT	64
+/* What stands for a parameter that was too long, as with pgaudit */
+#define PAQ_LONG_PARAMETER	"<long param suppressed>"
 
 /* A time stamp, split as the formats need it */
 typedef struct PaqTime
@@ -41,6 +37,27 @@ typedef struct PaqTime
 	pg_time_t	second;			/* since 1970 */
 	int			usec;			/* 0 to 999999 */
 } PaqTime;
+
+/* text.c */
+extern char *paq_buffer_reserve(PaqBuffer *buf, Size len);
+extern void paq_buffer_write(PaqBuffer *buf, const char *data, Size len);
+extern void paq_buffer_puts(PaqBuffer *buf, const char *str);
+extern void paq_buffer_int(PaqBuffer *buf, int64 value);
+extern void paq_buffer_fill(PaqBuffer *buf, char c, int count);
+extern int	paq_uint_text(char *dst, uint64 value);
+extern PaqTime paq_time_split(int64 timestamp);
+extern int	paq_time_log(char *dst, int64 timestamp, bool millis);
+extern int	paq_time_iso(char *dst, int64 timestamp);
+extern int64 paq_record_log_time(const PaqRecord *record);
+extern bool paq_record_has_client(const PaqRecord *record);
+extern bool paq_record_is_local(const PaqRecord *record);
+extern bool paq_record_has_outcome(const PaqRecordHeader *header);
+extern int	paq_session_id_text(char *dst, const PaqRecord *record);
+extern int	paq_vxid_text(char *dst, const PaqRecordHeader *header);
+
+/* pgaudit.c */
+extern void paq_put_escaped(PaqBuffer *buf, const char *data, Size len,
+							int nquotes, bool tabs);
 
 /* Append len bytes; inlined because most pieces are short and fit. */
 static inline void
@@ -58,40 +75,11 @@ paq_put(PaqBuffer *buf, const char *data, Size len)
 /* Append a string literal. */
 #define PAQ_PUT_LITERAL(buf, s)	paq_put(buf, "" s "", sizeof(s) - 1)
 
-/* All numbers from 00 to 99, so that one division gives two digits */
-extern const char paq_digit_pairs[];
-
 static inline void
-paq_digit_pair(char *dst, uint32 value)
+paq_buffer_putc(PaqBuffer *buf, char c)
 {
-	memcpy(dst, paq_digit_pairs + 2 * value, 2);
+	paq_put(buf, &c, 1);
 }
-
-/* Split a TimestampTz. */
-static inline PaqTime
-paq_time_split(int64 timestamp)
-{
-	const int64 epoch = (int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * SECS_PER_DAY;
-	PaqTime		result;
-	int64		second = timestamp / USECS_PER_SEC;
-	int			usec = timestamp % USECS_PER_SEC;
-
-	if (usec < 0)
-	{
-		usec += USECS_PER_SEC;
-		second--;
-	}
-	result.second = second + epoch;
-	result.usec = usec;
-	return result;
-}
-
-/* buffer.c */
-extern char *paq_buffer_reserve(PaqBuffer *buf, Size len);
-extern int	paq_uint_text(char *dst, uint64 value);
-extern int	paq_hex_text(char *dst, uint64 value);
-extern void paq_buffer_uint(PaqBuffer *buf, uint64 value);
-extern void paq_buffer_fill(PaqBuffer *buf, char c, int count);
 
 /* paq_uint_text() for a signed value */
 static inline int
@@ -103,24 +91,28 @@ paq_int_text(char *dst, int64 value)
 	return 1 + paq_uint_text(dst + 1, -(uint64) value);
 }
 
-/* timestamp.c */
-extern int	paq_time_log(char *dst, PaqTime time, bool millis);
-extern int	paq_time_iso(char *dst, int64 timestamp);
+/* Why the record has no text; NULL if nobody left it out. */
+static inline const char *
+paq_omitted_statement(uint32 flags)
+{
+	if (flags & PAQ_RECORD_STMT_NOT_LOGGED)
+		return "not logged";
+	if (flags & PAQ_RECORD_STMT_PREVIOUS)
+		return "previously logged";
+	return NULL;
+}
 
-/* fields.c */
-extern int64 paq_record_log_time(const PaqRecord *record);
-extern bool paq_record_has_client(const PaqRecord *record);
-extern bool paq_record_is_local(const PaqRecord *record);
-extern int	paq_session_id_text(char *dst, const PaqRecord *record);
-extern bool paq_record_has_outcome(const PaqRecordHeader *header);
-extern void paq_sqlstate_text(char *dst, int sqlstate);
+/* Likewise of parameters: they go with their statement, or by themselves. */
+static inline const char *
+paq_omitted_params(uint32 flags)
+{
+	const char *reason = paq_omitted_statement(flags);
 
-/* pgaudit.c */
-extern void paq_put_escaped(PaqBuffer *buf, const char *data, Size len,
-							int nquotes, bool tabs);
-
-/* prefix.c */
-extern void paq_prefix_write(PaqBuffer *buf, const char *prefix,
-							 const PaqRecord *record);
+	if (reason == NULL && (flags & PAQ_RECORD_PARAM_NOT_LOGGED))
+		reason = "not logged";
+	if (reason == NULL && (flags & PAQ_RECORD_CONSTANTS))
+		reason = "masked";
+	return reason;
+}
 
 #endif							/* PAQ_FORMAT_INTERNAL_H */

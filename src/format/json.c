@@ -3,74 +3,32 @@
  * json.c
  *		The JSON format: one object a line.
  *
- * Names are those of Aurora's database activity streams where these have
- * one, so that their consumers can read the trail; the others are ours.
- * Every object has the same fields in the same order; what is not known, or
- * means nothing for the record, is null.  Only the three marks at the end are
- * there just when they are true.
- *
+ * record/fieldlist.h has the fields, in the order in which they are written.
+ * All of them are always there; what is not known, or means nothing for the
+ * record, is null.  Only the marks at the end are there just when they are true.
  * Times are strings as ISO 8601 has them, with microseconds and offset, in
  * log_timezone: "2026-11-20T10:11:12.123456+00:00".
  *
- *	field					type		what, unit
- *	type					string		"record"; "gap": records are missing
- *	formatVersion			number		1
- *	sequence				number		gap-free number in the trail
- *	logTime					time		end, or start if that is unknown
- *	startTime				time		when the statement began; since when records
- *										are missing in a gap
- *	endTime					time		when its outcome was known; until when
- *	durationUs				number		between the two, microseconds
- *	auditType				string		"SESSION", "OBJECT"; null in a gap
- *	class					string		"READ", "WRITE", ...; "GAP" in a gap
- *	command					string		command tag
- *	commandText				string		statement
- *	commandTextOmitted		string		"not logged", "previously logged"
- *	statementLocation		number		where it began in a text of several, bytes
- *	statementLength			number		its length there, bytes
- *	paramList				array		strings, null for SQL's null
- *	paramListOmitted		string		"not logged", "previously logged", "masked"
- *	objectType				string		"TABLE", ...
- *	objectName				string		qualified name
- *	oldValue				string		of a setting, class CONFIG
- *	newValue				string		of a setting
- *	valueSource				string		where newValue comes from
- *	rowCount				number		rows processed; records missing in a gap
- *	exitCode				string		SQLSTATE, "00000" for success; null if
- *										the outcome is unknown
- *	errorMessage			string		null if it worked; what is missing in a gap
- *	statementId				number		counts statements of the session
- *	substatementId			number		counts within the statement
- *	sessionLine				number		counts records of the session
- *	sessionId				string		as log_line_prefix's %c
- *	sessionStart			time
- *	pid						number
- *	backendType				string		as in pg_stat_activity
- *	dbUserName				string		role that logged in
- *	sessionUser				string		SESSION_USER
- *	currentUser				string		CURRENT_USER
- *	databaseName			string
- *	remoteHost				string		address, "[local]" for a socket
- *	remotePort				string		null for a socket
- *	netProtocol				string		"TCP", "UNIX"; null without a client
- *	dbProtocol				string		"Postgres 3.0"; null without a client
- *	clientApplication		string		application_name
- *	serverHost				string		host name
- *	serverType				string		"PostgreSQL"
- *	serverVersion			string		as server_version, "15.20 (...)"
- *	serviceName				string		cluster_name
- *	transactionId			number		null if none was assigned
- *	virtualTransactionId	string		"3/1234"
- *	queryId					number		null if not computed
- *	textEncoding			string		see json_text.c; null: all is UTF-8
- *	interrupted				boolean		the server died first; only if true
- *	cut						boolean		text is incomplete; only if true
- *	incomplete				boolean		fields are missing; only if true
- *	masked					boolean		not only secrets are; only if true
+ * JSON is UTF-8; the trail gets texts in the encodings of the databases they
+ * come from, where SQL_ASCII promises nothing at all, and a text may have
+ * been cut in the middle of a character.  The worker is connected to no
+ * database and so cannot convert between encodings.  So: what is ASCII is
+ * written as it is; what is valid UTF-8 in UTF8 or SQL_ASCII too; each other
+ * byte xx is written as \u00xx, so that nothing is lost, and textEncoding tells
+ * that this was done.
  *
- * doc/audit-record.schema.json says the same as a JSON Schema.  A change of a
- * field's meaning, type or name, or of the order, must raise FORMAT_VERSION; a
- * new field need not.
+ * A record is written through a plain pointer: the functions get where to
+ * write, and return where the next byte goes.  They need not check for space:
+ * whatever appends something of any length - a text, or the fields of a session -
+ * leaves PAQ_FORMAT_HEADROOM bytes behind it, and what is written between two of
+ * these must fit in there.
+ *
+ * The fields of a session are more than half of a record, so their text is kept:
+ * the session's next record gets a copy of it.  What the text was made from is
+ * kept as well, and compared.
+ *
+ * Guarantees: the output is valid JSON in valid UTF-8 whatever the input.
+ * Must not allocate or raise.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -79,57 +37,450 @@
 #include "postgres.h"
 
 #include <ctype.h>
+#include <unistd.h>
 
 #include "format/format_internal.h"
-#include "format/json_text.h"
 #include "mb/pg_wchar.h"
+#include "pgtime.h"
+#include "utils/guc.h"
 
-#define FORMAT_VERSION	"1"
+/* Sessions whose text is kept: a power of 2 */
+#define NSESSIONS		256
 
-/* What stands for a parameter that was too long, as in the pgaudit format */
-#define LONG_PARAMETER	"<long param suppressed>"
+/* Longest fields, and longest text, that are kept, in bytes */
+#define MAX_KEPT_FIELDS	512
+#define MAX_KEPT_TEXT	1536
 
-/* The times; that of the record is one of the other two, mostly the end. */
-static char *
-put_times(char *p, const PaqRecord *record)
+/* The record that is being written */
+typedef struct JsonLine
 {
-	const PaqRecordHeader *header = &record->header;
-	const char *log_time;
-	Size		len;
+	PaqBuffer  *buf;
+	const char *log_time;		/* text of logTime, for endTime */
+	int			log_time_len;
+	bool		utf8;			/* pass valid UTF-8 through */
+	bool		raw;			/* some byte that is not ASCII was written as
+								 * \u00xx */
+} JsonLine;
 
-	p = PAQ_JSON_NAME(p, "logTime");
-	log_time = p;
-	p = paq_json_time(p, paq_record_log_time(record));
-	len = p - log_time;
-	p = PAQ_JSON_NAME(p, "startTime");
-	p = paq_json_time(p, header->start_time);
-	p = PAQ_JSON_NAME(p, "endTime");
-	if (unlikely(header->end_time == 0))
-		return paq_json_null(p);
-	memcpy(p, log_time, len);
+/* Text that is kept, and what it depends on */
+typedef struct SessionText
+{
+	int64		session_start;
+	const pg_tz *zone;			/* NULL: nothing is kept */
+	int32		pid;
+	int32		encoding;
+	uint32		field_len[PAQ_NSESSION_FIELDS];
+	uint32		fields_len;
+	uint32		text_len;
+	bool		raw;			/* see JsonLine */
+	char		fields[MAX_KEPT_FIELDS];
+	char		text[MAX_KEPT_TEXT];
+} SessionText;
+
+static SessionText sessions[NSESSIONS];
+
+/* ----------
+ * Texts
+ * ----------
+ */
+
+/* The same byte eight times */
+#define REPEAT(byte)	(UINT64CONST(0x0101010101010101) * (byte))
+
+/* Does the byte need more than copying? */
+static inline bool
+is_special(unsigned char c)
+{
+	return c < 0x20 || c == '"' || c == '\\' || c >= 0x80;
+}
+
+/*
+ * The same for eight bytes at once: most text has none for long.  The highest
+ * bit of a byte that is ASCII becomes set by adding 0x7f unless it is zero, and
+ * by adding 0x60 unless it is below 0x20; no sum goes over into the next byte.
+ * If one that is not ASCII does, it is special itself.
+ */
+static inline bool
+has_special(uint64 word)
+{
+	uint64		plain = ~word & (word + REPEAT(0x60)) &
+		((word ^ REPEAT('"')) + REPEAT(0x7f)) &
+		((word ^ REPEAT('\\')) + REPEAT(0x7f));
+
+	return (plain & REPEAT(0x80)) != REPEAT(0x80);
+}
+
+static inline uint64
+load_word(const char *p)
+{
+	uint64		word;
+
+	memcpy(&word, p, sizeof(word));
+	return word;
+}
+
+/* Copy eight bytes if none of them is special. */
+static inline bool
+copy_eight(char *dst, const char *src)
+{
+	uint64		word = load_word(src);
+
+	if (unlikely(has_special(word)))
+		return false;
+	memcpy(dst, &word, sizeof(word));
+	return true;
+}
+
+/* Copy four to seven bytes, some of them twice, if none of them is special. */
+static inline bool
+copy_few(char *dst, const char *src, Size len)
+{
+	uint32		first;
+	uint32		last;
+
+	memcpy(&first, src, sizeof(first));
+	memcpy(&last, src + len - sizeof(last), sizeof(last));
+	if (unlikely(has_special(first | (uint64) last << 32)))
+		return false;
+	memcpy(dst, &first, sizeof(first));
+	memcpy(dst + len - sizeof(last), &last, sizeof(last));
+	return true;
+}
+
+/*
+ * Copy text up to the first special byte, or to a little before that; returns
+ * how much.
+ */
+static inline Size
+copy_plain(char *dst, const char *src, Size len)
+{
+	Size		done = 0;
+
+	if (len >= 8)
+	{
+		for (; len - done >= 8; done += 8)
+			if (!copy_eight(dst + done, src + done))
+				return done;
+		return copy_eight(dst + len - 8, src + len - 8) ? len : done;
+	}
+	if (len >= 4)
+		return copy_few(dst, src, len) ? len : 0;
+	for (; done < len && !is_special(src[done]); done++)
+		dst[done] = src[done];
+	return done;
+}
+
+/*
+ * Start a line whose texts are in this encoding (pg_enc).  The buffer has to
+ * be larger than PAQ_FORMAT_HEADROOM.
+ */
+static char *
+begin_line(JsonLine *line, PaqBuffer *buf, int encoding)
+{
+	line->buf = buf;
+	line->utf8 = (encoding == PG_UTF8 || encoding == PG_SQL_ASCII);
+	line->raw = false;
+	return paq_buffer_reserve(buf, PAQ_FORMAT_HEADROOM);
+}
+
+/* What has been written up to p belongs to the buffer. */
+static void
+end_line(JsonLine *line, char *p)
+{
+	line->buf->used = p - line->buf->data;
+	Assert(line->buf->used <= line->buf->size);
+}
+
+/* Is there space at p for that many bytes, and for the headroom behind them? */
+static inline bool
+has_space(const JsonLine *line, const char *p, Size len)
+{
+	Size		space = line->buf->data + line->buf->size - p;
+
+	return likely(space >= len + PAQ_FORMAT_HEADROOM);
+}
+
+/* Append what is JSON already, of any length. */
+static char *
+put_json(JsonLine *line, char *p, const char *data, Size len)
+{
+	if (has_space(line, p, len))
+	{
+		memcpy(p, data, len);
+		return p + len;
+	}
+	end_line(line, p);
+	paq_put(line->buf, data, len);
+	return paq_buffer_reserve(line->buf, PAQ_FORMAT_HEADROOM);
+}
+
+/* Length of the valid UTF-8 character at p, 0 if there is none. */
+static int
+utf8_length(const unsigned char *p, const unsigned char *end)
+{
+	int			len = pg_utf_mblen(p);
+
+	if (len < 2 || len > end - p || !pg_utf8_islegal(p, len))
+		return 0;
+	return len;
+}
+
+/* End of what can be copied as it is. */
+static const unsigned char *
+skip_plain(const JsonLine *line, const unsigned char *p,
+		   const unsigned char *end)
+{
+	for (;;)
+	{
+		int			len;
+
+		while (end - p >= 8 && !has_special(load_word((const char *) p)))
+			p += 8;
+		while (p < end && !is_special(*p))
+			p++;
+		if (p == end || *p < 0x80 || !line->utf8)
+			return p;
+		len = utf8_length(p, end);
+		if (len == 0)
+			return p;
+		p += len;
+	}
+}
+
+static void
+put_special(JsonLine *line, unsigned char c)
+{
+	static const char short_form[0x20] = {
+		['\b'] = 'b', ['\t'] = 't', ['\n'] = 'n', ['\f'] = 'f', ['\r'] = 'r'
+	};
+	char		escaped[6] = {'\\', 'u', '0', '0'};
+
+	if (c == '"' || c == '\\' || (c < 0x20 && short_form[c] != 0))
+	{
+		escaped[1] = c < 0x20 ? short_form[c] : (char) c;
+		paq_put(line->buf, escaped, 2);
+		return;
+	}
+	if (c >= 0x80)
+		line->raw = true;
+	escaped[4] = "0123456789abcdef"[c >> 4];
+	escaped[5] = "0123456789abcdef"[c & 15];
+	paq_put(line->buf, escaped, 6);
+}
+
+/* The rest of a string, whatever is in it, and whether there is space for it or not */
+static pg_noinline char *
+put_rest(JsonLine *line, char *dst, const char *data, Size len)
+{
+	const unsigned char *p = (const unsigned char *) data;
+	const unsigned char *end = p + len;
+
+	end_line(line, dst);
+	while (p < end)
+	{
+		const unsigned char *stop = skip_plain(line, p, end);
+
+		paq_put(line->buf, (const char *) p, stop - p);
+		p = stop;
+		if (p < end)
+			put_special(line, *p++);
+	}
+	paq_buffer_putc(line->buf, '"');
+	return paq_buffer_reserve(line->buf, PAQ_FORMAT_HEADROOM);
+}
+
+/* Append text as a JSON string. */
+static char *
+put_string(JsonLine *line, char *p, const char *data, Size len)
+{
+	Size		copied;
+
+	*p++ = '"';
+	if (!has_space(line, p, len + 1))
+		return put_rest(line, p, data, len);
+	copied = copy_plain(p, data, len);
+	p += copied;
+	if (unlikely(copied < len))
+		return put_rest(line, p, data + copied, len - copied);
+	*p++ = '"';
+	return p;
+}
+
+/* ----------
+ * Values
+ * ----------
+ */
+
+/* Append a C string; the compiler knows how long a literal is. */
+static inline char *
+put_literal(char *p, const char *str)
+{
+	Size		len = strlen(str);
+
+	memcpy(p, str, len);
 	return p + len;
 }
 
-/* Number, times and type of the record */
+static inline char *
+put_null(char *p)
+{
+	return put_literal(p, "null");
+}
+
+/* A string that needs no escaping, or null */
+static inline char *
+put_word(char *p, const char *word)
+{
+	if (word == NULL)
+		return put_null(p);
+	*p++ = '"';
+	p = put_literal(p, word);
+	*p++ = '"';
+	return p;
+}
+
+static inline char *
+put_number(char *p, int64 value, bool known)
+{
+	return known ? p + paq_int_text(p, value) : put_null(p);
+}
+
+static inline char *
+put_time(char *p, int64 timestamp)
+{
+	if (timestamp == 0)
+		return put_null(p);
+	*p++ = '"';
+	p += paq_time_iso(p, timestamp);
+	*p++ = '"';
+	return p;
+}
+
+static inline char *
+put_text(JsonLine *line, char *p, PaqText text)
+{
+	if (text.data == NULL)
+		return put_null(p);
+	return put_string(line, p, text.data, text.len);
+}
+
+/* A C string of the server's own, null if empty */
 static char *
-put_head(char *p, const PaqRecord *record)
+put_setting(JsonLine *line, char *p, const char *value)
+{
+	if (value == NULL || value[0] == '\0')
+		return put_null(p);
+	return put_string(line, p, value, strlen(value));
+}
+
+/* ----------
+ * Fields that are more than a member of the record, in the order of the list
+ * ----------
+ */
+
+static inline char *
+put_type(JsonLine *line, char *p, const PaqRecord *record)
+{
+	if (record->header.kind == PAQ_KIND_GAP)
+		return put_literal(p, "\"gap\"");
+	return put_literal(p, "\"record\"");
+}
+
+static inline char *
+put_format_version(JsonLine *line, char *p, const PaqRecord *record)
+{
+	return put_literal(p, "1");
+}
+
+static inline char *
+put_sequence(JsonLine *line, char *p, const PaqRecord *record)
+{
+	return p + paq_uint_text(p, record->sequence);
+}
+
+static inline char *
+put_log_time(JsonLine *line, char *p, const PaqRecord *record)
+{
+	line->log_time = p;
+	p = put_time(p, paq_record_log_time(record));
+	line->log_time_len = p - line->log_time;
+	return p;
+}
+
+/* If the end is known, it is logTime. */
+static inline char *
+put_end_time(JsonLine *line, char *p, const PaqRecord *record)
+{
+	if (unlikely(record->header.end_time == 0))
+		return put_null(p);
+	memcpy(p, line->log_time, line->log_time_len);
+	return p + line->log_time_len;
+}
+
+static inline char *
+put_duration(JsonLine *line, char *p, const PaqRecord *record)
 {
 	const PaqRecordHeader *header = &record->header;
 
-	if (header->kind == PAQ_KIND_GAP)
-		p = paq_json_put(p, "{\"type\":\"gap\"");
-	else
-		p = paq_json_put(p, "{\"type\":\"record\"");
-	p = paq_json_put(p, ",\"formatVersion\":" FORMAT_VERSION ",\"sequence\":");
-	p += paq_uint_text(p, record->sequence);
-	p = put_times(p, record);
-	p = PAQ_JSON_NAME(p, "durationUs");
-	return paq_json_number(p, header->end_time - header->start_time,
-						   header->start_time != 0 && header->end_time != 0);
+	return put_number(p, header->end_time - header->start_time,
+					  header->start_time != 0 && header->end_time != 0);
+}
+
+static inline char *
+put_audit_type(JsonLine *line, char *p, const PaqRecord *record)
+{
+	if (record->header.kind == PAQ_KIND_GAP)
+		return put_null(p);
+	if (record->header.flags & PAQ_RECORD_OBJECT)
+		return put_literal(p, "\"OBJECT\"");
+	return put_literal(p, "\"SESSION\"");
+}
+
+static inline char *
+put_class(JsonLine *line, char *p, const PaqRecord *record)
+{
+	const char *label = paq_class_label(record->header.audit_class);
+
+	if (record->header.kind == PAQ_KIND_GAP)
+		label = "GAP";
+	*p++ = '"';
+	while (*label != '\0')
+		*p++ = *label++;
+	*p++ = '"';
+	return p;
+}
+
+static inline char *
+put_command_text(JsonLine *line, char *p, const PaqRecord *record)
+{
+	if (paq_omitted_statement(record->header.flags) != NULL)
+		return put_null(p);
+	return put_text(line, p, record->field[PAQ_FIELD_STATEMENT]);
+}
+
+static inline char *
+put_command_text_omitted(JsonLine *line, char *p, const PaqRecord *record)
+{
+	return put_word(p, paq_omitted_statement(record->header.flags));
+}
+
+static inline char *
+put_statement_location(JsonLine *line, char *p, const PaqRecord *record)
+{
+	return put_number(p, record->header.stmt_location,
+					  record->header.stmt_location >= 0);
+}
+
+static inline char *
+put_statement_length(JsonLine *line, char *p, const PaqRecord *record)
+{
+	return put_number(p, record->header.stmt_len,
+					  record->header.stmt_location >= 0 &&
+						  record->header.stmt_len > 0);
 }
 
 static char *
-put_params(PaqJsonText *text, char *p, const PaqRecord *record, bool omitted)
+put_param_list(JsonLine *line, char *p, const PaqRecord *record)
 {
 	PaqText		params = record->field[PAQ_FIELD_PARAMETER];
 	PaqParamIter iter;
@@ -137,8 +488,8 @@ put_params(PaqJsonText *text, char *p, const PaqRecord *record, bool omitted)
 	int32		len;
 	bool		first = true;
 
-	if (omitted || params.data == NULL)
-		return paq_json_null(p);
+	if (params.data == NULL || paq_omitted_params(record->header.flags) != NULL)
+		return put_null(p);
 	*p++ = '[';
 	paq_param_begin(&iter, params);
 	while (paq_param_next(&iter, &len, &value))
@@ -147,196 +498,258 @@ put_params(PaqJsonText *text, char *p, const PaqRecord *record, bool omitted)
 			*p++ = ',';
 		first = false;
 		if (len == PAQ_PARAM_SUPPRESSED)
-			p = paq_json_text_string(text, p, LONG_PARAMETER,
-									 strlen(LONG_PARAMETER));
+			p = put_string(line, p, PAQ_LONG_PARAMETER, strlen(PAQ_LONG_PARAMETER));
 		else if (len < 0)
-			p = paq_json_text_append(text, p, "null", 4);
+			p = put_json(line, p, "null", 4);
 		else
-			p = paq_json_text_string(text, p, value, len);
+			p = put_string(line, p, value, len);
 	}
 	*p++ = ']';
 	return p;
 }
 
-/* Why the text is not there; NULL if nobody left it out. */
-static const char *
-omitted_statement(uint32 flags)
+static inline char *
+put_param_list_omitted(JsonLine *line, char *p, const PaqRecord *record)
 {
-	if (flags & PAQ_RECORD_STMT_NOT_LOGGED)
-		return "not logged";
-	if (flags & PAQ_RECORD_STMT_PREVIOUS)
-		return "previously logged";
-	return NULL;
+	return put_word(p, paq_omitted_params(record->header.flags));
 }
 
-/* Parameters go with their statement, or are left out by themselves. */
-static const char *
-omitted_params(uint32 flags)
+static inline char *
+put_row_count(JsonLine *line, char *p, const PaqRecord *record)
 {
-	const char *reason = omitted_statement(flags);
-
-	if (reason == NULL && (flags & PAQ_RECORD_PARAM_NOT_LOGGED))
-		reason = "not logged";
-	if (reason == NULL && (flags & PAQ_RECORD_CONSTANTS))
-		reason = "masked";
-	return reason;
+	return put_number(p, record->header.rows, record->header.rows >= 0);
 }
 
-static char *
-put_class(char *p, const PaqRecordHeader *header)
+static inline char *
+put_exit_code(JsonLine *line, char *p, const PaqRecord *record)
 {
-	if (header->kind == PAQ_KIND_GAP)
-		return paq_json_put(p, ",\"auditType\":null,\"class\":\"GAP\"");
-	if (header->flags & PAQ_RECORD_OBJECT)
-		p = paq_json_put(p, ",\"auditType\":\"OBJECT\"");
-	else
-		p = paq_json_put(p, ",\"auditType\":\"SESSION\"");
-	p = PAQ_JSON_NAME(p, "class");
-	return paq_json_word(p, paq_class_label(header->audit_class));
+	if (!paq_record_has_outcome(&record->header))
+		return put_null(p);
+	if (likely(record->header.sqlstate == 0))
+		return put_literal(p, "\"00000\"");
+	return put_word(p, unpack_sql_state(record->header.sqlstate));
 }
 
-/* Values of a setting, which few records have */
-static char *
-put_values(PaqJsonText *text, char *p, const PaqRecord *record)
+static inline char *
+put_session_id(JsonLine *line, char *p, const PaqRecord *record)
 {
-	if (likely(record->field[PAQ_FIELD_OLD_VALUE].data == NULL &&
-			   record->field[PAQ_FIELD_NEW_VALUE].data == NULL &&
-			   record->field[PAQ_FIELD_VALUE_SOURCE].data == NULL))
-		return paq_json_put(p, ",\"oldValue\":null,\"newValue\":null,"
-							"\"valueSource\":null");
-	p = PAQ_JSON_NAME(p, "oldValue");
-	p = paq_json_text_field(text, p, record->field[PAQ_FIELD_OLD_VALUE]);
-	p = PAQ_JSON_NAME(p, "newValue");
-	p = paq_json_text_field(text, p, record->field[PAQ_FIELD_NEW_VALUE]);
-	p = PAQ_JSON_NAME(p, "valueSource");
-	return paq_json_text_field(text, p, record->field[PAQ_FIELD_VALUE_SOURCE]);
-}
-
-/* What was done, to what */
-static char *
-put_statement(PaqJsonText *text, char *p, const PaqRecord *record)
-{
-	const PaqRecordHeader *header = &record->header;
-	const char *no_statement = omitted_statement(header->flags);
-	const char *no_params = omitted_params(header->flags);
-	const bool	is_part = header->stmt_location >= 0;
-
-	p = put_class(p, header);
-	p = PAQ_JSON_NAME(p, "command");
-	p = paq_json_text_field(text, p, record->field[PAQ_FIELD_COMMAND]);
-	p = PAQ_JSON_NAME(p, "commandText");
-	if (no_statement != NULL)
-		p = paq_json_null(p);
-	else
-		p = paq_json_text_field(text, p, record->field[PAQ_FIELD_STATEMENT]);
-	p = PAQ_JSON_NAME(p, "commandTextOmitted");
-	p = paq_json_word(p, no_statement);
-	p = PAQ_JSON_NAME(p, "statementLocation");
-	p = paq_json_number(p, header->stmt_location, is_part);
-	p = PAQ_JSON_NAME(p, "statementLength");
-	p = paq_json_number(p, header->stmt_len, is_part && header->stmt_len > 0);
-	p = PAQ_JSON_NAME(p, "paramList");
-	p = put_params(text, p, record, no_params != NULL);
-	p = PAQ_JSON_NAME(p, "paramListOmitted");
-	p = paq_json_word(p, no_params);
-	p = PAQ_JSON_NAME(p, "objectType");
-	p = paq_json_text_field(text, p, record->field[PAQ_FIELD_OBJECT_TYPE]);
-	p = PAQ_JSON_NAME(p, "objectName");
-	p = paq_json_text_field(text, p, record->field[PAQ_FIELD_OBJECT_NAME]);
-	return put_values(text, p, record);
-}
-
-static char *
-put_outcome(PaqJsonText *text, char *p, const PaqRecord *record)
-{
-	const PaqRecordHeader *header = &record->header;
-
-	p = PAQ_JSON_NAME(p, "rowCount");
-	p = paq_json_number(p, header->rows, header->rows >= 0);
-	p = PAQ_JSON_NAME(p, "exitCode");
-	if (!paq_record_has_outcome(header))
-		p = paq_json_null(p);
-	else if (likely(header->sqlstate == 0))
-		p = paq_json_put(p, "\"00000\"");
-	else
-	{
-		*p++ = '"';
-		paq_sqlstate_text(p, header->sqlstate);
-		p += 5;
-		*p++ = '"';
-	}
-	p = PAQ_JSON_NAME(p, "errorMessage");
-	return paq_json_text_field(text, p, record->field[PAQ_FIELD_MESSAGE]);
-}
-
-/* Numbers of the record within its session */
-static char *
-put_numbers(char *p, const PaqRecordHeader *header)
-{
-	p = PAQ_JSON_NAME(p, "statementId");
-	p = paq_json_number(p, header->statement_id, header->statement_id > 0);
-	p = PAQ_JSON_NAME(p, "substatementId");
-	p = paq_json_number(p, header->substatement_id, header->substatement_id > 0);
-	p = PAQ_JSON_NAME(p, "sessionLine");
-	return paq_json_number(p, header->session_line, header->session_line > 0);
-}
-
-/* "3/1234", or null for what is not a session */
-static char *
-put_vxid(char *p, const PaqRecordHeader *header)
-{
-	if (header->kind == PAQ_KIND_GAP || header->vxid_proc < 0)
-		return paq_json_null(p);
+	if (record->header.session_start == 0)
+		return put_null(p);
 	*p++ = '"';
-	p += paq_int_text(p, header->vxid_proc);
-	*p++ = '/';
-	p += paq_uint_text(p, header->vxid_lxid);
+	p += paq_session_id_text(p, record);
 	*p++ = '"';
 	return p;
 }
 
-/* Everything else, and the end; after all texts, for textEncoding's sake */
-static char *
-put_tail(const PaqJsonText *text, char *p, const PaqRecordHeader *header)
+static inline char *
+put_remote_port(JsonLine *line, char *p, const PaqRecord *record)
 {
-	p = PAQ_JSON_NAME(p, "transactionId");
-	p = paq_json_number(p, header->xid, header->xid != 0);
-	p = PAQ_JSON_NAME(p, "virtualTransactionId");
-	p = put_vxid(p, header);
-	p = PAQ_JSON_NAME(p, "queryId");
-	p = paq_json_number(p, header->query_id, header->query_id != 0);
-	p = PAQ_JSON_NAME(p, "textEncoding");
-	if (text->raw || !text->utf8)
-		p = paq_json_word(p, pg_encoding_to_char(header->encoding));
-	else
-		p = paq_json_null(p);
-	if (header->flags & PAQ_RECORD_INTERRUPTED)
-		p = paq_json_put(p, ",\"interrupted\":true");
-	if (header->flags & PAQ_RECORD_CUT)
-		p = paq_json_put(p, ",\"cut\":true");
-	if (header->flags & PAQ_RECORD_INCOMPLETE)
-		p = paq_json_put(p, ",\"incomplete\":true");
-	if (header->flags & PAQ_RECORD_MASKED)
-		p = paq_json_put(p, ",\"masked\":true");
-	return paq_json_put(p, "}\n");
+	PaqText		port = record->field[PAQ_FIELD_REMOTE_PORT];
+
+	return port.len == 0 ? put_null(p) : put_text(line, p, port);
+}
+
+static inline char *
+put_net_protocol(JsonLine *line, char *p, const PaqRecord *record)
+{
+	if (!paq_record_has_client(record))
+		return put_null(p);
+	return put_word(p, paq_record_is_local(record) ? "UNIX" : "TCP");
+}
+
+static inline char *
+put_db_protocol(JsonLine *line, char *p, const PaqRecord *record)
+{
+	return put_word(p, paq_record_has_client(record) ? "Postgres 3.0" : NULL);
+}
+
+/* The machine is asked for its name once; it may have none. */
+static char *
+put_server_host(JsonLine *line, char *p, const PaqRecord *record)
+{
+	static char name[256];
+	static bool known = false;
+
+	if (!known && gethostname(name, sizeof(name) - 1) != 0)
+		name[0] = '\0';
+	known = true;
+	return put_setting(line, p, name);
+}
+
+static inline char *
+put_server_type(JsonLine *line, char *p, const PaqRecord *record)
+{
+	return put_word(p, "PostgreSQL");
+}
+
+static inline char *
+put_server_version(JsonLine *line, char *p, const PaqRecord *record)
+{
+	return put_word(p, PG_VERSION);
+}
+
+static inline char *
+put_cluster_name(JsonLine *line, char *p, const PaqRecord *record)
+{
+	return put_setting(line, p, cluster_name);
+}
+
+static inline char *
+put_vxid(JsonLine *line, char *p, const PaqRecord *record)
+{
+	const int	len = paq_vxid_text(p + 1, &record->header);
+
+	if (len == 0)
+		return put_null(p);
+	p[0] = p[len + 1] = '"';
+	return p + len + 2;
+}
+
+/* After all texts: only then it is known. */
+static inline char *
+put_text_encoding(JsonLine *line, char *p, const PaqRecord *record)
+{
+	if (!line->raw && line->utf8)
+		return put_null(p);
+	return put_word(p, pg_encoding_to_char(record->header.encoding));
+}
+
+/* ----------
+ * Lines
+ * ----------
+ */
+
+/* Parts of the list */
+typedef enum FieldPart
+{
+	PART_HEAD,
+	PART_SESSION,
+	PART_TAIL
+} FieldPart;
+
+/*
+ * Append the fields of a part.  The compiler makes straight code of it, in which
+ * names are constants.
+ */
+static pg_attribute_always_inline char *
+put_fields(FieldPart wanted, JsonLine *line, char *p, const PaqRecord *record)
+{
+#define TEXT(id)		put_text(line, p, record->field[PAQ_FIELD_##id])
+#define TIME(member)	put_time(p, record->header.member)
+#define NUMBER(member)	put_number(p, record->header.member, record->header.member != 0)
+#define MADE(name)		put_##name(line, p, record)
+#define PAQ_TRAIL_FIELD(part, id, json, column, type, sql_type, source, what) \
+	if (PART_##part == wanted) \
+	{ \
+		p = put_literal(p, PAQ_TRAIL_##id == 0 ? "{\"" json "\":" : ",\"" json "\":"); \
+		p = source; \
+	}
+#include "record/fieldlist.h"
+	return p;
+}
+
+static inline char *
+put_marks(char *p, uint32 flags)
+{
+#define PAQ_TRAIL_MARK(id, json, column, flag, what) \
+	if (flags & flag) \
+		p = put_literal(p, ",\"" json "\":true");
+#include "record/fieldlist.h"
+	return p;
+}
+
+/* The fields of the session's part, one behind the other: where they begin */
+static inline const char *
+session_fields(const PaqRecord *record)
+{
+	for (int i = 0; i < PAQ_NSESSION_FIELDS; i++)
+		if (record->field[i].data != NULL)
+			return record->field[i].data;
+	return "";
+}
+
+static pg_noinline char *
+put_session_fields(JsonLine *line, char *p, const PaqRecord *record)
+{
+	return put_fields(PART_SESSION, line, p, record);
+}
+
+/* Make the text that is kept; false if it, or what it is made from, is too long. */
+static pg_noinline bool
+keep_session(SessionText *session, const PaqRecord *record)
+{
+	static char made[MAX_KEPT_TEXT + PAQ_FORMAT_HEADROOM];
+	PaqBuffer	buf = {.data = made, .size = sizeof(made)};
+	const PaqRecordHeader *header = &record->header;
+	JsonLine	line;
+	uint64		fields_len = 0;
+	char	   *p;
+
+	session->zone = NULL;
+	for (int i = 0; i < PAQ_NSESSION_FIELDS; i++)
+		fields_len += record->field[i].len;
+	if (fields_len > sizeof(session->fields))
+		return false;
+	p = begin_line(&line, &buf, header->encoding);
+	p = put_session_fields(&line, p, record);
+	end_line(&line, p);
+	if (buf.failed || buf.used > sizeof(session->text))
+		return false;
+	session->session_start = header->session_start;
+	session->zone = log_timezone;
+	session->pid = header->pid;
+	session->encoding = header->encoding;
+	memcpy(session->field_len, header->field_len, sizeof(session->field_len));
+	session->fields_len = fields_len;
+	memcpy(session->fields, session_fields(record), fields_len);
+	session->text_len = buf.used;
+	memcpy(session->text, made, buf.used);
+	session->raw = line.raw;
+	return true;
+}
+
+/* Fields of the same lengths are as long as the kept ones, taken together. */
+static inline bool
+is_kept(const SessionText *session, const PaqRecord *record)
+{
+	const PaqRecordHeader *header = &record->header;
+
+	return session->zone == log_timezone &&
+		session->session_start == header->session_start &&
+		session->pid == header->pid &&
+		session->encoding == header->encoding &&
+		memcmp(session->field_len, header->field_len,
+			   sizeof(session->field_len)) == 0 &&
+		memcmp(session->fields, session_fields(record),
+			   session->fields_len) == 0;
+}
+
+static char *
+put_session(JsonLine *line, char *p, const PaqRecord *record)
+{
+	SessionText *session = &sessions[record->header.pid & (NSESSIONS - 1)];
+
+	if (unlikely(!is_kept(session, record)) && !keep_session(session, record))
+		return put_session_fields(line, p, record);
+	line->raw = line->raw || session->raw;
+	return put_json(line, p, session->text, session->text_len);
 }
 
 static void
-write_object(PaqBuffer *buf, const PaqRecord *record)
+write_line(PaqBuffer *buf, const PaqRecord *record)
 {
-	PaqJsonText text;
-	char	   *p = paq_json_text_begin(&text, buf, record->header.encoding);
+	JsonLine	line;
+	char	   *p = begin_line(&line, buf, record->header.encoding);
 
-	p = put_head(p, record);
-	p = put_statement(&text, p, record);
-	p = put_outcome(&text, p, record);
-	p = put_numbers(p, &record->header);
-	p = paq_json_session(&text, p, record);
-	p = put_tail(&text, p, &record->header);
-	paq_json_text_end(&text, p);
+	p = put_fields(PART_HEAD, &line, p, record);
+	p = put_session(&line, p, record);
+	p = put_fields(PART_TAIL, &line, p, record);
+	p = put_marks(p, record->header.flags);
+	p = put_literal(p, "}\n");
+	end_line(&line, p);
 }
 
-/* A line, because newlines in texts are escaped */
+/* Newlines in texts are escaped. */
 static Size
 line_length(const char *data, Size len)
 {
@@ -349,16 +762,16 @@ line_length(const char *data, Size len)
 static bool
 find_sequence(const char *line, Size len, Size *start, Size *digits)
 {
-	static const char name[] = "\"sequence\":";
-	const Size	name_len = sizeof(name) - 1;
+	const char *key = paq_trail_fields[PAQ_TRAIL_SEQUENCE].key;
+	const Size	key_len = strlen(key);
 
 	if (*start > 0)
 		return false;
-	for (Size i = 0; i + name_len < Min(len, 128); i++)
+	for (Size i = 0; i + key_len < Min(len, 128); i++)
 	{
-		if (memcmp(line + i, name, name_len) != 0)
+		if (memcmp(line + i, key, key_len) != 0)
 			continue;
-		*start = i + name_len;
+		*start = i + key_len;
 		*digits = 0;
 		while (*start + *digits < len &&
 			   isdigit((unsigned char) line[*start + *digits]))
@@ -374,7 +787,7 @@ paq_format_json(void)
 	static const PaqFormat format = {
 		.name = "json",
 		.extension = ".json",
-		.write = write_object,
+		.write = write_line,
 		.record_length = line_length,
 		.rest_length = line_length,
 		.find_sequence = find_sequence

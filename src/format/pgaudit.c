@@ -17,8 +17,20 @@
  * the login failed, in the place of the statement, and a CONFIG record has
  * old value, new value and source in that of the parameters.
  *
+ * The prefix has PostgreSQL's escapes and paddings and prints what PostgreSQL
+ * would print, except that all values are the record's, not those of the process
+ * that writes the line:
+ *
+ *	%t %m %n	when the statement ended
+ *	%e			the statement's outcome
+ *	%i			its command tag
+ *	%l			number of the record in its session
+ *	%P			nothing: parallel workers make no records
+ *	%L			[local] for a Unix-domain socket, [none] without a client, else
+ *				[unknown], as records do not have the server's address
+ *
  * Guarantees: bounded memory; the parameter list, quoted within a quoted
- * field, is written as it is read.
+ * field, is written as it is read.  Must not allocate or raise.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -28,12 +40,11 @@
 
 #include "format/format_internal.h"
 
-/* pgaudit's words for what was left out */
-#define NOT_LOGGED			"<not logged>"
-#define PREVIOUSLY_LOGGED	"<previously logged>"
-#define MASKED				"<masked>"
-#define NO_PARAMETERS		"<none>"
-#define LONG_PARAMETER		"<long param suppressed>"
+/* pgaudit's word for an empty list of parameters */
+#define NO_PARAMETERS	"<none>"
+
+/* Widest padding in a prefix: keeps a mistyped number from filling the disk. */
+#define MAX_PADDING		1000
 
 /* Bytes that make quoting necessary */
 static const bool needs_quotes[256] = {
@@ -119,7 +130,7 @@ static void
 put_param(PaqBuffer *buf, const char *value, int32 len, bool tabs)
 {
 	if (len == PAQ_PARAM_SUPPRESSED)
-		PAQ_PUT_LITERAL(buf, LONG_PARAMETER);
+		PAQ_PUT_LITERAL(buf, PAQ_LONG_PARAMETER);
 	else if (len > 0 && has_quotable(value, len))
 	{
 		PAQ_PUT_LITERAL(buf, "\"\"");
@@ -196,27 +207,31 @@ put_event(PaqBuffer *buf, const PaqRecord *record, bool tabs)
 		PAQ_PUT_LITERAL(buf, NO_PARAMETERS);
 }
 
+/* In the place of what was left out */
+static void
+put_omitted(PaqBuffer *buf, const char *reason)
+{
+	paq_buffer_putc(buf, '<');
+	paq_buffer_puts(buf, reason);
+	paq_buffer_putc(buf, '>');
+}
+
 /* STATEMENT,PARAMETER */
 static void
 put_statement(PaqBuffer *buf, const PaqRecord *record, bool tabs)
 {
-	uint32		flags = record->header.flags;
+	const char *no_statement = paq_omitted_statement(record->header.flags);
+	const char *no_params = paq_omitted_params(record->header.flags);
 
-	if (flags & PAQ_RECORD_STMT_NOT_LOGGED)
-		PAQ_PUT_LITERAL(buf, NOT_LOGGED "," NOT_LOGGED);
-	else if (flags & PAQ_RECORD_STMT_PREVIOUS)
-		PAQ_PUT_LITERAL(buf, PREVIOUSLY_LOGGED "," PREVIOUSLY_LOGGED);
+	if (no_statement != NULL)
+		put_omitted(buf, no_statement);
 	else
-	{
 		put_field(buf, record->field[PAQ_FIELD_STATEMENT], tabs);
-		paq_buffer_putc(buf, ',');
-		if (flags & PAQ_RECORD_PARAM_NOT_LOGGED)
-			PAQ_PUT_LITERAL(buf, NOT_LOGGED);
-		else if (flags & PAQ_RECORD_CONSTANTS)
-			PAQ_PUT_LITERAL(buf, MASKED);
-		else
-			put_params(buf, record, tabs);
-	}
+	paq_buffer_putc(buf, ',');
+	if (no_params != NULL)
+		put_omitted(buf, no_params);
+	else
+		put_params(buf, record, tabs);
 }
 
 static void
@@ -266,13 +281,221 @@ paq_format_message(PaqBuffer *buf, const PaqRecord *record)
 	put_message(buf, record, false);
 }
 
+/* ----------
+ * The prefix
+ * ----------
+ */
+
+static const PaqText nothing = {NULL, 0};
+
+/*
+ * A field of the client's connection: nothing without a client, and
+ * "[unknown]" if the client did not say.
+ */
+static PaqText
+client_text(const PaqRecord *record, PaqField field)
+{
+	static const PaqText unknown = {"[unknown]", 9};
+
+	if (!paq_record_has_client(record))
+		return nothing;
+	return record->field[field].len == 0 ? unknown : record->field[field];
+}
+
+static PaqText
+local_address_text(const PaqRecord *record)
+{
+	static const PaqText none = {"[none]", 6};
+	static const PaqText unknown = {"[unknown]", 9};
+
+	if (!paq_record_has_client(record))
+		return none;
+	return paq_record_is_local(record) ?
+		record->field[PAQ_FIELD_REMOTE_HOST] : unknown;
+}
+
+/*
+ * Text of an escape: the record's own, or made in scratch, of PAQ_TIME_TEXT bytes.
+ * False if there is no such escape.
+ */
+static bool
+escape_text(char escape, const PaqRecord *record, char *scratch, PaqText *text)
+{
+	const PaqRecordHeader *header = &record->header;
+	const int64 log_time = paq_record_log_time(record);
+	PaqTime		time;
+
+	text->data = scratch;
+	text->len = 0;
+	switch (escape)
+	{
+		case 'u':
+			*text = client_text(record, PAQ_FIELD_USER);
+			break;
+		case 'd':
+			*text = client_text(record, PAQ_FIELD_DATABASE);
+			break;
+		case 'a':
+			*text = client_text(record, PAQ_FIELD_APPLICATION);
+			break;
+		case 'h':
+		case 'r':
+			*text = record->field[PAQ_FIELD_REMOTE_HOST];
+			break;
+		case 'b':
+			*text = record->field[PAQ_FIELD_BACKEND_TYPE];
+			break;
+		case 'i':
+			if (paq_record_has_client(record))
+				*text = record->field[PAQ_FIELD_COMMAND];
+			break;
+		case 'L':
+			*text = local_address_text(record);
+			break;
+		case 'm':
+		case 't':
+			text->len = paq_time_log(scratch, log_time, escape == 'm');
+			break;
+		case 'n':
+			time = paq_time_split(log_time);
+			text->len = snprintf(scratch, PAQ_TIME_TEXT, INT64_FORMAT ".%03d",
+								 (int64) time.second, time.usec / 1000);
+			break;
+		case 's':
+			if (header->session_start != 0)
+				text->len = paq_time_log(scratch, header->session_start, false);
+			break;
+		case 'p':
+			text->len = paq_int_text(scratch, header->pid);
+			break;
+		case 'c':
+			text->len = paq_session_id_text(scratch, record);
+			break;
+		case 'l':
+			text->len = paq_int_text(scratch, header->session_line);
+			break;
+		case 'v':
+			text->len = paq_vxid_text(scratch, header);
+			break;
+		case 'x':
+			text->len = paq_uint_text(scratch, header->xid);
+			break;
+		case 'Q':
+			text->len = paq_int_text(scratch, header->query_id);
+			break;
+		case 'e':
+			if (paq_record_has_outcome(header))
+			{
+				text->data = unpack_sql_state(header->sqlstate);
+				text->len = 5;
+			}
+			break;
+		case 'P':
+			break;
+		default:
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Append text that may be anything: a client that has not logged in says who
+ * it wants to be.  Control characters could look like the end of the line.
+ */
+static void
+put_foreign(PaqBuffer *buf, PaqText text)
+{
+	for (uint32 i = 0; i < text.len; i++)
+	{
+		const unsigned char c = text.data[i];
+
+		paq_buffer_putc(buf, c < 0x20 || c == 0x7f ? '?' : c);
+	}
+}
+
+/*
+ * Append the escape at *pattern, which then is behind it.  False if the prefix
+ * ends there.
+ */
+static bool
+put_escape(PaqBuffer *buf, const char **pattern, const PaqRecord *record)
+{
+	const char *p = *pattern + 1;
+	const bool	to_left = *p == '-';
+	char		scratch[PAQ_TIME_TEXT];
+	PaqText		text;
+	PaqText		port = nothing;
+	int			padding = 0;
+
+	if (to_left)
+		p++;
+	for (; *p >= '0' && *p <= '9'; p++)
+		padding = Min(padding * 10 + (*p - '0'), MAX_PADDING);
+	if (*p == '\0')
+		return false;
+	*pattern = p + 1;
+	if (*p == 'q')
+		return paq_record_has_client(record);
+	if (!escape_text(*p, record, scratch, &text))
+		return true;
+
+	padding -= (int) Min(text.len, MAX_PADDING);
+	if (*p == 'r' && paq_record_has_client(record))
+		port = record->field[PAQ_FIELD_REMOTE_PORT];
+	if (port.len > 0)
+		padding -= (int) Min(port.len, MAX_PADDING) + 2;
+
+	if (!to_left)
+		paq_buffer_fill(buf, ' ', padding);
+	put_foreign(buf, text);
+	if (port.len > 0)
+	{
+		paq_buffer_putc(buf, '(');
+		put_foreign(buf, port);
+		paq_buffer_putc(buf, ')');
+	}
+	if (to_left)
+		paq_buffer_fill(buf, ' ', padding);
+	return true;
+}
+
+static void
+put_prefix(PaqBuffer *buf, const char *prefix, const PaqRecord *record)
+{
+	const char *p = prefix;
+
+	while (*p != '\0')
+	{
+		const char *literal = p;
+
+		if (p[0] == '%' && p[1] != '%')
+		{
+			if (!put_escape(buf, &p, record))
+				return;
+			continue;
+		}
+		if (*p == '%')
+			literal = ++p;		/* the second one is text */
+		do
+			p++;
+		while (*p != '\0' && *p != '%');
+		paq_put(buf, literal, p - literal);
+	}
+}
+
+/* ----------
+ * Lines
+ * ----------
+ */
+
 /* Variable of the prefix, the caller's */
 static char **line_prefix;
 
 static void
 write_line(PaqBuffer *buf, const PaqRecord *record)
 {
-	paq_prefix_write(buf, *line_prefix, record);
+	if (*line_prefix != NULL)
+		put_prefix(buf, *line_prefix, record);
 	PAQ_PUT_LITERAL(buf, "LOG:  ");
 	put_message(buf, record, true);
 	paq_buffer_putc(buf, '\n');

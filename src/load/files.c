@@ -4,16 +4,16 @@
  *		Files to be loaded: which there are, their lines, and their end.
  *
  * The files of a series are read in the order of their sequences; the series
- * that the worker writes now comes last.  Of what the worker may still take
- * back - it does so if an fsync fails - nothing is read: in the file that it
- * writes, lines count only up to the sequence that is durable.  All others are
- * finished: a worker never goes on with a file that it finds.
+ * that the worker writes now comes last.  The worker may take back what is not
+ * durable - it does so if an fsync fails - so of the file that it writes, lines
+ * are read only up to the sequence that is.  All others are finished: a worker
+ * never goes on with a file that it finds.
  *
- * A file goes when all of its records are in the table for good, and the worker
- * does not need it any more (paq_loading_settled()); never the one that it
- * writes to.  Whether they are is looked up: what load_state says is not enough
- * for a file to go.  A file with a record that is not in the table gets a second
- * name before that, and stays under it.
+ * A file is removed when all of its records are in the table for good, and the
+ * worker does not need it any more (paq_loading_settled()); never the one that the
+ * worker writes to.  The rows are looked up first: what load_state says is not
+ * enough.  A file with a record that is not in the table gets a second name before
+ * that, and stays under it.
  *
  * Guarantees: opens no symbolic link and nothing that is not a regular file;
  * reads a line of any length in bounded memory.
@@ -38,17 +38,14 @@
 #define OPEN_FLAGS	(O_RDONLY | O_NOFOLLOW | O_NONBLOCK | PG_BINARY)
 #define READ_SIZE	(256 * 1024)
 
-/* A buffer larger than that is not kept for the next file. */
-#define MAX_KEPT_BUFFER	(4 * 1024 * 1024)
-
 typedef struct LoadedFile
 {
 	char		path[MAXPGPATH];
 	PaqLoadFile name;
 	bool		was_current;	/* the worker has written to it since we run */
 	bool		read;			/* to its end, and it is not the current one */
-	uint64		end;			/* what is beyond that sequence the worker has
-								 * taken back; PG_UINT64_MAX: not known yet */
+	uint64		end;			/* the worker has taken back what is beyond that
+								 * sequence; PG_UINT64_MAX: not known yet */
 	uint64		offset;			/* of the next line */
 	uint64		last;			/* sequence of the last line read */
 	List	   *days;			/* DayLines, of the lines read */
@@ -71,15 +68,17 @@ static char current_path[MAXPGPATH];	/* of the current one; "" for none */
 static LoadedFile *reading = NULL;
 static int	fd = -1;
 
-/* What was read of it and not handed out yet: from buffer_start on */
-static char *buffer = NULL;
-static Size buffer_size = 0;
-static Size buffer_start;
-static Size buffer_end;
-static uint64 skipped;			/* bytes of the line that are not in the buffer
-								 * any more, but in what shorten.c makes of it */
-static Size line_size;			/* of the line handed out, in the buffer, with
-								 * its newline */
+/* What was read of it and not handed out yet */
+static struct
+{
+	char	   *data;			/* NULL: nothing is allocated */
+	Size		size;
+	Size		start;			/* of what was not handed out */
+	Size		end;
+	uint64		skipped;		/* bytes of the line that are no longer here, but
+								 * in what row.c makes of it */
+	Size		line_size;		/* of the line handed out, with its newline */
+}			buffer;
 
 /* Is there a line to be loaded? */
 typedef enum LineResult
@@ -96,9 +95,9 @@ typedef enum LineResult
 static void
 drop_buffer(void)
 {
-	buffer_start = buffer_end = 0;
-	skipped = 0;
-	line_size = 0;
+	buffer.start = buffer.end = 0;
+	buffer.skipped = 0;
+	buffer.line_size = 0;
 }
 
 static void
@@ -111,13 +110,9 @@ close_file(void)
 	}
 	fd = -1;
 	reading = NULL;
-	drop_buffer();
-	if (buffer_size > MAX_KEPT_BUFFER)
-	{
-		pfree(buffer);
-		buffer = NULL;
-		buffer_size = 0;
-	}
+	if (buffer.data != NULL)
+		pfree(buffer.data);
+	memset(&buffer, 0, sizeof(buffer));
 }
 
 static void
@@ -141,7 +136,10 @@ paq_files_forget(void)
 	current_path[0] = '\0';
 }
 
-/* The file that the worker writes to; false if that is none to be loaded. */
+/*
+ * The file that the worker writes to; false if there is none, or if it is not
+ * one to be loaded.
+ */
 static bool
 find_current(char *path, PaqLoadFile *name)
 {
@@ -209,8 +207,8 @@ add_file(const PaqLoadFile *name)
 }
 
 /*
- * The worker has begun a file.  If that is of a new series, what it had not
- * made durable of the one before is in it once more.
+ * The worker has begun a file.  If the file is of a new series, it repeats what
+ * was not durable yet in the series before.
  */
 static void
 end_series(const PaqLoadFile *begun)
@@ -227,9 +225,9 @@ end_series(const PaqLoadFile *begun)
 }
 
 /*
- * Find the files, unless the worker still writes to the one that it did last
- * time.  False if it writes to none: then it is not known yet where the files
- * end, and nothing must be read.  May raise an error.
+ * Find the files, unless the worker still writes to the same one as last time.
+ * False if it writes to none: then it is not known yet where the files end, and
+ * nothing must be read.  May raise an error.
  */
 bool
 paq_files_scan(void)
@@ -282,52 +280,52 @@ open_file(LoadedFile *file)
 	return true;
 }
 
-/* See to it that something can be read behind what is in the buffer. */
+/* Make space for READ_SIZE bytes behind what is in the buffer. */
 static void
 need_space(void)
 {
-	if (buffer_start > 0)
+	if (buffer.start > 0)
 	{
-		memmove(buffer, buffer + buffer_start, buffer_end - buffer_start);
-		buffer_end -= buffer_start;
-		buffer_start = 0;
+		memmove(buffer.data, buffer.data + buffer.start, buffer.end - buffer.start);
+		buffer.end -= buffer.start;
+		buffer.start = 0;
 	}
-	if (buffer_size - buffer_end >= READ_SIZE)
+	if (buffer.size - buffer.end >= READ_SIZE)
 		return;
-	buffer_size = buffer_size == 0 ? 2 * READ_SIZE : buffer_size * 2;
-	buffer = buffer == NULL ?
-		MemoryContextAlloc(TopMemoryContext, buffer_size) :
-		repalloc_huge(buffer, buffer_size);
+	buffer.size = Max(2 * READ_SIZE, buffer.size * 2);
+	buffer.data = buffer.data == NULL ?
+		MemoryContextAlloc(TopMemoryContext, buffer.size) :
+		repalloc_huge(buffer.data, buffer.size);
 }
 
 /* Read on; false if there is no more now. */
 static bool
 read_more(void)
 {
-	const uint64 pos = reading->offset + skipped + (buffer_end - buffer_start);
+	const uint64 pos = reading->offset + buffer.skipped + (buffer.end - buffer.start);
 	ssize_t		n;
 
 	need_space();
-	n = pread(fd, buffer + buffer_end, READ_SIZE, pos);
+	n = pread(fd, buffer.data + buffer.end, READ_SIZE, pos);
 	if (n < 0)
 		ereport(ERROR,
 				(errcode_for_file_access(),
 				 errmsg("could not read file \"%s\": %m", reading->path)));
-	buffer_end += n;
+	buffer.end += n;
 	return n > 0;
 }
 
-/* Hand bytes of the line at buffer_start to shorten.c. */
+/* Let row.c shorten the line that begins at buffer.start, so many bytes of it. */
 static void
 shorten(Size len)
 {
-	if (skipped == 0)
+	if (buffer.skipped == 0)
 		paq_shorten_begin();
-	paq_shorten_add(buffer + buffer_start, len);
+	paq_shorten_add(buffer.data + buffer.start, len);
 }
 
 /*
- * Find the end of the line that begins at buffer_start; false if there is none
+ * Find the end of the line that begins at buffer.start; false if there is none
  * yet.  A line that is too long is shortened.
  */
 static bool
@@ -337,24 +335,24 @@ find_newline(void)
 
 	for (;;)
 	{
-		const char *start = buffer + buffer_start;
-		Size		used = buffer_end - buffer_start;
+		const char *start = buffer.data + buffer.start;
+		Size		used = buffer.end - buffer.start;
 		const char *newline = used > seen ?
 			memchr(start + seen, '\n', used - seen) : NULL;
 
 		if (newline != NULL)
 		{
-			line_size = newline + 1 - start;
-			if (skipped + line_size - 1 > PAQ_MAX_LINE)
-				shorten(line_size - 1);
+			buffer.line_size = newline + 1 - start;
+			if (buffer.skipped + buffer.line_size - 1 > PAQ_MAX_LINE)
+				shorten(buffer.line_size - 1);
 			return true;
 		}
-		if (skipped + used > PAQ_MAX_LINE)
+		if (buffer.skipped + used > PAQ_MAX_LINE)
 		{
 			CHECK_FOR_INTERRUPTS();
 			shorten(used);
-			skipped += used;
-			buffer_end = buffer_start;
+			buffer.skipped += used;
+			buffer.end = buffer.start;
 			used = 0;
 		}
 		seen = used;
@@ -377,13 +375,13 @@ get_line(PaqLoadLine *line, uint64 limit)
 		return LINE_NONE;
 	}
 	line->path = reading->path;
-	line->shortened = skipped + line_size - 1 > PAQ_MAX_LINE;
+	line->shortened = buffer.skipped + buffer.line_size - 1 > PAQ_MAX_LINE;
 	if (line->shortened)
 		line->data = paq_shorten_end(&line->len);
 	else
 	{
-		line->data = buffer + buffer_start;
-		line->len = line_size - 1;
+		line->data = buffer.data + buffer.start;
+		line->len = buffer.line_size - 1;
 	}
 	line->series = reading->name.series;
 	line->sequence = 0;
@@ -399,8 +397,8 @@ get_line(PaqLoadLine *line, uint64 limit)
 }
 
 /*
- * The next line that may be loaded, with the sequence up to which records are
- * durable; false if there is none now.  The same again until
+ * The next line that may be loaded; false if there is none now.  Records are
+ * durable up to the sequence "limit".  Returns the same line until
  * paq_files_skip_line() is called.  May raise an error.
  */
 bool
@@ -461,15 +459,15 @@ paq_files_skip_line(const PaqLoadLine *line)
 
 	if (line->sequence > reading->name.sequence)
 		count_line(reading, paq_row_day(line, &day) ? day : DAY_UNKNOWN);
-	reading->offset += skipped + line_size;
+	reading->offset += buffer.skipped + buffer.line_size;
 	reading->last = Max(reading->last, line->sequence);
-	buffer_start += line_size;
-	skipped = 0;
-	line_size = 0;
+	buffer.start += buffer.line_size;
+	buffer.skipped = 0;
+	buffer.line_size = 0;
 }
 
 /*
- * Is what is there under the other name the file, or all of a copy of it?  A base
+ * Is the file under the other name the same, or all of a copy of it?  A base
  * backup copies both names.
  */
 static bool
@@ -508,7 +506,7 @@ keep(const LoadedFile *file)
 
 /*
  * Keep the file being read under another name, too: it has a record that will
- * not be in the table.
+ * not be in the table, or not whole.
  */
 void
 paq_files_keep(void)
@@ -516,7 +514,7 @@ paq_files_keep(void)
 	(void) keep(reading);
 }
 
-/* Is the file in the table, and will nobody look for it any more? */
+/* Has the file been loaded for good, and will the worker not look for it any more? */
 static bool
 may_remove(const LoadedFile *file, uint64 settled)
 {
@@ -559,10 +557,10 @@ remove_file(const LoadedFile *file)
 }
 
 /*
- * All lines that were handed out should be in the table, durably.  settled is the
- * sequence behind which the worker needs the files; of the days before first_day
- * the table need not have records any more.  Must be called in a transaction; may
- * raise an error.
+ * Remove the files that have been loaded.  All lines that were handed out
+ * should be in the table, durably.  settled is the sequence behind which the
+ * worker needs the files; of days before first_day the table may lack records.
+ * Must be called in a transaction; may raise an error.
  */
 void
 paq_files_loaded(uint64 settled, int first_day)

@@ -3,20 +3,15 @@
  * load_internal.h
  *		The loader among its own files.
  *
- *	launch.c		in the worker: starts the loader when there is need of one
- *	loader.c		the process: connection, main loop, what to do on errors
+ *	loader.c		the process: start, connection, main loop, what to do on errors
  *	files.c			which file is next, and its lines
- *	shorten.c		a line that is too long for a row
- *	text.c			a line in the encoding of the database
  *	row.c			a line as a row for COPY
- *	table.c			a batch of rows, as one transaction
- *	partition.c		partitions of the table: made ahead, dropped by age
- *	removal.c		the record of a partition, or a file, that will be removed
- *	expire.c		what goes with old partitions: kept files, rows of load_state
+ *	table.c			a batch of rows, as one transaction; partitions
+ *	retention.c		the record of what is removed; what goes with old partitions
  *	guard.c			in sessions: keeps them from the table's TOAST tables
  *
- * Everything but launch.c and guard.c runs in the loader, and is private to it: nothing
- * here is shared or locked.
+ * Everything but the start of the loader and guard.c runs in the loader, and is
+ * private to it: nothing here is shared or locked.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -77,17 +72,10 @@ extern bool paq_files_known(void);
 extern bool paq_files_have(uint64 series, uint64 *start);
 extern void paq_files_forget(void);
 
-/* shorten.c */
+/* row.c */
 extern void paq_shorten_begin(void);
 extern void paq_shorten_add(const char *data, Size len);
 extern const char *paq_shorten_end(Size *len);
-
-/* text.c */
-extern int	paq_line_encoding(const char *line, Size len, Size *value);
-extern unsigned char paq_escaped_byte(const char *p, const char *end);
-extern const char *paq_load_text(const char *line, Size *len);
-
-/* row.c */
 extern bool paq_row_add(PaqBatch *batch, const PaqLoadLine *line);
 extern bool paq_row_day(const PaqLoadLine *line, int *day);
 extern List *paq_row_columns(void);
@@ -95,27 +83,20 @@ extern List *paq_row_columns(void);
 /* table.c */
 extern uint64 paq_table_sequence(uint64 series);
 extern void paq_table_load(PaqBatch *batch);
-extern Oid	paq_table_oid(void);
-extern bool paq_table_lock_partition(const char *name);
 extern uint64 paq_table_count(uint64 series, uint64 after, uint64 last,
 							  int first_day);
 extern void paq_table_forget_series(TimestampTz since);
 extern void paq_table_forget(void);
-
-/* partition.c */
 extern int	paq_day_of(TimestampTz time);
 extern TimestampTz paq_start_of(int day);
 extern int	paq_first_day(TimestampTz now);
-extern void paq_partition_need(int day);
 extern void paq_partitions_make_ahead(TimestampTz now);
 extern bool paq_partitions_drop_oldest(TimestampTz now, bool *recording);
 
-/* removal.c */
+/* retention.c */
 extern bool paq_removal_is_recorded(const char *type, const char *object,
 									const char *name, uint64 bytes);
 extern void paq_removal_done(void);
-
-/* expire.c */
 extern bool paq_expire(TimestampTz now);
 
 #endif							/* PAQ_LOAD_INTERNAL_H */

@@ -1,26 +1,33 @@
 /*-------------------------------------------------------------------------
  *
  * loader.c
- *		The process that copies the trail's files into the table.
+ *		The process that copies the trail's files into the table, and its start
+ *		by the worker.
  *
- * It works while the worker writes files that are to be loaded: whenever more
- * of them is durable, it loads that, in transactions of bounded size.  Between
- * these it sleeps; every hour it looks after the partitions.
+ * The worker itself is connected to no database, so that nothing that has to
+ * do with one can hold it up: it starts with the postmaster, on standbys too,
+ * and DROP DATABASE does not wait for it.  What has to be in a database is done
+ * by a process of its own, the loader.  It runs while sink = table; it leaves when
+ * sink or database is changed, and when it is told to, and the worker starts
+ * another one.  There is at most one, see paq_loading_attach().  One that cannot do
+ * its work is started again ever less often.  A standby has none, nor a place for
+ * one, until it is promoted.
+ *
+ * Whenever more of the files is durable, the loader loads that, in transactions of
+ * bounded size.  Between these it sleeps; every hour it looks after the
+ * partitions.
  *
  * Guarantees: each record is in the table once, in the order of the files
  * (table.c); nothing that happens to the table holds up anybody but the loader,
  * and those who wait for it within limits (queue/wait.c).  What fails is
  * tried again, and reported when it begins to fail and when it works again.
  *
- * What it does itself is never audited, but that it removes old partitions and
- * files is recorded (removal.c).  It is a superuser's process, so it
- * uses no search path but pg_catalog.
+ * What the loader does is never audited, but that it removes old partitions and
+ * files is recorded (retention.c).  It is a superuser's process, so it uses no
+ * search path but pg_catalog.
  *
- * It leaves when sink or database is changed, and when it is told to; another
- * one is started by launch.c.
- *
- * Locking: whoever holds a lock that it needs for longer than LOCK_LIMIT makes
- * the attempt fail.
+ * Locking: an attempt fails if somebody holds a lock that the loader needs for
+ * longer than LOCK_LIMIT.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -34,6 +41,7 @@
 #include "fault.h"
 #include "guc.h"
 #include "libpq/pqsignal.h"
+#include "load/load.h"
 #include "load/load_internal.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -52,17 +60,32 @@
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
+/* Delays between attempts to start a loader that fails, in ms */
+#define MIN_START_DELAY	1000
+#define MAX_START_DELAY	60000
+
+/*
+ * How long, in ms, until the worker looks again whether recovery is over: as long
+ * as it has run, within these limits.  So the loader is there soon after
+ * most starts, and a standby hardly notices.
+ */
+#define MIN_RECOVERY_DELAY	10
+#define MAX_RECOVERY_DELAY	5000
+
 /* Longest wait for a lock; a value of lock_timeout */
 #define LOCK_LIMIT		"1s"
 
 /* A transaction is not begun with more than so many bytes of rows. */
 #define BATCH_SIZE		(2 * 1024 * 1024)
 
-/* A table that is so much behind is not waited for, for so long; both in ms */
+/*
+ * If the table is so far behind, sessions do not wait for it, for so long; both
+ * in ms
+ */
 #define LAG_LIMIT		1000
 #define LAG_TIME		10000
 
-/* Delays between attempts after a failure, in ms */
+/* Delays between attempts to load after a failure, in ms */
 #define MIN_RETRY_DELAY	250
 #define MAX_RETRY_DELAY	5000
 
@@ -71,17 +94,26 @@
 #define MAINTENANCE_RETRY		(60 * 1000)
 
 /*
- * How often to look, at least, whether it is recorded that a partition will be
- * dropped, in ms; it is looked at whenever something is flushed
+ * Longest time until the loader checks again whether the removal of a partition
+ * is recorded, in ms; it checks whenever something is flushed
  */
 #define RECORDING_DELAY			1000
 
 extern PGDLLEXPORT void paq_load_main(Datum arg);
 
+/* In the worker: the loader that it has started */
+static struct
+{
+	BackgroundWorkerHandle *handle; /* NULL: none */
+	TimestampTz next;			/* the next one not before then */
+	int			delay;			/* between the two, in ms */
+	char		database[NAMEDATALEN];	/* that was tried */
+}			started = {.delay = MIN_START_DELAY};
+
+/* All below: in the loader */
 static emit_log_hook_type prev_emit_log_hook = NULL;
 
 static char *database;			/* that we are connected to */
-static MemoryContext batch_context;
 static MemoryContext line_context;
 static PaqBatch batch;
 
@@ -89,16 +121,123 @@ static TimestampTz retry_at = 0;	/* 0: it works */
 static int	retry_delay;
 static TimestampTz late_until = 0;
 
-/* Maintenance of partitions: when it is due, and whether it is under way */
-static TimestampTz maintain_at = 0;
-static bool maintaining = false;
+/* Maintenance of partitions */
+static struct
+{
+	TimestampTz due;
+	bool		running;
+	bool		recording;		/* something will be removed when that is
+								 * recorded */
+}			maintenance;
 
-/* A partition, or a kept file, will be removed when that is recorded */
-static bool recording = false;
+/* ----------
+ * Starting it, in the worker
+ * ----------
+ */
+
+static bool
+register_loader(void)
+{
+	BackgroundWorker worker;
+	MemoryContext old_context;
+	bool		ok;
+
+	memset(&worker, 0, sizeof(worker));
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
+	worker.bgw_restart_time = BGW_NEVER_RESTART;
+	strlcpy(worker.bgw_library_name, "pg_audit_queue", BGW_MAXLEN);
+	strlcpy(worker.bgw_function_name, "paq_load_main", BGW_MAXLEN);
+	strlcpy(worker.bgw_name, PAQ_LOADER_NAME, BGW_MAXLEN);
+	strlcpy(worker.bgw_type, PAQ_LOADER_NAME, BGW_MAXLEN);
+	worker.bgw_notify_pid = MyProcPid;
+	old_context = MemoryContextSwitchTo(TopMemoryContext);
+	ok = RegisterDynamicBackgroundWorker(&worker, &started.handle);
+	MemoryContextSwitchTo(old_context);
+	return ok;
+}
+
+/* Is there one, or one on its way? */
+static bool
+is_running(void)
+{
+	pid_t		pid;
+
+	if (started.handle != NULL)
+	{
+		if (GetBackgroundWorkerPid(started.handle, &pid) != BGWH_STOPPED)
+			return true;
+		pfree(started.handle);
+		started.handle = NULL;
+	}
+
+	/* The worker before us may have started it. */
+	return paq_loading_loader_pid() != 0;
+}
 
 /*
- * Whatever ends this process shows in the statistics.  In the server's log it is
- * left out if it is known, or nothing out of the ordinary.
+ * When to check again whether recovery is over.  Nobody announces its end.  A
+ * loader that was registered before would start then, but keep one of
+ * max_worker_processes until then, and so would the loader of each later
+ * worker.
+ */
+static TimestampTz
+recovery_check_at(TimestampTz now)
+{
+	long		running = TimestampDifferenceMilliseconds(MyStartTimestamp, now);
+
+	return TimestampTzPlusMilliseconds(now,
+									   Min(Max(running, MIN_RECOVERY_DELAY),
+										   MAX_RECOVERY_DELAY));
+}
+
+/*
+ * Start a loader if there should be one and there is none.  The worker calls
+ * this whenever it is awake; the result is the time at which it should call
+ * again, if nothing happens before.
+ */
+TimestampTz
+paq_load_tend(TimestampTz now)
+{
+	if (paq_sink != PAQ_SINK_TABLE || ShutdownRequestPending || IsBinaryUpgrade ||
+		is_running())
+		return DT_NOEND;
+	if (RecoveryInProgress())
+		return recovery_check_at(now);
+	if (strcmp(started.database, paq_database) != 0)
+	{
+		/* What failed before may work now. */
+		strlcpy(started.database, paq_database, sizeof(started.database));
+		started.next = now;
+		started.delay = MIN_START_DELAY;
+	}
+	/* unless somebody has set the clock back */
+	started.next = Min(started.next, TimestampTzPlusMilliseconds(now, started.delay));
+	if (now < started.next)
+		return started.next;
+	started.delay = !paq_loading_is_failing() ? MIN_START_DELAY :
+		Min(started.delay * 2, MAX_START_DELAY);
+	started.next = TimestampTzPlusMilliseconds(now, started.delay);
+	if (register_loader())
+		return DT_NOEND;
+	if (paq_loading_failed())
+		ereport(WARNING,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("audit records cannot be loaded into the table: there is no room for a background worker"),
+				 errdetail("They stay in files until there is."),
+				 errhint("Increase the configuration parameter \"max_worker_processes\".")));
+	paq_stats_worker_error("no room for a background worker, the loader");
+	return started.next;
+}
+
+/* ----------
+ * The process
+ * ----------
+ */
+
+/*
+ * An error that ends this process is shown in the statistics.  It is left out
+ * of the server's log if the log has it already, or if it is a request to end.
  */
 static void
 note_fatal(ErrorData *edata)
@@ -124,26 +263,19 @@ override(const char *name, const char *value)
 	SetConfigOption(name, value, PGC_SUSET, PGC_S_OVERRIDE);
 }
 
-/* Settings that may change at a reload */
+/* Settings that may change at a reload; the values have PostgreSQL's names. */
 static void
 use_settings(void)
 {
-	static const char *const levels[] = {
-		[SYNCHRONOUS_COMMIT_OFF] = "off",
-		[SYNCHRONOUS_COMMIT_LOCAL_FLUSH] = "local",
-		[SYNCHRONOUS_COMMIT_REMOTE_WRITE] = "remote_write",
-		[SYNCHRONOUS_COMMIT_REMOTE_FLUSH] = "on",
-		[SYNCHRONOUS_COMMIT_REMOTE_APPLY] = "remote_apply"
-	};
-
-	override("synchronous_commit", levels[paq_table_synchronous_commit]);
+	override("synchronous_commit",
+			 GetConfigOption("pg_audit_queue.table_synchronous_commit", false, false));
 }
 
 /*
  * Settings of this process, whatever those of the server, the database or the
- * role are: it is not audited, nothing stops it but a lock, it reads times and
- * names as we write them, and runs nobody's triggers, unless they are enabled
- * as ALWAYS.
+ * role are: it is not audited, only locks stop it, it reads times and names as
+ * the worker writes them, and it runs no triggers, unless they are enabled as
+ * ALWAYS.
  */
 static void
 fix_settings(void)
@@ -171,9 +303,9 @@ fix_settings(void)
 }
 
 /*
- * Be the superuser again who the loader is: of the settings that its owner can give
- * a database this one counts for a process without a login, too, and comes with the
- * connection.
+ * Be the bootstrap superuser again: the owner of a database may have given it a
+ * session_authorization, which counts for a process without a login, too, and comes
+ * with the connection.
  */
 static void
 fix_user(void)
@@ -195,6 +327,14 @@ commit_transaction(void)
 {
 	PopActiveSnapshot();
 	CommitTransactionCommand();
+}
+
+static void
+reset_batch(void)
+{
+	MemoryContextReset(batch.context);
+	batch.days = NIL;
+	batch.count = 0;
 }
 
 static void
@@ -222,19 +362,7 @@ end_batch(void)
 	commit_transaction();
 	(void) PAQ_FAULT("load-committed");
 	paq_stats_add(&paq_stats->loaded, batch.count);
-	MemoryContextReset(batch.context);
-	batch.days = NIL;
-	batch.count = 0;
-}
-
-static void
-report_damage(const PaqLoadLine *line)
-{
-	ereport(WARNING,
-			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("audit record %llu in file \"%s\" is damaged and is left out of the table",
-					(unsigned long long) line->sequence, line->path),
-			 errdetail("The file is kept as \"%s.kept\".", line->path)));
+	reset_batch();
 }
 
 /* Add a line to the batch, unless the table has it. */
@@ -255,7 +383,11 @@ add_line(const PaqLoadLine *line)
 	if (line->sequence == 0 || !paq_row_add(&batch, line))
 	{
 		paq_files_keep();
-		report_damage(line);
+		ereport(WARNING,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("audit record %llu in file \"%s\" is damaged and is left out of the table",
+						(unsigned long long) line->sequence, line->path),
+				 errdetail("The file is kept as \"%s" PAQ_KEPT_SUFFIX "\".", line->path)));
 	}
 	MemoryContextSwitchTo(old_context);
 	MemoryContextReset(line_context);
@@ -264,7 +396,10 @@ add_line(const PaqLoadLine *line)
 		end_batch();
 }
 
-/* Remove files that are in the table, once a crash cannot take that back. */
+/*
+ * Remove files whose records are in the table, once a crash cannot take the
+ * records back.
+ */
 static void
 remove_files(void)
 {
@@ -279,7 +414,10 @@ remove_files(void)
 	(void) PAQ_FAULT("load-removed");
 }
 
-/* If it takes that long, let nobody wait for the table for some time. */
+/*
+ * If loading takes longer than LAG_LIMIT, let nobody wait for the table for
+ * LAG_TIME.
+ */
 static void
 look_if_late(TimestampTz start)
 {
@@ -300,7 +438,9 @@ load(void)
 	uint64		limit;
 	uint64		pos;
 
-	/* The limit first: if another file is begun now, it is not in that yet. */
+	/*
+	 * The limit first: a file that is begun from here on has no record below it.
+	 */
 	limit = paq_loading_limit(&pos);
 	if (!paq_files_scan())
 		return;
@@ -326,33 +466,33 @@ maintain(TimestampTz now)
 {
 	bool		dropped;
 
-	if (now < maintain_at && !recording)
+	if (now < maintenance.due && !maintenance.recording)
 		return;
-	maintaining = true;
+	maintenance.running = true;
 	begin_transaction();
 	paq_partitions_make_ahead(now);
 	commit_transaction();
 	do
 	{
 		begin_transaction();
-		dropped = paq_partitions_drop_oldest(now, &recording);
+		dropped = paq_partitions_drop_oldest(now, &maintenance.recording);
 		commit_transaction();
 	} while (dropped);
-	if (!recording)
+	if (!maintenance.recording)
 	{
 		begin_transaction();
-		recording = !paq_expire(now);
+		maintenance.recording = !paq_expire(now);
 		commit_transaction();
 	}
-	maintaining = false;
-	maintain_at = TimestampTzPlusMilliseconds(now, recording ? RECORDING_DELAY :
+	maintenance.running = false;
+	maintenance.due = TimestampTzPlusMilliseconds(now, maintenance.recording ? RECORDING_DELAY :
 											  MAINTENANCE_INTERVAL);
 }
 
 /*
- * Leave it at that for a while.  Say what fails, if it does so again at once and
- * if that is news: the first time it may be that a table was dropped and made
- * anew, or a lock that is gone in a moment.
+ * Wait before the next attempt.  A failure is reported if the next attempt
+ * fails as well, and if it is news: the first one may be due to a table that
+ * was dropped and made anew, or to a lock that is released in a moment.
  */
 static void
 failed(const ErrorData *edata)
@@ -360,11 +500,11 @@ failed(const ErrorData *edata)
 	const char *message = edata->message ? edata->message : "unknown error";
 
 	paq_stats_worker_error(message);
-	if (maintaining)
+	if (maintenance.running)
 	{
-		maintaining = recording = false;
-		maintain_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
-												  MAINTENANCE_RETRY);
+		maintenance.running = maintenance.recording = false;
+		maintenance.due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
+													  MAINTENANCE_RETRY);
 		ereport(LOG,
 				(errmsg("partitions of the audit table could not be maintained: %s",
 						message),
@@ -399,10 +539,8 @@ recover_from_error(void)
 	pgstat_report_activity(STATE_IDLE, NULL);
 	paq_files_forget();
 	paq_table_forget();
-	MemoryContextReset(batch_context);
+	reset_batch();
 	MemoryContextReset(line_context);
-	batch.days = NIL;
-	batch.count = 0;
 	failed(edata);
 	FreeErrorData(edata);
 	RESUME_INTERRUPTS();
@@ -427,17 +565,17 @@ handle_signals(void)
 		proc_exit(0);
 	use_settings();
 	retry_at = retry_at != 0 ? GetCurrentTimestamp() : 0;
-	maintain_at = 0;
+	maintenance.due = 0;
 }
 
 /*
- * Sleep until there is something to do, or, if that is not 0, until statistics
- * can be reported, in so many ms.
+ * Sleep until there is something to do.  unreported is the time in ms until
+ * statistics can be reported, 0 if there are none.
  */
 static void
 nap(long unreported)
 {
-	TimestampTz until = retry_at != 0 ? retry_at : maintain_at;
+	TimestampTz until = retry_at != 0 ? retry_at : maintenance.due;
 	long		timeout;
 
 	timeout = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), until);
@@ -449,16 +587,16 @@ nap(long unreported)
 }
 
 /*
- * If somebody has set the clock back, what is to be done in a moment must not
- * wait until it is that time again.
+ * If somebody has set the clock back, do not wait until the old time comes
+ * round again.
  */
 static void
 look_at_clock(TimestampTz now)
 {
 	retry_at = Min(retry_at, TimestampTzPlusMilliseconds(now, retry_delay));
 	late_until = Min(late_until, TimestampTzPlusMilliseconds(now, LAG_TIME));
-	maintain_at = Min(maintain_at,
-					  TimestampTzPlusMilliseconds(now, MAINTENANCE_INTERVAL));
+	maintenance.due = Min(maintenance.due,
+						  TimestampTzPlusMilliseconds(now, MAINTENANCE_INTERVAL));
 }
 
 static void
@@ -503,11 +641,10 @@ paq_load_main(Datum arg)
 	database = MemoryContextStrdup(TopMemoryContext, paq_database);
 	BackgroundWorkerInitializeConnection(database, NULL, BGWORKER_BYPASS_ALLOWCONN);
 	fix_user();
-	batch_context = AllocSetContextCreate(TopMemoryContext, "audit rows",
+	batch.context = AllocSetContextCreate(TopMemoryContext, "audit rows",
 										  ALLOCSET_DEFAULT_SIZES);
 	line_context = AllocSetContextCreate(TopMemoryContext, "audit line",
 										 ALLOCSET_DEFAULT_SIZES);
-	batch.context = batch_context;
 
 	if (sigsetjmp(local_sigjmp_buf, 1) != 0)
 	{

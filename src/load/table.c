@@ -1,25 +1,38 @@
 /*-------------------------------------------------------------------------
  *
  * table.c
- *		The table: a batch of rows, and what it has already.
+ *		The table: batches of rows, what it has already, and its partitions.
  *
- * PostgreSQL's own COPY inserts the rows.  In the same transaction the sequence
- * that the table has reached with them is noted in load_state, a row a
- * series.  That makes loading exactly once: whatever is interrupted, both are
- * there or neither is.
+ * PostgreSQL's own COPY inserts the rows.  The same transaction notes the
+ * sequence that the table has reached with them in load_state, which has a row
+ * for each series.  That makes loading exactly once: whatever is interrupted, both
+ * are there or neither is.
  *
  * A row of load_state that somebody has changed is recognized by its checksum; one
- * that is gone, or an older one, by records of the series in the table that it
- * does not cover.  Then nothing is loaded.  A checksum is no secret: against one
- * who means to deceive, files.c looks for the rows before it removes a file.
+ * that is gone, or an older one, by records of the series in the table that the
+ * row does not cover.  Then nothing is loaded.  A checksum is no secret: against
+ * those who mean to deceive, files.c looks for the rows before it removes a file.
+ *
+ * A partition is a day, UTC.  It is a table of its own first and is attached
+ * then: that needs a lock on the table with which readers and writers go on.  It
+ * has the indexes, because pg_restore could not make what partitions get from the
+ * extension's table; a row security of its own, because that of the table counts
+ * for those only who name the table; and privileges for nobody.  Of what is in the
+ * records it has no statistics, because row security does not hide them in
+ * pg_statistic.
+ *
+ * Dropping a partition stops readers; it is given up quickly if there are any, and
+ * tried again later.  What somebody has made of it - a view, a column of its row
+ * type - is dropped with it, or anybody could keep it.  Nothing is dropped before
+ * the trail tells of it, see retention.c.
  *
  * Everything here must be called in a transaction with a snapshot, and may
- * raise an error, of which the caller knows nothing but that it has to begin
- * again after paq_table_forget().
+ * raise an error, after which the caller knows only that it has to begin again
+ * with paq_table_forget().
  *
  * Locking: what an INSERT takes; RowExclusiveLock on the row of the series.
- * Owners are looked at when the lock is held that keeps them from changing, or
- * else in each transaction.
+ * Owners are checked under the lock that keeps them from changing, or else in each
+ * transaction.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -30,6 +43,7 @@
 #include "access/table.h"
 #include "catalog/dependency.h"
 #include "catalog/namespace.h"
+#include "catalog/objectaddress.h"
 #include "catalog/partition.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
@@ -49,15 +63,27 @@
 #include "port/pg_bswap.h"
 #include "port/pg_crc32c.h"
 #include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/datetime.h"
 #include "utils/lsyscache.h"
+#include "utils/memutils.h"
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
-/* What the table has of a series */
-static bool reached_valid = false;
-static uint64 reached_series;
-static uint64 reached_sequence;
-static int32 reached_checksum;
+#define SCHEMA		PAQ_TABLE_SCHEMA
+#define PREFIX		"records_"
+
+/* Partitions are made for today and so many days after. */
+#define DAYS_AHEAD	2
+
+/* What load_state has of a series */
+static struct
+{
+	bool		valid;
+	uint64		series;
+	uint64		sequence;
+	int32		checksum;
+}			reached;
 
 /* The rows that COPY is being given */
 static const char *copy_data;
@@ -67,10 +93,10 @@ static Size copy_left;
 void
 paq_table_forget(void)
 {
-	reached_valid = false;
+	reached.valid = false;
 }
 
-/* Run a query; returns the number of rows processed. */
+/* Run a query, or a command; returns the number of rows processed. */
 static uint64
 run(const char *query, int nargs, Oid *types, Datum *values, int expected)
 {
@@ -83,22 +109,33 @@ run(const char *query, int nargs, Oid *types, Datum *values, int expected)
 	return SPI_processed;
 }
 
-/*
- * Is it a relation of this kind that a superuser owns?  Anybody else could have
- * functions of his executed, as a superuser, by what we do to it.
- */
+/* Is there the object of that catalog, and does a superuser own it? */
 static bool
-is_superusers(Oid relid, char relkind)
+is_superusers(Oid catalog, Oid object)
 {
-	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	const int	cache = get_object_catcache_oid(catalog);
+	HeapTuple	tuple = SearchSysCache1(cache, ObjectIdGetDatum(object));
+	Datum		owner;
+	bool		isnull;
 	bool		result;
 
 	if (!HeapTupleIsValid(tuple))
 		return false;
-	result = ((Form_pg_class) GETSTRUCT(tuple))->relkind == relkind &&
-		superuser_arg(((Form_pg_class) GETSTRUCT(tuple))->relowner);
+	owner = SysCacheGetAttr(cache, tuple, get_object_attnum_owner(catalog), &isnull);
+	result = superuser_arg(DatumGetObjectId(owner));
 	ReleaseSysCache(tuple);
 	return result;
+}
+
+/*
+ * Is it a relation of this kind that a superuser owns?  The loader is a
+ * superuser's process, and would call other owners' functions.
+ */
+static bool
+is_our_relation(Oid relation, char relkind)
+{
+	return get_rel_relkind(relation) == relkind &&
+		is_superusers(RelationRelationId, relation);
 }
 
 /*
@@ -108,82 +145,38 @@ is_superusers(Oid relid, char relkind)
 static bool
 is_our_schema(Oid schema)
 {
-	HeapTuple	tuple = SearchSysCache1(NAMESPACEOID, ObjectIdGetDatum(schema));
-	Oid			extension = get_extension_oid("pg_audit_queue", true);
-	bool		result;
+	const Oid	extension = get_extension_oid("pg_audit_queue", true);
 
-	if (!HeapTupleIsValid(tuple))
-		return false;
-	result = OidIsValid(extension) &&
-		getExtensionOfObject(NamespaceRelationId, schema) == extension &&
-		superuser_arg(((Form_pg_namespace) GETSTRUCT(tuple))->nspowner);
-	ReleaseSysCache(tuple);
-	return result;
-}
-
-/* Whoever owns the database may drop it, when no loader is connected to it. */
-static void
-check_database(void)
-{
-	HeapTuple	tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(MyDatabaseId));
-	bool		ok;
-
-	ok = HeapTupleIsValid(tuple) &&
-		superuser_arg(((Form_pg_database) GETSTRUCT(tuple))->datdba);
-	if (HeapTupleIsValid(tuple))
-		ReleaseSysCache(tuple);
-	if (!ok)
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("database \"%s\" of the audit table does not belong to a superuser",
-						paq_database),
-				 errhint("Its owner could drop it. Use ALTER DATABASE to change the owner.")));
+	return OidIsValid(extension) &&
+		is_superusers(NamespaceRelationId, schema) &&
+		getExtensionOfObject(NamespaceRelationId, schema) == extension;
 }
 
 /*
  * OID of the table.  Owners may change at any time, so each transaction has to
  * ask.
  */
-Oid
-paq_table_oid(void)
+static Oid
+table_oid(void)
 {
-	Oid			schema = get_namespace_oid(PAQ_TABLE_SCHEMA, true);
+	Oid			schema = get_namespace_oid(SCHEMA, true);
 	Oid			table = get_relname_relid("records", schema);
 
-	check_database();
+	if (!is_superusers(DatabaseRelationId, MyDatabaseId))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("database \"%s\" of the audit table does not belong to a superuser",
+						paq_database),
+				 errhint("Its owner could drop it. Use ALTER DATABASE to change the owner.")));
 	if (!is_our_schema(schema) ||
-		!is_superusers(table, RELKIND_PARTITIONED_TABLE) ||
-		!is_superusers(get_relname_relid("load_state", schema), RELKIND_RELATION))
+		!is_our_relation(table, RELKIND_PARTITIONED_TABLE) ||
+		!is_our_relation(get_relname_relid("load_state", schema), RELKIND_RELATION))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("extension \"pg_audit_queue\" does not exist in database \"%s\", or its tables do not belong to superusers",
 						paq_database),
 				 errhint("Use CREATE EXTENSION there.")));
 	return table;
-}
-
-/*
- * Lock the table's partition of that name, so that rows can be inserted; false if
- * there is none.
- */
-bool
-paq_table_lock_partition(const char *name)
-{
-	Oid			table = paq_table_oid();
-	Oid			partition = get_relname_relid(name, get_rel_namespace(table));
-
-	if (!OidIsValid(partition))
-		return false;
-	LockRelationOid(partition, RowExclusiveLock);
-	if (!get_rel_relispartition(partition) ||
-		get_partition_parent(partition, false) != table)
-		return false;
-	if (!is_superusers(partition, RELKIND_RELATION))
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("partition \"%s\" of the audit table does not belong to a superuser",
-						name)));
-	return true;
 }
 
 /* A column of the only row of a query's result, which must not be null */
@@ -212,7 +205,7 @@ paq_table_count(uint64 series, uint64 after, uint64 last, int first_day)
 	};
 	uint64		count;
 
-	(void) paq_table_oid();
+	(void) table_oid();
 	SPI_connect();
 	(void) run("SELECT pg_catalog.count(*) FROM audit_queue.records"
 			   " WHERE series = $1 AND sequence > $2 AND sequence <= $3"
@@ -239,9 +232,9 @@ checksum_of(uint64 series, uint64 sequence, TimestampTz loaded)
 }
 
 /*
- * Somebody has changed load_state, or the rows that it tells of, so that nobody
- * knows which records the table has.  All that the files have is there for sure
- * if it is loaded once more.
+ * Somebody has changed load_state, or the rows that it describes, so it is not
+ * known which records the table has.  The only safe way on is to load the files
+ * once more.
  */
 pg_noreturn static void
 report_wrong_state(uint64 series)
@@ -264,15 +257,15 @@ read_state(uint64 series)
 	Oid			types[] = {INT8OID};
 	Datum		values[] = {Int64GetDatum((int64) series)};
 
-	reached_sequence = 0;
-	reached_checksum = 0;
+	reached.sequence = 0;
+	reached.checksum = 0;
 	if (run("SELECT sequence, loaded, checksum::pg_catalog.int8"
 			"  FROM audit_queue.load_state WHERE series = $1",
 			1, types, values, SPI_OK_SELECT) == 0)
 		return;
-	reached_sequence = (uint64) get_int64(1);
-	reached_checksum = (int32) get_int64(3);
-	if (reached_checksum != checksum_of(series, reached_sequence, get_int64(2)))
+	reached.sequence = (uint64) get_int64(1);
+	reached.checksum = (int32) get_int64(3);
+	if (reached.checksum != checksum_of(series, reached.sequence, get_int64(2)))
 		report_wrong_state(series);
 }
 
@@ -286,7 +279,7 @@ has_unknown_rows(uint64 series)
 
 	(void) paq_files_have(series, &start);
 	values[0] = Int64GetDatum((int64) series);
-	values[1] = Int64GetDatum((int64) Max(reached_sequence, start));
+	values[1] = Int64GetDatum((int64) Max(reached.sequence, start));
 	return run("SELECT FROM audit_queue.records"
 			   " WHERE series = $1 AND sequence > $2 LIMIT 1",
 			   2, types, values, SPI_OK_SELECT) > 0;
@@ -296,17 +289,17 @@ has_unknown_rows(uint64 series)
 uint64
 paq_table_sequence(uint64 series)
 {
-	(void) paq_table_oid();
-	if (reached_valid && reached_series == series)
-		return reached_sequence;
+	(void) table_oid();
+	if (reached.valid && reached.series == series)
+		return reached.sequence;
 	SPI_connect();
 	read_state(series);
 	if (has_unknown_rows(series))
 		report_wrong_state(series);
 	SPI_finish();
-	reached_series = series;
-	reached_valid = true;
-	return reached_sequence;
+	reached.series = series;
+	reached.valid = true;
+	return reached.sequence;
 }
 
 /* COPY's callback: hand out at most maxread bytes. */
@@ -324,7 +317,7 @@ copy_source(void *outbuf, int minread, int maxread)
 static void
 copy_rows(const PaqBatch *batch)
 {
-	Relation	rel = table_open(paq_table_oid(), RowExclusiveLock);
+	Relation	rel = table_open(table_oid(), RowExclusiveLock);
 	ParseState *pstate = make_parsestate(NULL);
 	List	   *options;
 	CopyFromState state;
@@ -344,7 +337,7 @@ copy_rows(const PaqBatch *batch)
 	free_parsestate(pstate);
 	table_close(rel, NoLock);
 
-	/* A trigger or a rule of somebody's may have swallowed some. */
+	/* A trigger or a rule that somebody has added may have swallowed some. */
 	if (count != batch->count)
 		ereport(ERROR,
 				(errcode(ERRCODE_TRIGGERED_ACTION_EXCEPTION),
@@ -354,8 +347,8 @@ copy_rows(const PaqBatch *batch)
 }
 
 /*
- * Note how far the table gets with the batch.  That the row is what we have left
- * there is part of the condition.
+ * Note how far the table gets with the batch.  The condition of the UPDATE
+ * makes sure that the row is as this process has left it.
  */
 static void
 save_sequence(const PaqBatch *batch)
@@ -369,7 +362,7 @@ save_sequence(const PaqBatch *batch)
 		TimestampTzGetDatum(now),
 		Int32GetDatum(checksum),
 		Int64GetDatum((int64) batch->before),
-		Int32GetDatum(reached_checksum)
+		Int32GetDatum(reached.checksum)
 	};
 	uint64		count;
 
@@ -388,15 +381,15 @@ save_sequence(const PaqBatch *batch)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 				 errmsg("table \"audit_queue.load_state\" was changed by somebody else")));
-	reached_series = batch->series;
-	reached_sequence = batch->sequence;
-	reached_checksum = checksum;
-	reached_valid = true;
+	reached.series = batch->series;
+	reached.sequence = batch->sequence;
+	reached.checksum = checksum;
+	reached.valid = true;
 }
 
 /*
- * Forget the series that had nothing loaded since that time, unless they have
- * files yet.
+ * Remove from load_state the series that had nothing loaded since that time and
+ * have no files.
  */
 void
 paq_table_forget_series(TimestampTz since)
@@ -406,7 +399,7 @@ paq_table_forget_series(TimestampTz since)
 	SPITupleTable *old;
 	uint64		count;
 
-	(void) paq_table_oid();
+	(void) table_oid();
 	SPI_connect();
 	count = run("SELECT series FROM audit_queue.load_state WHERE loaded < $1",
 				1, types, values, SPI_OK_SELECT);
@@ -425,9 +418,177 @@ paq_table_forget_series(TimestampTz since)
 	SPI_finish();
 }
 
+/* ----------
+ * Partitions
+ * ----------
+ */
+
+/* The day of a time: so many after 2000-01-01, UTC. */
+int
+paq_day_of(TimestampTz time)
+{
+	int64		day = time / USECS_PER_DAY;
+
+	return (int) (time % USECS_PER_DAY < 0 ? day - 1 : day);
+}
+
+TimestampTz
+paq_start_of(int day)
+{
+	return day == INT_MIN ? DT_NOBEGIN : (TimestampTz) day * USECS_PER_DAY;
+}
+
 /*
- * Insert the batch, and note that.  What paq_table_sequence() returns is then
- * true once the transaction has committed.
+ * The first day that table_retention says the table has; INT_MIN if it keeps
+ * all.
+ */
+int
+paq_first_day(TimestampTz now)
+{
+	if (paq_table_retention == 0)
+		return INT_MIN;
+	return paq_day_of(now - (TimestampTz) paq_table_retention *
+					  SECS_PER_MINUTE * USECS_PER_SEC);
+}
+
+/* "records_20261122" */
+static char *
+name_of(int day)
+{
+	int			year;
+	int			month;
+	int			mday;
+
+	j2date(day + POSTGRES_EPOCH_JDATE, &year, &month, &mday);
+	return psprintf(PREFIX "%04d%02d%02d", year, month, mday);
+}
+
+/* The other way round; false if it is no such name. */
+static bool
+parse_name(const char *name, int *day)
+{
+	int			year;
+	int			month;
+	int			mday;
+
+	if (sscanf(name, PREFIX "%4d%2d%2d", &year, &month, &mday) != 3)
+		return false;
+	*day = date2j(year, month, mday) - POSTGRES_EPOCH_JDATE;
+	return strcmp(name_of(*day), name) == 0;
+}
+
+static void
+run_command(const char *command)
+{
+	(void) run(command, 0, NULL, NULL, SPI_OK_UTILITY);
+}
+
+/* Run the command that is the result of a query, unless that is null. */
+static void
+run_result(const char *query)
+{
+	char	   *command = NULL;
+
+	if (run(query, 0, NULL, NULL, SPI_OK_SELECT) > 0)
+		command = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+	if (command != NULL)
+		run_command(command);
+}
+
+/*
+ * Whatever default privileges there are, nobody has any on the partition.  The
+ * SQL script does the same for all objects of the extension.  They do not share
+ * a function: the loader, a superuser's process, would have to check its owner,
+ * too.
+ */
+static void
+revoke_all(const char *name)
+{
+	run_result(psprintf("SELECT 'REVOKE ALL ON " SCHEMA ".%s FROM '"
+						" || pg_catalog.string_agg(DISTINCT CASE a.grantee WHEN 0 THEN 'PUBLIC'"
+						" ELSE a.grantee::pg_catalog.regrole::text END, ', ')"
+						"  FROM pg_catalog.pg_class c, pg_catalog.aclexplode(c.relacl) a"
+						" WHERE c.oid = '" SCHEMA ".%s'::pg_catalog.regclass"
+						"   AND a.grantee <> c.relowner", name, name));
+}
+
+/* Keep no statistics of its columns, but for those that identify a record. */
+static void
+forgo_statistics(const char *name)
+{
+	run_result(psprintf("SELECT 'ALTER TABLE " SCHEMA ".%s ' || pg_catalog.string_agg("
+						"'ALTER COLUMN ' || pg_catalog.quote_ident(attname) || ' SET STATISTICS 0', ', ')"
+						"  FROM pg_catalog.pg_attribute"
+						" WHERE attrelid = '" SCHEMA ".%s'::pg_catalog.regclass"
+						"   AND attnum > 0 AND NOT attisdropped"
+						"   AND attname NOT IN ('series', 'sequence', 'log_time')", name, name));
+}
+
+/*
+ * The records are nearly in the order of the first index, so that a small one
+ * is enough.  The second one serves to find out which records there are.
+ */
+static void
+make(int day, const char *name)
+{
+	char	   *from = pstrdup(timestamptz_to_str(paq_start_of(day)));
+	char	   *to = pstrdup(timestamptz_to_str(paq_start_of(day + 1)));
+
+	run_command(psprintf("CREATE %s TABLE " SCHEMA ".%s (LIKE " SCHEMA ".records INCLUDING ALL)",
+						 paq_table_logged ? "" : "UNLOGGED", name));
+	run_command(psprintf("ALTER TABLE " SCHEMA ".%s ENABLE ROW LEVEL SECURITY,"
+						 " FORCE ROW LEVEL SECURITY", name));
+	revoke_all(name);
+	forgo_statistics(name);
+	run_command(psprintf("CREATE INDEX %s_time ON " SCHEMA ".%s USING brin (log_time)",
+						 name, name));
+	run_command(psprintf("CREATE UNIQUE INDEX %s_key ON " SCHEMA ".%s (series, sequence)",
+						 name, name));
+	run_command(psprintf("ALTER TABLE " SCHEMA ".records ATTACH PARTITION " SCHEMA ".%s"
+						 " FOR VALUES FROM ('%s') TO ('%s')", name, from, to));
+}
+
+/*
+ * Lock the table's partition of that name for inserting; false if there is
+ * none.
+ */
+static bool
+lock_partition(const char *name)
+{
+	Oid			table = table_oid();
+	Oid			partition = get_relname_relid(name, get_rel_namespace(table));
+
+	if (!OidIsValid(partition))
+		return false;
+	LockRelationOid(partition, RowExclusiveLock);
+	if (!get_rel_relispartition(partition) ||
+		get_partition_parent(partition, false) != table)
+		return false;
+	if (!is_our_relation(partition, RELKIND_RELATION))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("partition \"%s\" of the audit table does not belong to a superuser",
+						name)));
+	return true;
+}
+
+/* Lock the partition for records of the day; make it if there is none. */
+static void
+need_partition(int day)
+{
+	char	   *name = name_of(day);
+
+	if (lock_partition(name))
+		return;
+	SPI_connect();
+	make(day, name);
+	SPI_finish();
+}
+
+/*
+ * Insert the batch, and note how far the table gets with it.  What
+ * paq_table_sequence() returns after this is true once the transaction has
+ * committed.
  */
 void
 paq_table_load(PaqBatch *batch)
@@ -435,10 +596,75 @@ paq_table_load(PaqBatch *batch)
 	ListCell   *lc;
 
 	/* The table before its partitions, as everybody does. */
-	LockRelationOid(paq_table_oid(), RowExclusiveLock);
+	LockRelationOid(table_oid(), RowExclusiveLock);
 	foreach(lc, batch->days)
-		paq_partition_need(lfirst_int(lc));
+		need_partition(lfirst_int(lc));
 	if (batch->count > 0)
 		copy_rows(batch);
 	save_sequence(batch);
+}
+
+/* Make partitions for the days to come. */
+void
+paq_partitions_make_ahead(TimestampTz now)
+{
+	const int	today = paq_day_of(now);
+
+	for (int day = today; day <= today + DAYS_AHEAD; day++)
+		need_partition(day);
+}
+
+/* Name of the oldest partition; NULL if there is none. */
+static char *
+oldest_partition(void)
+{
+	char	   *query = psprintf("SELECT c.relname::pg_catalog.text"
+								 "  FROM pg_catalog.pg_inherits i"
+								 "  JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid"
+								 " WHERE i.inhparent = %u AND c.relname ~ '^" PREFIX "[0-9]{8}$'"
+								 " ORDER BY c.relname LIMIT 1", table_oid());
+
+	if (run(query, 0, NULL, NULL, SPI_OK_SELECT) == 0)
+		return NULL;
+	return SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+}
+
+/*
+ * Drop the oldest partition if table_retention has passed since the end of its
+ * day, and if there is a durable record of that.  Returns whether it was
+ * dropped.  *recording is set if only the record is not durable yet.
+ */
+bool
+paq_partitions_drop_oldest(TimestampTz now, bool *recording)
+{
+	char	   *name;
+	int			day;
+	bool		due;
+
+	*recording = false;
+	if (paq_table_retention == 0)
+		return false;
+	SPI_connect();
+	name = oldest_partition();
+	due = name != NULL && parse_name(name, &day) && day < paq_first_day(now);
+	if (due)
+	{
+		Oid			partition = get_relname_relid(name, get_namespace_oid(SCHEMA, false));
+		Datum		size = DirectFunctionCall1(pg_total_relation_size,
+										 ObjectIdGetDatum(partition));
+
+		*recording = !paq_removal_is_recorded("TABLE", psprintf(SCHEMA ".%s", name),
+											  name, (uint64) DatumGetInt64(size));
+		due = !*recording;
+	}
+	if (due)
+	{
+		run_command(psprintf("DROP TABLE " SCHEMA ".%s CASCADE", name));
+		paq_removal_done();
+		ereport(LOG,
+				(errmsg("dropping partition \"%s\" of the audit table, which is older than \"pg_audit_queue.table_retention\"",
+						name)));
+	}
+	SPI_finish();
+	return due;
 }

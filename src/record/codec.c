@@ -11,16 +11,10 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "postgres.h"
+#include "c.h"
 
 #include "mb/pg_wchar.h"
 #include "record/record.h"
-
-static inline uint32
-stored_len(uint32 field_len)
-{
-	return field_len == PAQ_NULL_LEN ? 0 : field_len;
-}
 
 /* Is the field's text in the spill file, if the record has one? */
 static inline bool
@@ -231,18 +225,14 @@ paq_record_decode(const char *data, uint32 len,
 bool
 paq_record_spill_name(const char *data, uint32 len, PaqText *name)
 {
-	PaqRecordHeader header;
-	uint64		offset = sizeof(PaqRecordHeader);
+	PaqRecord	record;
 
-	if (!decode_header(data, len, &header) ||
-		(header.flags & PAQ_RECORD_SPILLED) == 0)
+	if (!decode_header(data, len, &record.header) ||
+		(record.header.flags & PAQ_RECORD_SPILLED) == 0 ||
+		!paq_record_decode(data, len, NULL, 0, &record))
 		return false;
-	for (int field = 0; field < PAQ_FIELD_SPILL; field++)
-		if (!is_spilled_field(field))
-			offset += stored_len(header.field_len[field]);
-	name->len = stored_len(header.field_len[PAQ_FIELD_SPILL]);
-	name->data = data + offset;
-	return name->len > 0 && offset + name->len <= len;
+	*name = record.field[PAQ_FIELD_SPILL];
+	return name->len > 0;
 }
 
 /* Start reading a parameter list; a null field reads as an empty list. */

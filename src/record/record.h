@@ -17,7 +17,8 @@
  * and the bytes of PAQ_FIELD_STATEMENT and PAQ_FIELD_PARAMETER are in that
  * file, one after the other, instead of behind the header.
  *
- * This room knows no other room, allocates nothing and raises nothing.
+ * This room knows no other room, allocates nothing and raises nothing.  It
+ * includes no backend header, so that programs can use it too.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -26,7 +27,7 @@
 #ifndef PAQ_RECORD_H
 #define PAQ_RECORD_H
 
-#include "postgres.h"
+#include "c.h"
 
 #include "datatype/timestamp.h"
 
@@ -222,7 +223,41 @@ extern bool paq_record_spill_name(const char *data, uint32 len, PaqText *name);
 extern void paq_param_begin(PaqParamIter *iter, PaqText params);
 extern bool paq_param_next(PaqParamIter *iter, int32 *len, const char **value);
 
-/* class.c */
+/*
+ * Fields of a record in the trail, made of the above: PAQ_TRAIL_TYPE, ...  Their
+ * order is that of format json.
+ */
+typedef enum PaqTrailField
+{
+#define PAQ_TRAIL_FIELD(part, id, json, column, type, sql_type, source, what) PAQ_TRAIL_##id,
+#define PAQ_TRAIL_MARK(id, json, column, flag, what) PAQ_TRAIL_##id,
+#define PAQ_TRAIL_COLUMN(id, column, sql_type, what) PAQ_TRAIL_##id,
+#include "record/fieldlist.h"
+	PAQ_TRAIL_NFIELDS
+} PaqTrailField;
+
+typedef enum PaqJsonType
+{
+	PAQ_JSON_NONE,				/* not in json */
+	PAQ_JSON_STRING,
+	PAQ_JSON_NUMBER,
+	PAQ_JSON_TIME,				/* a string, ISO 8601 */
+	PAQ_JSON_ARRAY,				/* of strings and nulls */
+	PAQ_JSON_BOOLEAN			/* there only if true */
+} PaqJsonType;
+
+typedef struct PaqTrailFieldInfo
+{
+	const char *json;			/* name in json, NULL: not there */
+	const char *key;			/* likewise, as lines have it: "name": */
+	const char *column;			/* in the table, NULL: not there */
+	PaqJsonType type;			/* in json */
+	const char *sql_type;		/* of the column */
+	const char *what;			/* what it is, in words */
+} PaqTrailFieldInfo;
+
+/* names.c */
+extern const PaqTrailFieldInfo paq_trail_fields[PAQ_TRAIL_NFIELDS];
 extern const char *paq_class_name(PaqClass c);
 extern const char *paq_class_label(PaqClass c);
 extern bool paq_class_lookup(const char *name, uint32 *bits);

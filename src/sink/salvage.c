@@ -280,7 +280,7 @@ write_gap(PaqBuffer *buf, const PaqFormat *format, TimestampTz now,
 static char *
 make_filler(const PaqFormat *format, Size len, uint64 first, uint64 last)
 {
-	const Size	size = len + PAQ_FORMAT_ROOM + 1;
+	const Size	size = len + PAQ_FORMAT_HEADROOM + 1;
 	PaqBuffer	buf = {.data = palloc_extended(size, MCXT_ALLOC_HUGE), .size = size};
 	char	   *text = palloc_extended(len + 256, MCXT_ALLOC_HUGE);
 	PaqText		message = {.data = text};

@@ -1,13 +1,15 @@
 /*-------------------------------------------------------------------------
  *
- * class.c
- *		Names of statement classes.
+ * names.c
+ *		Names of statement classes, and of the fields of a record in the trail.
+ *
+ * No backend header is included, so that programs can use the names too.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
  *-------------------------------------------------------------------------
  */
-#include "postgres.h"
+#include "c.h"
 
 #include "record/record.h"
 
@@ -74,3 +76,13 @@ paq_class_lookup(const char *name, uint32 *bits)
 	}
 	return false;
 }
+
+const PaqTrailFieldInfo paq_trail_fields[PAQ_TRAIL_NFIELDS] = {
+#define PAQ_TRAIL_FIELD(part, id, json, column, type, sql_type, source, what) \
+	[PAQ_TRAIL_##id] = {json, "\"" json "\":", column, PAQ_JSON_##type, sql_type, what},
+#define PAQ_TRAIL_MARK(id, json, column, flag, what) \
+	[PAQ_TRAIL_##id] = {json, "\"" json "\":", column, PAQ_JSON_BOOLEAN, "boolean", what},
+#define PAQ_TRAIL_COLUMN(id, column, sql_type, what) \
+	[PAQ_TRAIL_##id] = {NULL, NULL, column, PAQ_JSON_NONE, sql_type, what},
+#include "record/fieldlist.h"
+};
