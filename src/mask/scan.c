@@ -680,27 +680,43 @@ paq_scan_literal(PaqMaskWork *work, PaqMaskText *text, const PaqToken *token,
  * be scanned; nothing is known of what is behind that.
  *
  * The scanner warns of a name that is too long.  The client and the server log
- * have seen that before, so messages are turned off.
+ * have seen that before, so messages are turned off, by GUC's own means: the
+ * variables are GUC's to set.
  */
 uint32
 paq_scan(PaqMaskWork *work, PaqMaskText *text, bool is_statement)
 {
 	ErrorContextCallback *context_stack = error_context_stack;
-	const int	client_level = client_min_messages;
-	const int	log_level = log_min_messages;
-	uint32		reached = text->len;
+	MemoryContext context = CurrentMemoryContext;
+	volatile uint32 reached = 0;
 	bool		open;
+	int			guc_level;
 
 	if (CritSectionCount > 0)
 		return 0;
+	guc_level = NewGUCNestLevel();
 	error_context_stack = NULL;
-	client_min_messages = log_min_messages = ERROR;
-	if (is_statement)
-		reached = scan_level(work, text, 0, &open);
-	else
-		(void) scan_contents(work, text, PAQ_CONTENT_ANY, 1);
-	client_min_messages = client_level;
-	log_min_messages = log_level;
+	PG_TRY();
+	{
+		(void) set_config_option("client_min_messages", "error", PGC_SUSET,
+								 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+		(void) set_config_option("log_min_messages", "error", PGC_SUSET,
+								 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+		if (is_statement)
+			reached = scan_level(work, text, 0, &open);
+		else
+		{
+			(void) scan_contents(work, text, PAQ_CONTENT_ANY, 1);
+			reached = text->len;
+		}
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		FlushErrorState();
+	}
+	PG_END_TRY();
+	AtEOXact_GUC(true, guc_level);
 	error_context_stack = context_stack;
 	return reached;
 }
