@@ -183,7 +183,10 @@ is_number(const PaqToken *token)
  * ---------------------------------------------------------------------------
  */
 
-/* Is this an argument of the call?  What is in a query tells which data were read. */
+/*
+ * Is this an argument of the call?  Literals in a query are not part of the value:
+ * they tell which data were read.
+ */
 static bool
 in_argument(const PaqRules *rules, int argument)
 {
@@ -199,7 +202,7 @@ in_secret_value(const PaqRules *rules)
 		(rules->call.secret && in_argument(rules, ARGUMENT_VALUE));
 }
 
-/* There is no call any more: has it made a setting of a parameter? */
+/* The call ends: note if it makes a parameter the value of a setting. */
 static void
 end_call(PaqRules *rules)
 {
@@ -277,7 +280,7 @@ setting_literal(PaqRules *rules, const PaqToken *token)
 	len = paq_literal_read(rules->text, token, rules->work->conforming, name);
 	call->secret = paq_mask_name_is_secret(name, len) ||
 		paq_mask_setting_is_secret(name);
-	/* once, however many literals the name has */
+	/* only once, however many literals the name has */
 	if (call->secret && call->value.end > 0)
 		mark_secret(rules, &call->value);
 }
@@ -293,7 +296,7 @@ is_secret(const PaqRules *rules, Expected expected)
 	return expected == EXPECT_SECRET || in_secret_value(rules) ||
 		(rules->statement >= STATEMENT_OBJECT &&
 		 is_secret_name(rules, &rules->last)) ||
-		/* the word that must be in front of it may be misspelt */
+		/* PASSWORD in front of it may be misspelt */
 		(rules->statement == STATEMENT_ROLE && rules->parens == 0 &&
 		 !is(rules, &rules->last, "until"));
 }
@@ -307,7 +310,7 @@ literal(PaqRules *rules, const PaqToken *token, Expected expected)
 		content = PAQ_CONTENT_SQL;
 	else if ((rules->set == SET_VALUE && rules->set_command) ||
 			 is_named(rules, &rules->last, "program") ||
-			 /* which can be the same, in escapes */
+			 /* PROGRAM can be written with escapes */
 			 rules->last.code == PAQ_TOKEN_UIDENT)
 		content = PAQ_CONTENT_COMMAND;
 
@@ -365,8 +368,8 @@ setting_part(PaqRules *rules, const PaqToken *token)
 }
 
 /*
- * A token of SET name TO value, value.  Returns whether that is all that there
- * is to be said of it.
+ * A token of SET name TO value, value.  Returns whether no other rule applies to
+ * it.
  */
 static bool
 set_token(PaqRules *rules, const PaqToken *token)
@@ -407,7 +410,7 @@ first_word(PaqRules *rules, const PaqToken *token)
 		rules->statement = STATEMENT_DO;
 	else if (is(rules, token, "set"))
 		begin_setting(rules);
-	else						/* unless it is a label */
+	else						/* in PL/pgSQL a variable, or a label */
 		rules->secret_variable = rules->depth > 0 &&
 			!is(rules, &rules->last, "<<") && is_secret_name(rules, token);
 }
@@ -415,7 +418,7 @@ first_word(PaqRules *rules, const PaqToken *token)
 static void
 name(PaqRules *rules, const PaqToken *token, Expected expected)
 {
-	/* a statement begins behind these in PL/pgSQL, which is in a literal */
+	/* words of PL/pgSQL, which is in a literal, that a statement follows */
 	static const char *const blocks[] = {
 		"begin", "declare", "else", "loop", "then", NULL
 	};
@@ -461,7 +464,7 @@ operator(PaqRules *rules, const PaqToken *token, Expected expected)
 {
 	if (token->code == '(')
 	{
-		/* that of quote_literal() */
+		/* it may be that of quote_literal() */
 		rules->expected = expected;
 		open_paren(rules);
 	}
@@ -498,7 +501,7 @@ paq_rules_token(PaqRules *rules, const PaqToken *token)
 	/* the N of N'...' is a token of its own */
 	if (is(rules, token, "n") && rules->text->data[token->end] == '\'')
 		return;
-	/* CREATE TABLE ... AS SELECT, not a function's text */
+	/* this is CREATE TABLE ... AS SELECT, so no function's body follows */
 	if (expected == EXPECT_BODY && !is_literal(token))
 		rules->statement = STATEMENT_OTHER;
 
@@ -526,7 +529,7 @@ paq_rules_token(PaqRules *rules, const PaqToken *token)
 	rules->last = *token;
 }
 
-/* Must a secret come now, where the text ends, or the scanner has given up? */
+/* Must a secret follow where the text ends, or where the scanner gave up? */
 bool
 paq_rules_want_secret(const PaqRules *rules)
 {
@@ -535,7 +538,7 @@ paq_rules_want_secret(const PaqRules *rules)
 	return rules->expected == EXPECT_SECRET ||
 		(in_secret_value(rules) &&
 		 (last->code == ',' || (rules->set == SET_VALUE && !is_literal(last)))) ||
-		/* behind another name, a table's, say, a statement goes on */
+		/* elsewhere it may be the name of a table, say */
 		(rules->statement >= STATEMENT_OBJECT && is_secret_name(rules, last) &&
 		 (rules->parens > 0 || is(rules, last, "password")));
 }

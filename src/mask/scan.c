@@ -131,8 +131,8 @@ open_literal(Literal *literal, const PaqMaskText *text, uint32 start,
 }
 
 /*
- * Behind a quote: is there another part of the literal, on another line?  Go to
- * where it begins.
+ * pos is behind a quote.  If another part of the literal follows on another line,
+ * go to where it begins.
  */
 static bool
 next_part(Literal *literal)
@@ -172,11 +172,11 @@ read_code(const Literal *literal, uint32 *pos, int max, int base)
 			break;
 		code = code * base + (digit - digits);
 	}
-	/* what is no ASCII is nothing we look for */
+	/* only ASCII characters are ever looked for */
 	return code > 0 && code < 0x80 ? (char) code : OTHER_CHARACTER;
 }
 
-/* Behind a backslash; *pos is moved behind the escape. */
+/* The character of the escape whose backslash precedes *pos, which moves behind it */
 static char
 read_escape(const Literal *literal, uint32 *pos)
 {
@@ -287,8 +287,8 @@ paq_literal_mark(const PaqMaskText *text, const PaqToken *token, bool conforming
 }
 
 /*
- * Mark what a token of the outermost text is, if it is a literal or a number;
- * note what else matters.
+ * Mark a literal or a number of the outermost text as what it is, and note what
+ * other tokens tell.
  */
 static void
 mark_token(PaqMaskWork *work, PaqMaskText *text, const PaqToken *token)
@@ -335,7 +335,7 @@ mark_token(PaqMaskWork *work, PaqMaskText *text, const PaqToken *token)
  * ---------------------------------------------------------------------------
  */
 
-/* Behind the comment at pos; pos if there is none. */
+/* Where the comment at pos ends; pos if there is none */
 uint32
 paq_comment_end(const PaqMaskText *text, uint32 pos)
 {
@@ -366,7 +366,7 @@ paq_comment_end(const PaqMaskText *text, uint32 pos)
 	return text->len;
 }
 
-/* Behind the number at pos, or what is in front of its exponent's sign */
+/* Where the number at pos ends, if only in front of its exponent's sign */
 static uint32
 number_end(const PaqMaskText *text, uint32 pos)
 {
@@ -382,7 +382,7 @@ number_end(const PaqMaskText *text, uint32 pos)
 	return pos;
 }
 
-/* Behind the word at pos, but at pos if the word is a literal's first letter. */
+/* Where the word at pos ends; pos if it is the letter in front of a literal's quote */
 static uint32
 word_end(const PaqMaskText *text, uint32 pos)
 {
@@ -400,7 +400,7 @@ word_end(const PaqMaskText *text, uint32 pos)
 	return end;
 }
 
-/* Behind the $n at pos, whose number becomes the token's */
+/* Where the $n at pos ends; its number becomes the token's. */
 static uint32
 read_param(const PaqMaskText *text, uint32 pos, PaqToken *token)
 {
@@ -411,7 +411,7 @@ read_param(const PaqMaskText *text, uint32 pos, PaqToken *token)
 	return pos;
 }
 
-/* Behind the literal, or the name in quotes, at pos; notes if it has no end. */
+/* Where the literal, or name in quotes, at pos ends; notes if it has no end. */
 static uint32
 quoted_end(const PaqMaskText *text, uint32 pos, bool conforming,
 		   PaqToken *token)
@@ -470,8 +470,8 @@ paq_plain_next(const PaqMaskText *text, uint32 *pos, bool conforming,
 }
 
 /*
- * Mark literals, and numbers, from pos on, and besides the contents of
- * literals, unless they are numbers, with another mark.
+ * Mark literals and numbers from pos on as what they are, and the contents of
+ * literals with another mark, too.
  */
 void
 paq_plain_mark(PaqMaskWork *work, PaqMaskText *text, uint32 pos, uint8 mark)
@@ -529,8 +529,8 @@ scan(PaqMaskWork *work, PaqMaskText *text, int depth, PaqRules *rules,
 }
 
 /*
- * Go through a text.  Returns where the scanner stopped, and in *open whether a
- * secret must come there.
+ * Apply the rules to a text.  Returns where the scanner stopped, and in *open
+ * whether a secret must follow there.
  */
 static uint32
 scan_level(PaqMaskWork *work, PaqMaskText *text, int depth, bool *open)
@@ -567,7 +567,7 @@ scan_level(PaqMaskWork *work, PaqMaskText *text, int depth, bool *open)
 	return reached;
 }
 
-/* Would the scanner take too long? */
+/* Would the scanner take quadratic time? */
 static bool
 is_expensive(const PaqMaskText *text)
 {
@@ -629,7 +629,7 @@ scan_contents(PaqMaskWork *work, PaqMaskText *contents, PaqContent content,
 		reached = scan_level(work, contents, depth, &open);
 	if (reached == contents->len)
 		return open;
-	/* what only looked like SQL, most likely */
+	/* most likely, it only looked like SQL */
 	if (!is_sql && !open)
 		return paq_content_find(contents, content);
 	paq_plain_mark(&plain, contents, reached, PAQ_MARK_SECRET);
@@ -638,8 +638,8 @@ scan_contents(PaqMaskWork *work, PaqMaskText *contents, PaqContent content,
 }
 
 /*
- * Look into a literal of the text, which is depth literals deep.  Returns as
- * scan_contents().
+ * Look into a literal of the text, which is depth literals deep.  Returns whether
+ * it ends where a secret must follow.
  */
 bool
 paq_scan_literal(PaqMaskWork *work, PaqMaskText *text, const PaqToken *token,
@@ -650,7 +650,7 @@ paq_scan_literal(PaqMaskWork *work, PaqMaskText *text, const PaqToken *token,
 	char	   *data = NULL;
 	bool		open = false;
 
-	/* the filter asks for the last character, which is not the quote */
+	/* the filter looks at the last character, which must not be the quote */
 	if (work->want_rules ||
 		!paq_mask_is_candidate(text->data + token->start,
 							   len - (last == '\'' || last == '"')))
