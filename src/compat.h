@@ -238,6 +238,29 @@ paq_guc_find(const char *name)
 #endif
 }
 
+/*
+ * The "extra" of the value that RESET would give the setting, which GUC has no
+ * function for
+ */
+static inline void *
+paq_guc_reset_extra(struct config_generic *setting)
+{
+	switch (setting->vartype)
+	{
+		case PGC_BOOL:
+			return ((struct config_bool *) setting)->reset_extra;
+		case PGC_INT:
+			return ((struct config_int *) setting)->reset_extra;
+		case PGC_REAL:
+			return ((struct config_real *) setting)->reset_extra;
+		case PGC_STRING:
+			return ((struct config_string *) setting)->reset_extra;
+		case PGC_ENUM:
+			return ((struct config_enum *) setting)->reset_extra;
+	}
+	return NULL;
+}
+
 /* ---------- Regular expressions ---------- */
 
 /*

@@ -26,9 +26,11 @@
 
 #include "access/parallel.h"
 #include "access/xact.h"
+#include "catalog/pg_authid.h"
 #include "compat.h"
 #include "guc.h"
 #include "mb/pg_wchar.h"
+#include "miscadmin.h"
 #include "record/record.h"
 #include "utils/varlena.h"
 
@@ -144,16 +146,29 @@ units_of(const struct config_generic *setting)
 	}
 }
 
-/*
- * A value as SHOW shows it.  GUC's own function for that allocates; this one
- * writes numbers to buf, which has VALUE_LEN bytes.
- */
+/* An integer as SHOW shows it.  GUC's own function for that allocates memory. */
 static const char *
-value_text(char *buf, struct config_generic *setting, union config_var_val value)
+int_text(char *buf, const struct config_generic *setting, int value)
 {
 	const Unit *unit = units_of(setting);
-	int			number = value.intval;
 
+	/* only permissions are shown in a way of their own */
+	if (((const struct config_int *) setting)->show_hook != NULL)
+	{
+		snprintf(buf, VALUE_LEN, "%04o", value);
+		return buf;
+	}
+	while (value > 0 && unit->next != 0 && value % unit->next == 0)
+		value /= (unit++)->next;
+	snprintf(buf, VALUE_LEN, "%d%s", value, value > 0 ? unit->name : "");
+	return buf;
+}
+
+/* A new value as SHOW will show it; buf has VALUE_LEN bytes. */
+static const char *
+new_value_text(char *buf, struct config_generic *setting,
+			   union config_var_val value)
+{
 	switch (setting->vartype)
 	{
 		case PGC_BOOL:
@@ -164,50 +179,37 @@ value_text(char *buf, struct config_generic *setting, union config_var_val value
 			return config_enum_lookup_by_value((struct config_enum *) setting,
 											   value.enumval);
 		default:
-			break;
+			return int_text(buf, setting, value.intval);
 	}
-	/* only permissions are shown in a way of their own */
-	if (((struct config_int *) setting)->show_hook != NULL)
-		snprintf(buf, VALUE_LEN, "%04o", number);
-	else
-	{
-		while (number > 0 && unit->next != 0 && number % unit->next == 0)
-			number /= (unit++)->next;
-		snprintf(buf, VALUE_LEN, "%d%s", number, number > 0 ? unit->name : "");
-	}
-	return buf;
 }
 
-/* The setting's value, or the one for RESET, whose extra is *reset_extra */
-static union config_var_val
-get_value(struct config_generic *setting, bool reset, void **reset_extra)
+/* The same for a value that GetConfigOption() has returned. */
+static const char *
+value_text(char *buf, const struct config_generic *setting, const char *value)
 {
-	union config_var_val value = {0};
+	return setting->vartype == PGC_INT ?
+		int_text(buf, setting, atoi(value)) : value;
+}
 
-#define GET_VALUE(type, field) \
-	do { \
-		type	   *conf = (type *) setting; \
-		value.field = reset ? conf->reset_val : *conf->variable; \
-		*reset_extra = conf->reset_extra; \
-	} while (0)
+/*
+ * The value that a setting has without what the session has set; NULL if it
+ * is unknown.  GetConfigOptionResetString() refuses some settings to users who
+ * may not see them.  But the value is for the trail, and not for the user.
+ */
+static const char *
+reset_value(const char *name)
+{
+	Oid			user;
+	int			context;
+	const char *value;
 
-	switch (setting->vartype)
-	{
-		case PGC_BOOL:
-			GET_VALUE(struct config_bool, boolval);
-			break;
-		case PGC_INT:
-			GET_VALUE(struct config_int, intval);
-			break;
-		case PGC_STRING:
-			GET_VALUE(struct config_string, stringval);
-			break;
-		case PGC_ENUM:
-			GET_VALUE(struct config_enum, enumval);
-			break;
-		case PGC_REAL:			/* we have none */
-			break;
-	}
+	if (!superuser_arg(BOOTSTRAP_SUPERUSERID))
+		return NULL;
+	GetUserIdAndSecContext(&user, &context);
+	SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID,
+						   context | SECURITY_LOCAL_USERID_CHANGE);
+	value = GetConfigOptionResetString(name);
+	SetUserIdAndSecContext(user, context);
 	return value;
 }
 
@@ -217,13 +219,12 @@ paq_setting_value(const char **name, bool reset)
 	struct config_generic *setting = paq_guc_find(*name);
 	const char *value;
 	char		buf[VALUE_LEN];
-	void	   *extra;
 
 	if (setting == NULL)
 		return NULL;
 	*name = setting->name;
-	value = value_text(buf, setting, get_value(setting, reset, &extra));
-	return value ? pstrdup(value) : NULL;
+	value = reset ? reset_value(*name) : GetConfigOption(*name, false, false);
+	return value ? pstrdup(value_text(buf, setting, value)) : NULL;
 }
 
 /*
@@ -231,9 +232,9 @@ paq_setting_value(const char **name, bool reset)
  * that has been the setting's before is restored, and so is one that only became
  * the reset value when it was read, because the session had another one.
  *
- * Nobody wants to know while settings are defined, when GUC does not find them.
- * A parallel worker starts with taking over those of its leader, after it has
- * freed its own, so that there are no values to be looked at.
+ * Nothing is told while settings are defined, when GUC does not find them.
+ * A parallel worker frees its own values before it takes over those of its
+ * leader, so that there are no old values then.
  */
 static void
 report_change(const char *name, union config_var_val new_value, ValueExtra *extra)
@@ -243,7 +244,6 @@ report_change(const char *name, union config_var_val new_value, ValueExtra *extr
 	char		old_buf[VALUE_LEN];
 	char		new_buf[VALUE_LEN];
 	PaqSettingChange change;
-	void	   *reset_extra;
 
 	extra->used = true;
 	if (paq_setting_change_hook == NULL || InitializingParallelWorker)
@@ -251,10 +251,10 @@ report_change(const char *name, union config_var_val new_value, ValueExtra *extr
 	setting = paq_guc_find(name);
 	change.name = name;
 	change.old_value = value_text(old_buf, setting,
-								  get_value(setting, false, &reset_extra));
-	change.new_value = value_text(new_buf, setting, new_value);
+								  GetConfigOption(name, false, false));
+	change.new_value = new_value_text(new_buf, setting, new_value);
 	change.source = extra->source;
-	change.restored = used || reset_extra == extra;
+	change.restored = used || paq_guc_reset_extra(setting) == extra;
 	if (strcmp(change.old_value, change.new_value) != 0)
 		paq_setting_change_hook(&change);
 }
