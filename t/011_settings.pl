@@ -508,8 +508,9 @@ foreach my $setting (@settings)
 		[], "not for everybody: $name") or diag $err;
 
 	local $ENV{PGOPTIONS} = "-c $name=" . ($value =~ s/([\s\\])/\\$1/gr);
+	# nothing on standard input: psql exits before it reads that
 	($ret, $out, $err) =
-	  $node->psql('postgres', 'SELECT 1;', extra_params => [ '-U', 'plain' ]);
+	  $node->psql('postgres', '', extra_params => [ '-U', 'plain' ]);
 
 	ok($ret != 0 && $err =~ /FATAL:  (?:permission denied to set parameter|parameter "\Q$name\E" cannot be)/,
 		"not for everybody: PGOPTIONS $name") or diag "$ret: $err";
