@@ -125,7 +125,7 @@ sum_counters(PaqStatsCounters *sum)
 	sum->fsyncs = pg_atomic_read_u64(&worker->fsyncs);
 	sum->wakeups = pg_atomic_read_u64(&worker->wakeups);
 	pg_read_barrier();			/* pairs with the write barrier in
-								 * paq_ring_commit(): counted, then visible */
+								 * commit_frame(): counted, then visible */
 	sum->published = pg_atomic_read_u64(&worker->recovered) +
 		pg_atomic_read_u64(&paq_stats->slotless);
 	for (int i = 0; i < paq_stats->nbackends; i++)
