@@ -134,7 +134,10 @@ put_quoted_part(const CsvRow *row, const char *data, Size len, bool more)
 	return p - data;
 }
 
-/* What the message's buffer has, as far as that is possible */
+/*
+ * Quote what the message's buffer has, but for a character that may be
+ * incomplete.
+ */
 static bool
 drain_message(PaqBuffer *buf)
 {
@@ -232,7 +235,7 @@ put_session_line(const CsvRow *row)
 	paq_buffer_putc(row->out, ',');
 }
 
-/* Of a client's session never null, as in PostgreSQL's log */
+/* command_tag: never null in a client's session, as in PostgreSQL's log */
 static void
 put_command_tag(const CsvRow *row)
 {
@@ -375,8 +378,8 @@ record_length(const char *data, Size len)
 }
 
 /*
- * The same for what might be a column: NULL, too, if we would not have written
- * that.
+ * The same where a column may begin; NULL also if this format would not have
+ * written the column.
  */
 static const char *
 written_column_end(const char *p, const char *end)
@@ -424,8 +427,8 @@ is_record(const char *data, Size len)
 }
 
 /*
- * Data begins anywhere in a record, perhaps within quotes: up to the newline
- * behind which there is a whole record.
+ * The length of the rest of a record, from anywhere in it, perhaps within
+ * quotes: up to the newline behind which there is a whole record.
  */
 static Size
 rest_length(const char *data, Size len)
@@ -460,7 +463,10 @@ column_sequence(int column, const char *p, const char *end, Size *digits)
 	return first;
 }
 
-/* It is in the location, and in place of the session's line if that is unknown. */
+/*
+ * The sequence is in the location, and in place of the session's line if that
+ * is unknown.
+ */
 static bool
 find_sequence(const char *line, Size len, Size *start, Size *digits)
 {

@@ -268,7 +268,7 @@ put_special(JsonLine *line, unsigned char c)
 	paq_put(line->buf, escaped, 6);
 }
 
-/* The rest of a string, whatever is in it, and whether there is space for it or not */
+/* The rest of a string of any bytes and any length */
 static pg_noinline char *
 put_rest(JsonLine *line, char *dst, const char *data, Size len)
 {
@@ -628,8 +628,8 @@ typedef enum FieldPart
 } FieldPart;
 
 /*
- * Append the fields of a part.  The compiler makes straight code of it, in which
- * names are constants.
+ * Append the fields of a part.  "wanted" is a constant, so the compiler makes
+ * straight code of the fields of that part, with their names as constants.
  */
 static pg_attribute_always_inline char *
 put_fields(FieldPart wanted, JsonLine *line, char *p, const PaqRecord *record)
@@ -658,7 +658,10 @@ put_marks(char *p, uint32 flags)
 	return p;
 }
 
-/* The fields of the session's part, one behind the other: where they begin */
+/*
+ * Where the fields of the session begin in the record; they are one behind the
+ * other.
+ */
 static inline const char *
 session_fields(const PaqRecord *record)
 {
@@ -708,7 +711,10 @@ keep_session(SessionText *session, const PaqRecord *record)
 	return true;
 }
 
-/* Fields of the same lengths are as long as the kept ones, taken together. */
+/*
+ * Is that the record's session?  If the lengths of all fields are the same,
+ * that of all of them is, too.
+ */
 static inline bool
 is_kept(const SessionText *session, const PaqRecord *record)
 {
@@ -758,7 +764,9 @@ line_length(const char *data, Size len)
 	return newline ? newline + 1 - data : 0;
 }
 
-/* It comes before all text that could look like it, and only there. */
+/*
+ * The sequence comes before all text that could look like it, and only there.
+ */
 static bool
 find_sequence(const char *line, Size len, Size *start, Size *digits)
 {

@@ -414,8 +414,8 @@ put_foreign(PaqBuffer *buf, PaqText text)
 }
 
 /*
- * Append the escape at *pattern, which then is behind it.  False if the prefix
- * ends there.
+ * Append the escape at *pattern, and move *pattern behind it.  False if the
+ * prefix ends here.
  */
 static bool
 put_escape(PaqBuffer *buf, const char **pattern, const PaqRecord *record)

@@ -25,7 +25,7 @@
 
 #define NSECONDS	256			/* a power of 2 */
 
-/* Room for a second's text, "2026-11-20 10:11:12 UTC" */
+/* Space for a second's text, "2026-11-20 10:11:12 UTC" */
 #define SECOND_TEXT	(PAQ_TIME_TEXT - 8)
 
 typedef struct Second
@@ -154,9 +154,9 @@ short_uint_text(char *dst, uint32 value)
 }
 
 /*
- * Decimal text of value into dst, not terminated; returns its length.  Most of a
- * record's numbers are short, which pg_ulltoa_n() takes no advantage of: json
- * would take a fifth longer.
+ * Decimal text of value into dst, not terminated; returns its length.  Most
+ * numbers of a record are short.  pg_ulltoa_n() takes no advantage of that:
+ * json would take a fifth more instructions.
  */
 int
 paq_uint_text(char *dst, uint64 value)
@@ -233,7 +233,7 @@ fill_second(Second *entry, pg_time_t second)
 	};
 	const struct pg_tm *tm = pg_localtime(&second, log_timezone);
 
-	/* A time that has no year an int can hold is no time at all. */
+	/* A time whose year does not fit into an int: show the epoch. */
 	if (tm == NULL)
 		tm = &epoch;
 	entry->second = second;
@@ -242,7 +242,7 @@ fill_second(Second *entry, pg_time_t second)
 								  "%Y-%m-%d %H:%M:%S", tm);
 	entry->text_len = pg_strftime(entry->text, sizeof(entry->text),
 								  "%Y-%m-%d %H:%M:%S %Z", tm);
-	/* An absurdly long abbreviation does not fit: do without. */
+	/* Do without an abbreviation that is too long. */
 	if (entry->text_len == 0)
 		entry->text_len = pg_strftime(entry->text, sizeof(entry->text),
 									  "%Y-%m-%d %H:%M:%S ", tm);
@@ -262,7 +262,7 @@ lookup_second(pg_time_t second)
 
 /*
  * As the server log has it, "2026-11-20 10:11:12 UTC" or, with millis,
- * "2026-11-20 10:11:12.123 UTC".  dst has room for PAQ_TIME_TEXT bytes;
+ * "2026-11-20 10:11:12.123 UTC".  dst has space for PAQ_TIME_TEXT bytes;
  * returns the length, nothing is terminated.
  */
 int
@@ -290,7 +290,7 @@ paq_time_log(char *dst, int64 timestamp, bool millis)
 }
 
 /*
- * As ISO 8601 has it, "2026-11-20T10:11:12.123456+00:00".  dst has room for
+ * As ISO 8601 has it, "2026-11-20T10:11:12.123456+00:00".  dst has space for
  * 64 bytes, all of which may be written to; returns the length.
  */
 int

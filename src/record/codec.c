@@ -48,7 +48,7 @@ paq_record_size(uint32 flags, const PaqSessionBlock *session,
 }
 
 /*
- * Encode into dst, which has room for paq_record_size() bytes.  The header's
+ * Encode into dst, which has space for paq_record_size() bytes.  The header's
  * version, length, nfields and field_len are set here; everything else is the
  * caller's.  With PAQ_RECORD_SPILLED in the header's flags, the lengths of
  * the two spilled fields are noted, but their bytes are not copied.
@@ -88,7 +88,7 @@ paq_record_encode(char *dst, const PaqRecordHeader *header,
 
 /*
  * Add len bytes of message to an encoded record whose message is null; behind
- * the record there must be room for them.
+ * the record there must be space for them.
  */
 void
 paq_record_add_message(char *record, const char *message, uint32 len)
@@ -139,7 +139,7 @@ decode_header(const char *data, uint32 len, PaqRecordHeader *header)
 	return true;
 }
 
-/* Let fields from "from" to before "to" point to where they are, from *next on. */
+/* Point the fields from "from" to before "to" at their bytes, from *next on. */
 static inline bool
 decode_fields(PaqRecord *record, int from, int to, const char **next,
 			  const char *end)
@@ -167,7 +167,7 @@ decode_fields(PaqRecord *record, int from, int to, const char **next,
 	return true;
 }
 
-/* Those that are in a spill file: null if they are not in it whole */
+/* Decode the fields in the spill file; null if they are not in it whole. */
 static void
 decode_spilled(PaqRecord *record, const char *spill, uint64 spill_len)
 {

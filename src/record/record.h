@@ -13,7 +13,7 @@
  * length, so that it never reads outside of what it was given.
  *
  * A field too large for the queue is kept in a spill file (see
- * queue/spill.c): PAQ_RECORD_SPILLED is set, PAQ_FIELD_SPILL names the file,
+ * queue/): PAQ_RECORD_SPILLED is set, PAQ_FIELD_SPILL names the file,
  * and the bytes of PAQ_FIELD_STATEMENT and PAQ_FIELD_PARAMETER are in that
  * file, one after the other, instead of behind the header.
  *
