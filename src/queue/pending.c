@@ -78,6 +78,7 @@ detach(int code, Datum arg)
 
 	slot->used = 0;
 	paq_producer.slot = NULL;
+	paq_producer.writer = NULL;
 	paq_writer_reset(&slot->writer);
 }
 
@@ -104,6 +105,7 @@ attach(void)
 	paq_producer.slot = paq_slot(&paq_live, number);
 	paq_producer.slot->used = 0;
 	paq_writer_attach(paq_producer.slot, !am_walsender && !is_worker);
+	paq_producer.writer = &paq_producer.slot->writer;
 	on_shmem_exit(detach, (Datum) 0);
 }
 
@@ -275,14 +277,15 @@ make_valid(PaqPending *pending, pg_crc32c crc, PaqPending *replaced)
  * Take back the last entry of the slot; its struct, too, if that is done.  If
  * not, its record is in local memory, and nothing stands for it any more.
  */
-static void
-take_back(PaqPending *last)
+static inline void
+take_back(PaqSlot *slot, PaqPending *last, bool done)
 {
-	paq_producer.slot->used -= last->entry->size;
-	last->entry = NULL;
+	slot->used -= last->entry->size;
 	dlist_delete(&last->slot_node);
-	if (last->done)
+	if (done)
 		dlist_push_head(&paq_producer.unused, &last->slot_node);
+	else
+		last->entry = NULL;
 }
 
 /*
@@ -302,7 +305,7 @@ free_kept_space(PaqPending *replaced)
 		if (last == replaced || (last->local == NULL && !last->done))
 			break;
 		last->entry->valid = 0;
-		take_back(last);
+		take_back(paq_producer.slot, last, last->done);
 	}
 }
 
@@ -537,8 +540,11 @@ paq_pending_keep(PaqPending *pending)
 static void
 release_pending(PaqPending *pending)
 {
+	PaqSlot    *slot;
+
 	if (unlikely(pending->local != NULL))
 		set_local(pending, NULL);
+	slot = paq_producer.slot;
 	if (pending->entry == NULL)
 	{
 		dlist_push_head(&paq_producer.unused, &pending->slot_node);
@@ -547,7 +553,7 @@ release_pending(PaqPending *pending)
 	pending->done = true;
 
 	/* Late in this process's exit the slot is not ours any more. */
-	if (paq_producer.slot == NULL)
+	if (slot == NULL)
 		return;
 	pending->entry->valid = 0;
 	while (!dlist_is_empty(&paq_producer.entries))
@@ -557,7 +563,7 @@ release_pending(PaqPending *pending)
 
 		if (!last->done)
 			break;
-		take_back(last);
+		take_back(slot, last, true);
 	}
 }
 

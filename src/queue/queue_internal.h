@@ -288,6 +288,7 @@ typedef struct PaqProducer
 {
 	bool		attached;		/* it has a slot, or its kind has none */
 	PaqSlot    *slot;			/* NULL if it has none */
+	PaqWriter  *writer;			/* the slot's */
 	bool		filling;		/* a record of it has crossed the warning level */
 	dlist_head	entries;		/* records with an entry in the slot, in order */
 	dlist_head	unused;			/* structs for pending records */

@@ -273,12 +273,12 @@ signals_may_exit(void)
 	return MyBackendType == B_BG_WORKER || MyProc == NULL;
 }
 
-/* Take back the claim; a writer that is not the slot's was borrowed. */
+/* Reset the claim, and give the writer back if it was borrowed. */
 static inline void
-release_writer(PaqWriter *writer, PaqSlot *slot)
+release_writer(PaqWriter *writer)
 {
 	paq_writer_end(writer);
-	if (unlikely(slot == NULL))
+	if (unlikely(writer != paq_producer.writer))
 		paq_writer_reset(writer);
 }
 
@@ -301,7 +301,6 @@ paq_ring_put(const char *record, uint32 len, pg_crc32c fields_crc,
 	uint32		size = PAQ_FRAME_SIZE(len);
 	uint64		limit = paq_live.ring_size;
 	bool		mask = signals_may_exit();
-	PaqSlot    *slot = paq_producer.slot;
 	sigset_t	save_mask;
 	PaqWriter  *writer;
 	uint64		used = 0;
@@ -315,13 +314,15 @@ paq_ring_put(const char *record, uint32 len, pg_crc32c fields_crc,
 	{
 		if (unlikely(mask))
 			sigprocmask(SIG_SETMASK, &BlockSig, &save_mask);
-		writer = likely(slot != NULL) ? &slot->writer : paq_writer_borrow();
+		writer = paq_producer.writer;
+		if (unlikely(writer == NULL))
+			writer = paq_writer_borrow();
 		if (likely(writer != NULL))
 		{
 			pos = try_reserve(writer, size, limit, &used);
 			if (likely(pos != 0))
 				break;
-			release_writer(writer, slot);
+			release_writer(writer);
 		}
 		if (unlikely(mask))
 			sigprocmask(SIG_SETMASK, &save_mask, NULL);
@@ -334,7 +335,7 @@ paq_ring_put(const char *record, uint32 len, pg_crc32c fields_crc,
 	if (likely(published_at != NULL))
 		*published_at = pos;
 	commit_frame(pos, size, record, len, fields_crc);
-	release_writer(writer, slot);
+	release_writer(writer);
 	wake_if_needed(used, size);
 	if (unlikely(mask))
 		sigprocmask(SIG_SETMASK, &save_mask, NULL);
