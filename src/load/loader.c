@@ -38,6 +38,7 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/pg_authid.h"
+#include "compat.h"
 #include "fault.h"
 #include "guc.h"
 #include "libpq/pqsignal.h"
@@ -576,13 +577,16 @@ static void
 nap(long unreported)
 {
 	TimestampTz until = retry_at != 0 ? retry_at : maintenance.due;
+	static uint32 wait_event = 0;
 	long		timeout;
 
+	if (wait_event == 0)
+		wait_event = paq_wait_event("AuditQueueLoaderMain");
 	timeout = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), until);
 	if (unreported > 0)
 		timeout = Min(timeout, unreported);
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-					 timeout, PG_WAIT_EXTENSION);
+					 timeout, wait_event);
 	ResetLatch(MyLatch);
 }
 
