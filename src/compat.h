@@ -110,7 +110,7 @@ paq_worker_is_registered(const char *name)
 
 /* Information about a wait of ours; extensions' waits have names from 17 on. */
 static inline uint32
-paq_wait_event(const char *name)
+paq_new_wait_event(const char *name)
 {
 #if PG_VERSION_NUM >= 170000
 	return WaitEventExtensionNew(name);

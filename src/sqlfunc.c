@@ -72,9 +72,12 @@ worker_stats(void)
 Datum
 audit_rotate(PG_FUNCTION_ARGS)
 {
+	PaqWorkerStats worker;
+
 	require_preload();
 	paq_queue_rotate();
-	PG_RETURN_TEXT_P(cstring_to_text(worker_stats().current_file));
+	worker = worker_stats();
+	PG_RETURN_TEXT_P(cstring_to_text(worker.current_file));
 }
 
 /* Collects the columns of a row, in order. */

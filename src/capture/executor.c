@@ -14,8 +14,9 @@
  * are published with its SQLSTATE, unless they have been published before.
  *
  * A recursion of queries is a recursion of these functions, so they leave little
- * on the stack.  Each hook only decides, and ends in tail calls; the functions
- * that do something are not inlined, and keep their state in a frame.
+ * on the stack.  The hooks of ExecutorStart, Run, Finish and End only decide, and
+ * end in tail calls.  The functions that do the work are not inlined, and keep
+ * their state in a frame.
  *
  * Locking: none.
  *

@@ -7,8 +7,8 @@
  * commit that follows at once, so its records are held for that (publish.c).
  * All others have their own.
  *
- * Must not raise, except to wait for space in the queue, as the arguments say,
- * and as paq_record_finish() does.
+ * Must not raise, except to wait for space in the queue and for a flush, as the
+ * arguments say, and as paq_record_finish() does.
  *
  * Locking: none.
  *
@@ -32,6 +32,7 @@ paq_statement_publish(PaqStatement *statement, PaqError *error,
 {
 	if (dlist_is_empty(&statement->records))
 		return;
+	paq_publish_deferred(wait);
 	paq_record_finish(statement, wait == PAQ_SPACE_NOWAIT);
 	paq_publish_list(&statement->records, error, wait);
 }

@@ -4,7 +4,8 @@
  *		Handing finished records to the queue, and waiting for them to be
  *		durable.
  *
- * A record is in one of these lists until the queue has it:
+ * A record of a statement that has been executed is in one of these lists until
+ * the queue has it:
  *
  *	that of its statement	the outcome is not known yet
  *	held		the statement has succeeded, and the commit of its
@@ -12,12 +13,12 @@
  *	deferred	finished, but there was no space in the queue when nothing
  *				could wait for it
  *
- * Guarantees: a record leaves its list only when the queue has it, so if
- * paq_pending_publish() raises an error, whoever catches that publishes the
- * rest.  Deferred records go first whenever anything is published, so finished
- * records do not overtake each other.  Their number is bounded by the records
- * of the statements that were being executed, and MAX_DEFERRED_BYTES: no
- * statement begins before they are gone.
+ * Guarantees: a record leaves its list only when the queue has it, or for that
+ * of deferred records, so if paq_pending_publish() raises an error, whoever
+ * catches that publishes the rest.  Deferred records go first whenever anything
+ * is published, so finished records do not overtake each other.  Their number is
+ * bounded by the records of the statements that were being executed, and
+ * MAX_DEFERRED_BYTES: no statement begins before they are gone.
  *
  * Waiting happens only where an error may be raised, and after everything that
  * has to do with the records themselves.
@@ -160,33 +161,26 @@ void
 paq_publish_deferred(PaqSpaceWait wait)
 {
 	while (!dlist_is_empty(&deferred.records))
-	{
-		PaqPending *pending = dlist_head_element(PaqPending, node,
-												 &deferred.records);
-
-		if (!publish_pending(pending, wait))
+		if (!publish_pending(dlist_head_element(PaqPending, node,
+												&deferred.records), wait))
 			return;
-		dlist_delete(&pending->node);
-	}
 	deferred.loose_bytes = 0;
 }
 
-/* Let a finished record, which is in no list, wait for space. */
-static void
-defer(PaqPending *pending)
-{
-	paq_pending_keep(pending);
-	dlist_push_tail(&deferred.records, &pending->node);
-}
-
-/* Publish a finished record that is in no list, or defer it; false if deferred. */
+/*
+ * Publish a finished record, or let it wait for space.  Returns false in the
+ * latter case.  May raise if wait is PAQ_SPACE_WAIT; the record is then where it
+ * was.
+ */
 static bool
-publish_or_defer(PaqPending *pending)
+publish_or_defer(PaqPending *pending, PaqSpaceWait wait)
 {
-	if (dlist_is_empty(&deferred.records) &&
-		publish_pending(pending, PAQ_SPACE_NOWAIT))
+	if (likely(dlist_is_empty(&deferred.records)) &&
+		publish_pending(pending, wait))
 		return true;
-	defer(pending);
+	paq_pending_keep(pending);
+	paq_pending_unlink(pending);
+	dlist_push_tail(&deferred.records, &pending->node);
 	return false;
 }
 
@@ -206,7 +200,7 @@ paq_publish_now(PaqPending *pending, int sqlstate)
 	header->sqlstate = sqlstate;
 	complete_header(header, GetCurrentTimestamp());
 	paq_publish_deferred(PAQ_SPACE_NOWAIT);
-	if (publish_or_defer(pending))
+	if (publish_or_defer(pending, PAQ_SPACE_NOWAIT))
 		return;
 	if (deferred.loose_bytes + length <= MAX_DEFERRED_BYTES)
 	{
@@ -214,7 +208,6 @@ paq_publish_now(PaqPending *pending, int sqlstate)
 		return;
 	}
 	paq_queue_note_drop(PAQ_DROP_FULL, 1);
-	dlist_delete(&pending->node);
 	paq_pending_free(pending);
 }
 
@@ -250,11 +243,11 @@ finish_record(PaqPending *pending, PaqError *error, TimestampTz end_time)
 
 /*
  * Publish a list of records with their outcome, error NULL being success, and
- * empty it.  Sets error->recorded.  With PAQ_SPACE_WAIT an error may be raised,
- * before the first record has been published.  Only the first record waits for
- * space: if others did, and that was cancelled, records of one statement would
- * have two outcomes.  Those are deferred instead, and a wait for them comes
- * after the statement.
+ * empty it.  Sets error->recorded.  Call paq_publish_deferred() before.  With
+ * PAQ_SPACE_WAIT an error may be raised, before the first record has been
+ * published.  Only the first record waits for space: if others did, and that was
+ * cancelled, records of one statement would have two outcomes.  Those are
+ * deferred instead, and a wait for them comes after the statement.
  */
 void
 paq_publish_list(dlist_head *records, PaqError *error, PaqSpaceWait wait)
@@ -263,21 +256,13 @@ paq_publish_list(dlist_head *records, PaqError *error, PaqSpaceWait wait)
 
 	if (dlist_is_empty(records))
 		return;
-	if (unlikely(!dlist_is_empty(&deferred.records)))
-		paq_publish_deferred(wait);
 	end_time = GetCurrentTimestamp();
 	while (!dlist_is_empty(records))
 	{
 		PaqPending *pending = dlist_head_element(PaqPending, node, records);
 
 		finish_record(pending, error, end_time);
-		if (dlist_is_empty(&deferred.records) && publish_pending(pending, wait))
-			dlist_delete(&pending->node);
-		else
-		{
-			dlist_delete(&pending->node);
-			defer(pending);
-		}
+		(void) publish_or_defer(pending, wait);
 		wait = PAQ_SPACE_NOWAIT;
 	}
 }
@@ -300,10 +285,9 @@ paq_publish_calls(dlist_head *records)
 
 		if (!pending->is_call)
 			continue;
-		dlist_delete(&pending->node);
 		paq_pending_header(pending)->flags |= PAQ_RECORD_NO_OUTCOME;
 		finish_record(pending, NULL, now);
-		(void) publish_or_defer(pending);
+		(void) publish_or_defer(pending, PAQ_SPACE_NOWAIT);
 	}
 }
 
@@ -354,6 +338,7 @@ paq_publish_held(PaqError *error, PaqSpaceWait wait)
 {
 	if (likely(dlist_is_empty(&held.records)))
 		return;
+	paq_publish_deferred(wait);
 	paq_publish_list(&held.records, error, wait);
 	held.bytes = 0;
 }
@@ -439,10 +424,8 @@ paq_publish_last(void)
 
 	while (!dlist_is_empty(&deferred.records))
 	{
-		dlist_node *node = dlist_pop_head_node(&deferred.records);
-
 		paq_queue_note_drop(PAQ_DROP_EXIT, 1);
-		paq_pending_free(dlist_container(PaqPending, node, node));
+		paq_pending_free(dlist_head_element(PaqPending, node, &deferred.records));
 		lost++;
 	}
 	if (lost > 0)

@@ -26,8 +26,8 @@
  * is analysed.  Where even that is unknown, as for a rule within a function of
  * several statements, the record has the whole text.
  *
- * Must not raise.  Memory comes from TopMemoryContext, and stays with free
- * lists.
+ * Must not raise, except in paq_settle() as documented there.  Memory comes from
+ * TopMemoryContext.  Structs that are not in use are kept.
  *
  * Locking: none.
  *

@@ -403,13 +403,11 @@ nap(TimestampTz now, bool retaining)
 {
 	long		timeout = sleep_time(now, loop.tend(now), retaining);
 	int			events = WL_LATCH_SET | WL_EXIT_ON_PM_DEATH;
-	static uint32 wait_event = 0;
 
 	if (timeout >= 0)
 		events |= WL_TIMEOUT;
-	if (wait_event == 0)
-		wait_event = paq_wait_event("AuditQueueWorkerMain");
-	(void) WaitLatch(MyLatch, events, timeout, wait_event);
+	(void) WaitLatch(MyLatch, events, timeout,
+					 paq_wait_event(PAQ_WAIT_WORKER_MAIN));
 	ResetLatch(MyLatch);
 	paq_worker_wake();
 	paq_stats_add(&paq_stats->worker.wakeups, 1);

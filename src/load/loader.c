@@ -38,7 +38,6 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "catalog/pg_authid.h"
-#include "compat.h"
 #include "fault.h"
 #include "guc.h"
 #include "libpq/pqsignal.h"
@@ -49,6 +48,7 @@
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "queue/loading.h"
+#include "queue/queue.h"
 #include "stats.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
@@ -577,16 +577,13 @@ static void
 nap(long unreported)
 {
 	TimestampTz until = retry_at != 0 ? retry_at : maintenance.due;
-	static uint32 wait_event = 0;
 	long		timeout;
 
-	if (wait_event == 0)
-		wait_event = paq_wait_event("AuditQueueLoaderMain");
 	timeout = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), until);
 	if (unreported > 0)
 		timeout = Min(timeout, unreported);
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-					 timeout, wait_event);
+					 timeout, paq_wait_event(PAQ_WAIT_LOADER_MAIN));
 	ResetLatch(MyLatch);
 }
 

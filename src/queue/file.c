@@ -163,12 +163,19 @@ map_file(int fd, const PaqFileHeader *header, PaqQueueFile *qf)
 	return true;
 }
 
-/* Store both copies of the header. */
+/*
+ * Store both copies of the header, as far as they are not what they should be: a
+ * file that is only read, or cannot be written to, must be left alone.
+ */
 static void
 store_header(PaqQueueFile *qf, const PaqFileHeader *header)
 {
-	memcpy(qf->header, header, sizeof(*header));
-	memcpy(qf->base + second_header_offset(), header, sizeof(*header));
+	char	   *second = qf->base + second_header_offset();
+
+	if (memcmp(qf->header, header, sizeof(*header)) != 0)
+		memcpy(qf->header, header, sizeof(*header));
+	if (memcmp(second, header, sizeof(*header)) != 0)
+		memcpy(second, header, sizeof(*header));
 }
 
 /*

@@ -202,6 +202,7 @@ new_pending(void)
 		pending->record = NULL;
 		pending->local = NULL;
 		pending->done = false;
+		pending->node.next = NULL;
 	}
 	return pending;
 }
@@ -542,6 +543,7 @@ release_pending(PaqPending *pending)
 {
 	PaqSlot    *slot;
 
+	paq_pending_unlink(pending);
 	if (unlikely(pending->local != NULL))
 		set_local(pending, NULL);
 	slot = paq_producer.slot;

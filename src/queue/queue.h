@@ -25,13 +25,14 @@
 
 /*
  * A record that waits for its outcome.  Its header may be written to until the
- * record is published or freed.  The caller's members are left alone by the
- * queue, and stay readable until the caller creates another record.
+ * record is published or freed.
  */
 typedef struct PaqPending
 {
 	/* the caller's */
-	dlist_node	node;			/* of a list of records */
+	dlist_node	node;			/* of a list of records, from which publishing
+								 * or freeing removes it; next is NULL if it is
+								 * in no list */
 	bool		late_ids;		/* ids and client's copy are still to come */
 	bool		has_rows;		/* shows the rows of its statement */
 	bool		is_call;		/* of a function that its statement calls */
@@ -114,6 +115,18 @@ extern uint64 paq_queue_used(void);
 extern uint64 paq_queue_capacity(void);
 
 /* wait.c */
+typedef enum PaqWait
+{
+	PAQ_WAIT_FLUSH,
+	PAQ_WAIT_SPACE,
+	PAQ_WAIT_ROTATION,
+	PAQ_WAIT_TABLE,
+	PAQ_WAIT_WORKER_MAIN,
+	PAQ_WAIT_LOADER_MAIN,
+	PAQ_NWAITS
+} PaqWait;
+
+extern uint32 paq_wait_event(PaqWait wait);
 extern bool paq_queue_is_flushed(uint64 pos);
 extern void paq_queue_request_flush(uint64 pos);
 extern void paq_queue_wait_flushed(uint64 pos);
@@ -125,6 +138,16 @@ static inline PaqRecordHeader *
 paq_pending_header(PaqPending *pending)
 {
 	return (PaqRecordHeader *) pending->record;
+}
+
+/* Remove the record from the list it is in, if any. */
+static inline void
+paq_pending_unlink(PaqPending *pending)
+{
+	if (pending->node.next == NULL)
+		return;
+	dlist_delete(&pending->node);
+	pending->node.next = NULL;
 }
 
 /*

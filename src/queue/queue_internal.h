@@ -409,6 +409,7 @@ extern bool paq_spill_write(char *name, Size namesize,
 extern void paq_spill_remove(const char *name, Size len);
 
 /* wait.c */
+extern void paq_wait_events_init(void);
 extern void paq_wake_worker(void);
 extern void paq_wake_loader(void);
 extern void paq_wake_waiters(uint64 flushed);

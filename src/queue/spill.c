@@ -161,6 +161,8 @@ static bool
 map_spill(const PaqText *name, char *path, char **data, Size *size)
 {
 	int			fd;
+	int			save_errno;
+	bool		ok;
 
 	*data = NULL;
 	*size = 0;
@@ -173,12 +175,11 @@ map_spill(const PaqText *name, char *path, char **data, Size *size)
 		return false;
 	}
 	errno = PAQ_FAULT("queue-read");
-	if (errno == 0)
-		(void) paq_map_file(fd, 0, data, size);
-	if (errno == EIO)
-		errno = 0;
+	ok = errno == 0 && paq_map_file(fd, 0, data, size);
+	save_errno = ok || errno == EIO ? 0 : errno;
 	close(fd);
-	if (errno == 0 && is_good(name, *data, *size))
+	errno = save_errno;
+	if (ok && is_good(name, *data, *size))
 		return true;
 	if (*data != NULL)
 		munmap(*data, *size);

@@ -244,9 +244,8 @@ publish_gap(const char *text)
 	message->len = Min(strlen(text), paq_ring_max_record() / 2);
 	paq_record_init_gap(&header, 0, GetCurrentTimestamp(), -1);
 	pending = paq_pending_create(&header, &session, statement, false);
-	if (pending != NULL)
-		(void) paq_pending_publish(pending, PAQ_SPACE_NOWAIT);
-	paq_stats_add(&paq_stats->worker.recovered, 1);
+	if (pending != NULL && paq_pending_publish(pending, PAQ_SPACE_NOWAIT) != 0)
+		paq_stats_add(&paq_stats->worker.recovered, 1);
 }
 
 /*
@@ -367,6 +366,7 @@ paq_queue_startup(void)
 		paq_file_create(path, ring_size, MaxBackends, &inherit, &paq_live);
 	}
 	init_shared();
+	paq_wait_events_init();
 	if (gap != NULL)
 		publish_gap(gap);
 }

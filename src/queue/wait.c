@@ -66,20 +66,14 @@
 /* How long a session waits for the table before nobody does any more, in ms */
 #define WAIT_LIMIT	5000
 
-typedef enum WaitKind
-{
-	WAIT_FLUSH,
-	WAIT_SPACE,
-	WAIT_ROTATION,
-	WAIT_TABLE
-} WaitKind;
+/* Information about wait events; set by the postmaster */
+static uint32 wait_events[PAQ_NWAITS];
 
 /* A wait of this process */
 typedef struct Wait
 {
 	ErrorContextCallback callback;
-	WaitKind	kind;
-	uint32		event;
+	PaqWait		kind;
 	instr_time	start;
 	int			slept;			/* sleeps that nobody ended; -1: user is warned */
 } Wait;
@@ -171,7 +165,7 @@ wait_reason(void)
 static void
 wait_context(void *arg)
 {
-	errcontext("%s", ((Wait *) arg)->kind == WAIT_TABLE ?
+	errcontext("%s", ((Wait *) arg)->kind == PAQ_WAIT_TABLE ?
 			   "waiting for the audit table" : wait_reason());
 }
 
@@ -186,22 +180,39 @@ elapsed_ms(instr_time since)
 	return INSTR_TIME_GET_MILLISEC(duration);
 }
 
-/* Begin a wait; an error may end it without end_wait(). */
-static void
-begin_wait(Wait *wait, WaitKind kind)
+/*
+ * Give the waits of our processes names, where PostgreSQL has that.  For the
+ * postmaster, when shared memory is made: later, it could fail, in the midst of
+ * a wait.
+ */
+void
+paq_wait_events_init(void)
 {
 	static const char *const names[] = {
-		[WAIT_FLUSH] = "AuditQueueFlush",
-		[WAIT_SPACE] = "AuditQueueSpace",
-		[WAIT_ROTATION] = "AuditQueueRotation",
-		[WAIT_TABLE] = "AuditQueueTable"
+		[PAQ_WAIT_FLUSH] = "AuditQueueFlush",
+		[PAQ_WAIT_SPACE] = "AuditQueueSpace",
+		[PAQ_WAIT_ROTATION] = "AuditQueueRotation",
+		[PAQ_WAIT_TABLE] = "AuditQueueTable",
+		[PAQ_WAIT_WORKER_MAIN] = "AuditQueueWorkerMain",
+		[PAQ_WAIT_LOADER_MAIN] = "AuditQueueLoaderMain"
 	};
-	static uint32 events[lengthof(names)];
 
-	if (events[kind] == 0)
-		events[kind] = paq_wait_event(names[kind]);
+	for (int i = 0; i < PAQ_NWAITS; i++)
+		wait_events[i] = paq_new_wait_event(names[i]);
+}
+
+/* Information about a wait, for WaitLatch() and the like */
+uint32
+paq_wait_event(PaqWait wait)
+{
+	return wait_events[wait];
+}
+
+/* Begin a wait; an error may end it without end_wait(). */
+static void
+begin_wait(Wait *wait, PaqWait kind)
+{
 	wait->kind = kind;
-	wait->event = events[kind];
 	wait->slept = 0;
 	INSTR_TIME_SET_CURRENT(wait->start);
 	wait->callback.callback = wait_context;
@@ -214,7 +225,7 @@ static void
 end_wait(Wait *wait)
 {
 	error_context_stack = wait->callback.previous;
-	if (wait->kind != WAIT_ROTATION)
+	if (wait->kind != PAQ_WAIT_ROTATION)
 		paq_stats_add(&paq_my_stats->waited_us,
 					  (uint64) (elapsed_ms(wait->start) * 1000.0));
 }
@@ -303,7 +314,7 @@ paq_wait_for_space(uint64 size, bool patient)
 	if (end <= paq_live.ring_size)
 		return true;
 	end -= paq_live.ring_size;
-	begin_wait(&wait, WAIT_SPACE);
+	begin_wait(&wait, PAQ_WAIT_SPACE);
 	paq_stats_add(&paq_my_stats->space_waits, 1);
 	since = wait.start;
 	raise_request(&paq_shared->space_request, end);
@@ -314,7 +325,7 @@ paq_wait_for_space(uint64 size, bool patient)
 			break;
 		paq_wake_worker();
 		if (ConditionVariableTimedSleep(cv, patient ? RECHECK_MS : STUCK_CHECK_MS,
-										wait.event) && patient)
+										paq_wait_event(wait.kind)) && patient)
 			warn_of_wait(&wait);
 	}
 	ConditionVariableCancelSleep();
@@ -341,7 +352,7 @@ wait_flushed(uint64 pos)
 	Wait		wait;
 	int			rc = WL_TIMEOUT;
 
-	begin_wait(&wait, WAIT_FLUSH);
+	begin_wait(&wait, PAQ_WAIT_FLUSH);
 	paq_stats_add(&paq_my_stats->flush_waits, 1);
 	if (waiter != NULL)
 	{
@@ -360,7 +371,7 @@ wait_flushed(uint64 pos)
 			paq_wake_worker();
 		rc = WaitLatch(MyLatch,
 					   WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-					   RECHECK_MS, wait.event);
+					   RECHECK_MS, paq_wait_event(wait.kind));
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
 		if (rc & WL_TIMEOUT)
@@ -431,13 +442,13 @@ wait_loaded(uint64 pos)
 {
 	Wait		wait;
 
-	begin_wait(&wait, WAIT_TABLE);
+	begin_wait(&wait, PAQ_WAIT_TABLE);
 	ConditionVariablePrepareToSleep(&paq_shared->load_cv);
 	while (!is_loaded(pos))
 	{
 		paq_wake_loader();
 		if (ConditionVariableTimedSleep(&paq_shared->load_cv, RECHECK_MS,
-										wait.event) &&
+										paq_wait_event(wait.kind)) &&
 			elapsed_ms(wait.start) >= WAIT_LIMIT)
 			stop_waiting();
 	}
@@ -485,14 +496,14 @@ paq_queue_rotate(void)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("there is no audit worker in single-user mode")));
-	begin_wait(&wait, WAIT_ROTATION);
+	begin_wait(&wait, PAQ_WAIT_ROTATION);
 	request = pg_atomic_add_fetch_u32(&paq_shared->rotate_request, 1);
 	ConditionVariablePrepareToSleep(&paq_shared->rotate_cv);
 	while ((int32) (pg_atomic_read_u32(&paq_shared->rotate_done) - request) < 0)
 	{
 		paq_wake_worker();
 		if (ConditionVariableTimedSleep(&paq_shared->rotate_cv, RECHECK_MS,
-										wait.event))
+										paq_wait_event(wait.kind)))
 			warn_of_wait(&wait);
 	}
 	ConditionVariableCancelSleep();

@@ -102,7 +102,7 @@ PAQ_TRAIL_FIELD(HEAD, ERROR_MESSAGE, "errorMessage", "error_message", STRING, "t
 PAQ_TRAIL_FIELD(HEAD, STATEMENT_ID, "statementId", "statement_id", NUMBER, "bigint", NUMBER(statement_id),
 				"counts statements of the session, from 1; null for what pgaudit does not number")
 PAQ_TRAIL_FIELD(HEAD, SUBSTATEMENT_ID, "substatementId", "substatement_id", NUMBER, "bigint", NUMBER(substatement_id),
-				"counts records within the statement, from 1; null where statementId is")
+				"counts records within the statement, from 1; null if the record has none of its own")
 PAQ_TRAIL_FIELD(HEAD, SESSION_LINE, "sessionLine", "session_line", NUMBER, "bigint", NUMBER(session_line),
 				"counts records of the session, from 1; null if the server died before it was given")
 

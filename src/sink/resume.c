@@ -392,6 +392,7 @@ paq_sink_resume(const PaqSinkState *state, bool *exact, uint64 ahead,
 	const char *change = NULL;
 	struct stat st;
 	bool		outdated = false;
+	uint64		offset = state->offset;
 	int			fd;
 
 	paq_trail_close();
@@ -439,7 +440,7 @@ paq_sink_resume(const PaqSinkState *state, bool *exact, uint64 ahead,
 	}
 	if (!*exact && paq_trail_format_of(state->file) != NULL)
 		return salvage(fd, &st, state, sequence);
-	if ((uint64) st.st_size < state->offset)
+	if ((uint64) st.st_size < state->flushed)
 		change = "was truncated";
 	else if ((uint64) st.st_size > state->offset && state->closed)
 		change = "was written to by somebody else";
@@ -450,8 +451,24 @@ paq_sink_resume(const PaqSinkState *state, bool *exact, uint64 ahead,
 		close(fd);
 		return true;
 	}
-	if (!continue_file(fd, &st, state, state->offset))
+
+	/*
+	 * What was not durable is missing, or a part of it.  All of that is written
+	 * again, so it must not stay in the file.
+	 */
+	if ((uint64) st.st_size < state->offset)
+	{
+		ereport(LOG,
+				(errmsg("audit trail file \"%s\" is shorter than it was",
+						state->file),
+				 errdetail("It has %llu bytes, but %llu were written.",
+						   (unsigned long long) st.st_size,
+						   (unsigned long long) state->offset)));
+		offset = state->flushed;
+	}
+	if (!continue_file(fd, &st, state, offset))
 		return false;
 	paq_trail.flushed = state->flushed;
+	paq_trail.retreat = offset < state->offset;
 	return true;
 }

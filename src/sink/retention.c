@@ -56,7 +56,7 @@
 #include "utils/timestamp.h"
 
 /* How many names are read in one piece of work; of others, it is one file */
-#define NAMES_AT_ONCE	64
+#define NAMES_AT_ONCE	16
 
 /* How many files are kept in mind */
 #define MAX_OLDEST		256
