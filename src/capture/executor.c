@@ -180,29 +180,37 @@ start_part(QueryDesc *queryDesc, int eflags)
 	paq_frame_pop(frame);
 }
 
-/*
- * In a parallel worker: is the query a part of the leader's?  It is if the rows go
- * to the leader.  A worker that builds an index only executes what functions do.
- */
-static pg_noinline void
-look_for_part(QueryDesc *queryDesc)
+static inline void
+start(QueryDesc *queryDesc, int eflags)
 {
-	if (paq_stack.frame == NULL && queryDesc->dest != NULL &&
-		queryDesc->dest->mydest == DestTupleQueue)
-		paq_stack_begin_part();
-}
-
-static void
-capture_ExecutorStart(QueryDesc *queryDesc, int eflags)
-{
-	if (unlikely(IsParallelWorker() && !paq_stack.in_part))
-		look_for_part(queryDesc);
 	if (paq_capture_wanted())
 		start_query(queryDesc, eflags);
 	else if (unlikely(paq_stack.in_part && paq_auditing_is_on()))
 		start_part(queryDesc, eflags);
 	else
 		next_ExecutorStart(queryDesc, eflags);
+}
+
+/*
+ * In a parallel worker: is the query a part of the leader's?  It is if the rows go
+ * to the leader.  A worker that builds an index only executes what functions do.
+ */
+static pg_noinline void
+start_in_worker(QueryDesc *queryDesc, int eflags)
+{
+	if (paq_stack.frame == NULL && queryDesc->dest != NULL &&
+		queryDesc->dest->mydest == DestTupleQueue)
+		paq_stack_begin_part();
+	start(queryDesc, eflags);
+}
+
+static void
+capture_ExecutorStart(QueryDesc *queryDesc, int eflags)
+{
+	if (unlikely(IsParallelWorker() && !paq_stack.in_part))
+		start_in_worker(queryDesc, eflags);
+	else
+		start(queryDesc, eflags);
 }
 
 static void

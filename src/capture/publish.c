@@ -329,6 +329,14 @@ paq_is_failing_commit(void)
 	return paq_is_committing() && !held.rollback;
 }
 
+static pg_noinline void
+publish_held(PaqError *error, PaqSpaceWait wait)
+{
+	paq_publish_deferred(wait);
+	paq_publish_list(&held.records, error, wait);
+	held.bytes = 0;
+}
+
 /*
  * Publish what is held with the outcome of the commit, NULL being success.
  * Errors as for paq_publish_list().
@@ -336,11 +344,8 @@ paq_is_failing_commit(void)
 void
 paq_publish_held(PaqError *error, PaqSpaceWait wait)
 {
-	if (likely(dlist_is_empty(&held.records)))
-		return;
-	paq_publish_deferred(wait);
-	paq_publish_list(&held.records, error, wait);
-	held.bytes = 0;
+	if (!dlist_is_empty(&held.records))
+		publish_held(error, wait);
 }
 
 /* Must the session wait for any record that is held? */
