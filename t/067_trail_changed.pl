@@ -252,6 +252,44 @@ flush_trail($node);
 is(current_file(), $file, 'a file that nobody touches is gone on with');
 is(scalar gaps(), 0, 'and no GAP record is made');
 
+# A file that lost only what was not durable, because the worker was killed before
+# the fsync, is gone on with, and has what was lost once more.  Returns the path.
+sub lose_what_is_not_durable
+{
+	my ($label) = @_;
+
+	# nothing is written before the flush is asked for, which kills the worker
+	$node->append_conf('postgresql.conf', settings_text(flush_interval => '1h'));
+	$node->reload;
+	flush_trail($node);
+	my $path     = current_file();
+	my $size     = -s $path;
+	my $position = -s $node->logfile;
+
+	$node->safe_psql('postgres', "SELECT '$label $_'") foreach 1 .. 3;
+	set_faults($node, 'trail-fsync' => 'kill');
+	$node->psql('postgres', 'SELECT audit_flush()');
+	ok( wait_for_log($node, qr/was terminated by signal 9/, $position),
+		"$label: the worker is killed");
+	crash_node($node, 0);
+	set_faults($node);
+	cmp_ok(-s $path, '>', $size + 10, "$label: it had written what it had not synced");
+	truncate($path, $size + 10) or die "truncate: $!";
+	$node->append_conf('postgresql.conf', settings_text(flush_interval => '20ms'));
+	start_again($node);
+	wait_for_worker($node);
+	return $path;
+}
+
+my $undurable = begin_file('not durable');
+is(lose_what_is_not_durable('not durable'),
+	$undurable, 'what is not durable goes into the current file');
+flush_trail($node);
+is(current_file(), $undurable, 'not durable: the file is gone on with');
+is(scalar gaps(), 0, 'not durable: nothing is missing');
+is_deeply([ map { texts_in_trail($node, "SELECT 'not durable $_'") } 1 .. 3 ],
+	[ 1, 1, 1 ], 'not durable: each statement is there once');
+
 # Files on their way into the table
 
 $node->append_conf('postgresql.conf', settings_text(sink => 'table'));
