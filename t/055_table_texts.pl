@@ -95,6 +95,34 @@ test_encodings('postgres',
 	euc      => [ "\x{65e5}\x{672c}", '' ],
 	ascii    => [ "\x{ff}\x{e9}",     'SQL_ASCII' ]);
 
+# Parameters, too, with what JSON escapes.  Of a record all texts are converted, or
+# none.
+sub test_parameters
+{
+	my ($audit, $database, $bytes, $encoding, @expected) = @_;
+	my $name = "$audit-$database-parameters-";
+	my $sent = sql('SHOW server_encoding', $database);
+
+	{
+		local $ENV{PGCLIENTENCODING} = $sent;
+		$node->safe_psql($database, "PREPARE p(text, text, text) AS SELECT '$name', \$1, \$2, \$3;"
+			  . qq{EXECUTE p(E'$bytes->[0]\\\\"\\t\\x01\\x7f', NULL, '$bytes->[1]')});
+	}
+	is(loaded($audit), 1, "$name loaded");
+	local $ENV{PGCLIENTENCODING} = 'UTF8';
+	is( sql("SELECT parameters, text_encoding FROM audit_records WHERE command_text LIKE '%$name%'"
+			  . " AND parameters <> '[]'", $audit),
+		encode('UTF-8', qq{["$expected[0]\\\\\\"\\t\\u0001\x7f", null, "$expected[1]"]|$encoding}),
+		"parameters from $database to $audit");
+	return;
+}
+test_parameters('postgres', 'latin1', [ "\xe9", "\xfc" ], '', "\x{e9}", "\x{fc}");
+test_parameters('postgres', 'ascii', [ "\xc3\xa9\xe9", '\\u00e9' ],
+	'SQL_ASCII', "\x{e9}\x{e9}", '\\\\u00e9');
+# the second is no character
+test_parameters('postgres', 'euc', [ "\xc3\xa9", "\xf5\xa1" ],
+	'EUC_JP', "\x{c3}\x{a9}", "\x{f5}\x{a1}");
+
 # Change the audit database, and wait until the loader is in it.
 sub load_into
 {
@@ -113,6 +141,10 @@ test_encodings('audit_latin1',
 	latin1   => [ "\x{e9}\x{fc}",  '' ],
 	euc      => [ '\u65e5\u672c',  '' ],
 	ascii    => [ '\u00ff\u00e9',  'SQL_ASCII' ]);
+test_parameters('audit_latin1', 'postgres', [ "\xc3\xa9", "\xe4\xb8\xad" ],
+	'', "\x{e9}", '\\\\u4e2d');
+test_parameters('audit_latin1', 'euc', [ "\xc3\xa9", "\xf5\xa1" ],
+	'EUC_JP', '\\\\u00c3\\\\u00a9', '\\\\u00f5\\\\u00a1');
 load_into('audit_euc');
 test_encodings('audit_euc',
 	latin1 => [ "\x{e9}\x{fc}",     '' ],

@@ -15,9 +15,10 @@
  *
  * Encoding: of a text that is not UTF-8 the worker writes each byte beyond ASCII
  * as \u00xx, and names the encoding (format/json.c).  The loader is in a database,
- * so it can convert such a text.  What cannot be converted stays as the worker
- * wrote it; a character that the database's encoding does not have is shown as an
- * escape.
+ * so it can convert such a text: it parses the line once more, with bytes for these
+ * escapes, and converts each value.  If one cannot be converted, all stay as the
+ * worker wrote them.  A character that the database's encoding does not have is
+ * shown as an escape.
  *
  * Guarantees: what is made of a line is valid in the database's encoding, and JSON
  * if the line was; no character or escape is cut in two.
@@ -34,6 +35,7 @@
 #include <netinet/in.h>
 
 #include "catalog/namespace.h"
+#include "common/string.h"
 #include "compat.h"
 #include "load/load_internal.h"
 #include "mb/pg_wchar.h"
@@ -41,6 +43,7 @@
 #include "nodes/value.h"
 #include "record/record.h"
 #include "utils/datetime.h"
+#include "utils/json.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -48,10 +51,7 @@
 #define MAX_TEXT	(64 * 1024)
 #define MAX_ARRAY	(1024 * 1024)
 
-/* More strings than that are not cut in any line that the worker writes. */
-#define MAX_CUTS	64
-
-/* As much is converted at once, in bytes. */
+/* Space for a piece of text that has been converted, in bytes */
 #define PIECE_SIZE	4096
 
 /* A line that is being shortened */
@@ -65,25 +65,19 @@ static struct
 	Size		array_kept;		/* bytes of the outermost array */
 	bool		skip_character; /* the one being read is not kept */
 	bool		skip_element;	/* of the array */
-
-	/* where in "kept" the strings are that have been cut */
-	int			ncuts;
-	struct
-	{
-		int			start;
-		int			end;
-	}			cuts[MAX_CUTS];
 }			shortening;
 
 /* A row being made: the fields' values as texts, NULL for null */
 typedef struct Row
 {
-	JsonLexContext *lex;
+	const PaqLoadLine *line;
+	int			encoding;		/* of the strings that are parsed */
+	bool		failed;			/* one of them is not in that encoding */
 	const char *values[PAQ_TRAIL_NFIELDS];
 	int			field;			/* that is being parsed, -1: none of ours */
 	int			next;			/* the one that probably follows */
 	int			depth;			/* of arrays */
-	const char *array;			/* where the outermost one begins */
+	StringInfoData array;		/* the outermost one, as JSON */
 } Row;
 
 /* ----------
@@ -123,17 +117,6 @@ keep(char c)
 		shortening.array_kept++;
 }
 
-/* The string being read is longer than what is kept of it. */
-static void
-note_cut(void)
-{
-	if (!is_kept() || shortening.ncuts == MAX_CUTS)
-		return;
-	shortening.cuts[shortening.ncuts].start = kept.len - shortening.string_kept;
-	shortening.cuts[shortening.ncuts].end = kept.len;
-	shortening.ncuts++;
-}
-
 static void
 add_to_string(char c)
 {
@@ -156,13 +139,7 @@ add_to_string(char c)
 
 		/* Another byte of a character goes with the first one. */
 		if ((c & 0xC0) != 0x80)
-		{
-			const bool	skip = shortening.string_kept >= MAX_TEXT;
-
-			if (skip && !shortening.skip_character)
-				note_cut();
-			shortening.skip_character = skip;
-		}
+			shortening.skip_character = shortening.string_kept >= MAX_TEXT;
 	}
 	if (shortening.skip_character)
 		return;
@@ -211,34 +188,18 @@ paq_shorten_add(const char *data, Size len)
 	}
 }
 
-/*
- * The encoding that the line names; negative for none.  *value is where, in
- * the line, it does.
- */
-static int
-line_encoding(const char *line, Size len, Size *value)
+/* The line; valid until the next one begins. */
+const char *
+paq_shorten_end(Size *len)
 {
-	const char *key = paq_trail_fields[PAQ_TRAIL_TEXT_ENCODING].key;
-	const Size	key_len = strlen(key);
-	char		word[NAMEDATALEN];
-	Size		start;
-	Size		end;
-
-	/* It is among the last fields, and the last text. */
-	for (start = len; start >= key_len; start--)
-		if (memcmp(line + start - key_len, key, key_len) == 0)
-			break;
-	if (start < key_len || start >= len || line[start] != '"')
-		return -1;
-	*value = start++;
-	for (end = start; end < len && line[end] != '"'; end++)
-		;
-	if (end == len || end - start >= sizeof(word))
-		return -1;
-	memcpy(word, line + start, end - start);
-	word[end - start] = '\0';
-	return pg_char_to_encoding(word);
+	*len = kept.len;
+	return kept.data;
 }
+
+/* ----------
+ * Encodings
+ * ----------
+ */
 
 /* The byte beyond ASCII whose escape begins at p; 0 if none does. */
 static unsigned char
@@ -257,78 +218,14 @@ escaped_byte(const char *p, const char *end)
 }
 
 /*
- * Size of the byte of a text at p, in a string of an encoding whose bytes beyond
- * ASCII are escapes.
- */
-static int
-byte_size(const char *p)
-{
-	if (*p != '\\')
-		return 1;
-	return p[1] == 'u' ? 6 : 2;
-}
-
-/*
- * A character of an encoding other than UTF-8 is several escapes, and only the end
- * of the line tells the encoding.  So what is left of a character at the end of a
- * string, which is from start to end in "kept", is removed when the line has been
- * read.
- */
-static void
-trim(int start, int end, int encoding)
-{
-	char	   *text = palloc(end - start + 1);
-	int			len = 0;
-	int			whole;
-	int			p = start;
-
-	for (; p < end; p += byte_size(kept.data + p))
-	{
-		const unsigned char byte = escaped_byte(kept.data + p, kept.data + end);
-
-		/* Which one it is does not matter if it is ASCII. */
-		text[len++] = byte != 0 ? byte : 'x';
-	}
-	text[len] = '\0';
-	whole = pg_encoding_mbcliplen(encoding, text, len, len);
-	pfree(text);
-	for (p = start; whole > 0; whole--)
-		p += byte_size(kept.data + p);
-	memmove(kept.data + p, kept.data + end, kept.len - end + 1);
-	kept.len -= end - p;
-}
-
-/* The line; valid until the next one begins. */
-const char *
-paq_shorten_end(Size *len)
-{
-	Size		value;
-	const int	encoding = line_encoding(kept.data, kept.len, &value);
-
-	if (encoding >= 0 && encoding != PG_UTF8 &&
-		pg_encoding_max_length(encoding) > 1)
-
-		/* From the last one on, which moves none of the others. */
-		for (int i = shortening.ncuts - 1; i >= 0; i--)
-			trim(shortening.cuts[i].start, shortening.cuts[i].end, encoding);
-	*len = kept.len;
-	return kept.data;
-}
-
-/* ----------
- * Encodings
- * ----------
- */
-
-/*
  * Copy the line.  Escapes of bytes beyond ASCII become these bytes, or, where
  * JSON's parser would take them for characters, texts that look like escapes.
  */
 static void
-rewrite_escapes(StringInfo dst, const char *line, Size len, bool to_bytes)
+rewrite_escapes(StringInfo dst, const PaqLoadLine *line, bool to_bytes)
 {
-	const char *end = line + len;
-	const char *p = line;
+	const char *p = line->data;
+	const char *end = p + line->len;
 
 	while (p < end)
 	{
@@ -351,148 +248,68 @@ rewrite_escapes(StringInfo dst, const char *line, Size len, bool to_bytes)
 	}
 }
 
-/* The text in UTF-8, *new_len bytes; NULL if that cannot be done. */
-static const char *
-to_utf8(const char *text, Size len, int encoding, Size *new_len)
-{
-	const Size	size = len * MAX_CONVERSION_GROWTH + 1;
-	Oid			proc = FindDefaultConversionProc(encoding, PG_UTF8);
-	char	   *dst;
-	int			done;
-
-	if (!OidIsValid(proc) || !pg_verify_mbstr(encoding, text, len, true))
-		return NULL;
-	dst = palloc(size);
-	done = pg_do_encoding_conversion_buf(proc, encoding, PG_UTF8,
-										 (unsigned char *) unconstify(char *, text),
-										 len, (unsigned char *) dst, size, true);
-	if (done != len)
-		return NULL;
-	*new_len = strlen(dst);
-	return dst;
-}
-
-/* How many bytes of a text in UTF-8 to convert at once: whole characters */
-static Size
-piece_size(const char *text, Size len)
-{
-	if (len <= PIECE_SIZE)
-		return len;
-	for (len = PIECE_SIZE; (text[len] & 0xC0) == 0x80; len--)
-		;
-	return len;
-}
-
 /*
- * Append a piece of UTF-8 in the encoding, up to a character that this does not
- * have; returns how many bytes of the piece that is.
+ * The text converted; NULL if that cannot be done.  But in place of a character
+ * of UTF-8 that the other encoding does not have there is text that looks like
+ * \uxxxx.
  */
-static Size
-convert_piece(StringInfo dst, const char *text, Size len, Oid proc, int encoding)
+static char *
+convert(char *text, int from, int to)
 {
-	unsigned char piece[PIECE_SIZE * MAX_CONVERSION_GROWTH + 1];
-	Size		done = 0;
-
-	if (OidIsValid(proc))
-	{
-		done = pg_do_encoding_conversion_buf(proc, PG_UTF8, encoding,
-											 (unsigned char *) unconstify(char *, text),
-											 len, piece, sizeof(piece), true);
-		appendStringInfoString(dst, (char *) piece);
-		return done;
-	}
-	while (done < len && (text[done] & 0x80) == 0)
-		done++;
-	appendBinaryStringInfo(dst, text, done);
-	return done;
-}
-
-/*
- * If all texts of the line are in another encoding, convert them to UTF-8, and
- * say that no encoding need be named any more.  NULL if that cannot be done.
- */
-static const char *
-from_named(const char *line, Size *len)
-{
-	Size		value = 0;
-	int			encoding = line_encoding(line, *len, &value);
-	StringInfoData raw;
-	const char *end;
-	const char *converted;
-	Size		new_len;
-
-	if (encoding < 0 || encoding == PG_UTF8 || encoding == PG_SQL_ASCII)
-		return NULL;
-	initStringInfo(&raw);
-	rewrite_escapes(&raw, line, value, true);
-	appendStringInfoString(&raw, "null");
-	end = memchr(line + value + 1, '"', *len - value - 1);
-	rewrite_escapes(&raw, end + 1, line + *len - end - 1, true);
-	converted = to_utf8(raw.data, raw.len, encoding, &new_len);
-	if (converted != NULL)
-		*len = new_len;
-	return converted;
-}
-
-/*
- * A line in UTF-8 in the database's encoding; *len is its length.  A character
- * that this does not have becomes text that looks like \uxxxx.
- */
-static const char *
-to_database(const char *line, Size *len)
-{
-	const int	encoding = GetDatabaseEncoding();
-	Oid			proc = FindDefaultConversionProc(PG_UTF8, encoding);
-	StringInfoData source;
+	Oid			proc = FindDefaultConversionProc(from, to);
+	const char *end = text + strlen(text);
+	unsigned char piece[PIECE_SIZE];
 	StringInfoData dst;
-	const char *p;
-	const char *end;
 
-	initStringInfo(&source);
-	rewrite_escapes(&source, line, *len, false);
-	*len = source.len;
-	if (encoding == PG_SQL_ASCII)
-		return source.data;
 	initStringInfo(&dst);
-	p = source.data;
-	end = p + source.len;
-	while (p < end)
+	while (text < end)
 	{
-		Size		piece = piece_size(p, end - p);
-		Size		done = convert_piece(&dst, p, piece, proc, encoding);
+		int			n = 0;
 
 		CHECK_FOR_INTERRUPTS();
-		p += done;
-		if (done < piece)
+		if (OidIsValid(proc))
 		{
-			appendStringInfo(&dst, "\\\\u%04x",
-							 utf8_to_unicode((const unsigned char *) p));
-			p += pg_utf_mblen((const unsigned char *) p);
+			n = pg_do_encoding_conversion_buf(proc, from, to, (unsigned char *) text,
+											  end - text, piece, sizeof(piece), true);
+			appendStringInfoString(&dst, (char *) piece);
 		}
+		if (n == 0 && from != PG_UTF8)
+			return NULL;
+		if (n == 0)
+		{
+			n = pg_utf_mblen((unsigned char *) text);
+			if (n == 1)
+				appendStringInfoChar(&dst, *text);
+			else
+				appendStringInfo(&dst, "\\u%04x", utf8_to_unicode((unsigned char *) text));
+		}
+		text += n;
 	}
-	*len = dst.len;
 	return dst.data;
 }
 
-/*
- * The line, *len bytes, in the database's encoding, with its new length; what
- * is returned may be the line itself.  NULL if it cannot be what the worker
- * wrote.
- */
-static const char *
-load_text(const char *line, Size *len)
+/* A string of the line in the database's encoding; NULL if it cannot be. */
+static char *
+load_text(const Row *row, char *text)
 {
-	const char *converted = from_named(line, len);
+	const int	database = GetDatabaseEncoding();
 
-	if (converted == NULL)
+	if (pg_is_ascii(text))
+		return text;
+	if (row->encoding != PG_UTF8)
 	{
-		if (!pg_verify_mbstr(PG_UTF8, line, *len, true))
-			return NULL;
-		converted = line;
+		int			len = strlen(text);
+
+		/* An escape was a whole character when the line was shortened. */
+		if (row->line->shortened)
+			len = pg_encoding_mbcliplen(row->encoding, text, len, len);
+		text[len] = '\0';
+		text = pg_verify_mbstr(row->encoding, text, len, true) ?
+			convert(text, row->encoding, PG_UTF8) : NULL;
 	}
-	if (GetDatabaseEncoding() == PG_UTF8)
-		return converted;
-	return to_database(converted, len);
+	if (text == NULL || database == PG_UTF8 || database == PG_SQL_ASCII)
+		return text;
+	return convert(text, PG_UTF8, database);
 }
 
 /* ----------
@@ -539,20 +356,39 @@ static PAQ_JSON_RESULT
 scalar(void *state, char *token, JsonTokenType type)
 {
 	Row		   *row = state;
+	char	   *value = NULL;
 
-	if (row->depth == 0 && row->field >= 0 && type != JSON_TOKEN_NULL)
-		row->values[row->field] = token;
+	if (type != JSON_TOKEN_NULL)
+	{
+		value = load_text(row, token);
+		row->failed |= value == NULL;
+	}
+	if (row->depth == 0)
+	{
+		if (row->field >= 0)
+			row->values[row->field] = value;
+		return PAQ_JSON_DONE;
+	}
+	if (row->array.len > 1)
+		appendStringInfoChar(&row->array, ',');
+	if (value == NULL)
+		appendStringInfoString(&row->array, "null");
+	else
+		escape_json(&row->array, value);
 	return PAQ_JSON_DONE;
 }
 
-/* An array is taken as it is written. */
+/* An array is made anew, as its elements may be converted. */
 static PAQ_JSON_RESULT
 array_start(void *state)
 {
 	Row		   *row = state;
 
 	if (row->depth++ == 0)
-		row->array = row->lex->token_start;
+	{
+		initStringInfo(&row->array);
+		appendStringInfoChar(&row->array, '[');
+	}
 	return PAQ_JSON_DONE;
 }
 
@@ -562,29 +398,59 @@ array_end(void *state)
 	Row		   *row = state;
 
 	if (--row->depth == 0 && row->field >= 0)
-		row->values[row->field] =
-			pnstrdup(row->array, row->lex->prev_token_terminator - row->array);
+	{
+		appendStringInfoChar(&row->array, ']');
+		row->values[row->field] = row->array.data;
+	}
 	return PAQ_JSON_DONE;
+}
+
+/* Take over what the line says, whose strings are in that encoding. */
+static bool
+parse(Row *row, const PaqLoadLine *line, int encoding)
+{
+	JsonSemAction actions = {0};
+	StringInfoData rewritten = {.data = unconstify(char *, line->data), .len = line->len};
+
+	if (encoding != PG_UTF8 || GetDatabaseEncoding() != PG_UTF8)
+	{
+		initStringInfo(&rewritten);
+		rewrite_escapes(&rewritten, line, encoding != PG_UTF8);
+	}
+	memset(row, 0, sizeof(*row));
+	row->line = line;
+	row->encoding = encoding;
+	actions.semstate = row;
+	actions.object_field_start = field_start;
+	actions.scalar = scalar;
+	actions.array_start = array_start;
+	actions.array_end = array_end;
+	return pg_parse_json(paq_json_lex(rewritten.data, rewritten.len),
+						 &actions) == JSON_SUCCESS && !row->failed;
 }
 
 /* Take over what the line says; false if it is damaged. */
 static bool
 fill_row(Row *row, const PaqLoadLine *line)
 {
-	JsonSemAction actions = {0};
-	Size		len = line->len;
-	const char *text = load_text(line->data, &len);
+	const char *name;
+	int			encoding;
+	Row			converted;
 
-	if (text == NULL)
+	if (!pg_verify_mbstr(PG_UTF8, line->data, line->len, true) ||
+		!parse(row, line, PG_UTF8) || row->values[PAQ_TRAIL_TYPE] == NULL)
 		return false;
-	actions.semstate = row;
-	actions.object_field_start = field_start;
-	actions.scalar = scalar;
-	actions.array_start = array_start;
-	actions.array_end = array_end;
-	row->lex = paq_json_lex(text, len);
-	return pg_parse_json(row->lex, &actions) == JSON_SUCCESS &&
-		row->values[PAQ_TRAIL_TYPE] != NULL;
+	name = row->values[PAQ_TRAIL_TEXT_ENCODING];
+	encoding = name == NULL ? PG_UTF8 : pg_char_to_encoding(name);
+
+	/* In UTF8 and SQL_ASCII some characters are not escapes, but themselves. */
+	if (PG_VALID_BE_ENCODING(encoding) && encoding != PG_UTF8 &&
+		encoding != PG_SQL_ASCII && parse(&converted, line, encoding))
+	{
+		*row = converted;
+		row->values[PAQ_TRAIL_TEXT_ENCODING] = NULL;
+	}
+	return true;
 }
 
 /* The client's address, if that is what the host is. */
@@ -740,7 +606,6 @@ paq_row_add(PaqBatch *batch, const PaqLoadLine *line)
 {
 	Row			row;
 
-	memset(&row, 0, sizeof(row));
 	if (!fill_row(&row, line) || !complete_row(&row, line, batch))
 		return false;
 	for (int i = 0; i < PAQ_TRAIL_NFIELDS; i++)
