@@ -463,20 +463,6 @@ name_of(int day)
 	return psprintf(PREFIX "%04d%02d%02d", year, month, mday);
 }
 
-/* The other way round; false if it is no such name. */
-static bool
-parse_name(const char *name, int *day)
-{
-	int			year;
-	int			month;
-	int			mday;
-
-	if (sscanf(name, PREFIX "%4d%2d%2d", &year, &month, &mday) != 3)
-		return false;
-	*day = date2j(year, month, mday) - POSTGRES_EPOCH_JDATE;
-	return strcmp(name_of(*day), name) == 0;
-}
-
 static void
 run_command(const char *command)
 {
@@ -614,15 +600,16 @@ paq_partitions_make_ahead(TimestampTz now)
 		need_partition(day);
 }
 
-/* Name of the oldest partition; NULL if there is none. */
+/* Name of the oldest partition of the days before that one; NULL: there is none. */
 static char *
-oldest_partition(void)
+oldest_partition(int day)
 {
 	char	   *query = psprintf("SELECT c.relname::pg_catalog.text"
 								 "  FROM pg_catalog.pg_inherits i"
 								 "  JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid"
 								 " WHERE i.inhparent = %u AND c.relname ~ '^" PREFIX "[0-9]{8}$'"
-								 " ORDER BY c.relname LIMIT 1", table_oid());
+								 "   AND c.relname < '%s'"
+								 " ORDER BY c.relname LIMIT 1", table_oid(), name_of(day));
 
 	if (run(query, 0, NULL, NULL, SPI_OK_SELECT) == 0)
 		return NULL;
@@ -638,15 +625,14 @@ bool
 paq_partitions_drop_oldest(TimestampTz now, bool *recording)
 {
 	char	   *name;
-	int			day;
 	bool		due;
 
 	*recording = false;
 	if (paq_table_retention == 0)
 		return false;
 	SPI_connect();
-	name = oldest_partition();
-	due = name != NULL && parse_name(name, &day) && day < paq_first_day(now);
+	name = oldest_partition(paq_first_day(now));
+	due = name != NULL;
 	if (due)
 	{
 		Oid			partition = get_relname_relid(name, get_namespace_oid(SCHEMA, false));
