@@ -476,9 +476,8 @@ paq_capture_wanted(void)
 static inline bool
 paq_capture_idle(void)
 {
-	return !paq_capture_possible() ||
-		(!paq_capture_wanted() && paq_stack.frame == NULL &&
-		 !paq_statements_open());
+	return !paq_auditing_is_on() && paq_stack.frame == NULL &&
+		!paq_statements_open();
 }
 
 #endif							/* PAQ_CAPTURE_INTERNAL_H */

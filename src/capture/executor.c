@@ -51,7 +51,8 @@ fail_query(PaqCallFrame *frame)
 	PaqStatement *statement;
 
 	paq_frame_catch(frame);
-	error = paq_error_catch(frame->query_desc->sourceText);
+	error = paq_error_catch(frame->query_desc ?
+							frame->query_desc->sourceText : NULL);
 	statement = paq_statement_find(frame->query_desc);
 	if (statement != NULL)
 	{
@@ -81,16 +82,24 @@ record_relations(PaqStatement *statement, List *rangeTable, List *perminfos)
 	statement->unfinished = false;
 }
 
-/* NULL when out of memory; permissions are then checked without a statement. */
+/*
+ * Returns NULL when out of memory; permissions are then checked without a statement.
+ * A parallel worker's part of a query is the leader's statement: its frame, for
+ * what functions within it execute, leads to none, so it has no QueryDesc.
+ */
 static PaqCallFrame *
 begin_start(QueryDesc *queryDesc)
 {
+	const bool	whole = paq_capture_possible();
 	PaqCallFrame *frame;
 
-	paq_session_warm();
-	paq_settle(PAQ_SPACE_WAIT);
-	paq_statement_forget(queryDesc);
-	frame = paq_frame_push(NULL, queryDesc);
+	if (likely(whole))
+	{
+		paq_session_warm();
+		paq_settle(PAQ_SPACE_WAIT);
+		paq_statement_forget(queryDesc);
+	}
+	frame = paq_frame_push(NULL, whole ? queryDesc : NULL);
 	if (likely(frame != NULL))
 		frame->starting = true;
 	return frame;
@@ -131,13 +140,12 @@ end_start(QueryDesc *queryDesc)
 pg_noreturn static void
 fail_start(PaqCallFrame *frame)
 {
-	PlannedStmt *plan = frame->query_desc->plannedstmt;
 	PaqStatement *statement;
 
 	paq_frame_catch(frame);
 	statement = paq_statement_find(frame->query_desc);
 	if (statement != NULL)
-		paq_record_failed_start(statement, plan);
+		paq_record_failed_start(statement, frame->query_desc->plannedstmt);
 	fail_query(frame);
 }
 
@@ -162,31 +170,11 @@ start_query(QueryDesc *queryDesc, int eflags)
 	paq_frame_pop(frame);
 }
 
-/* As run_part(): ExecutorStart calls functions, too, to prune partitions. */
-static pg_noinline void
-start_part(QueryDesc *queryDesc, int eflags)
-{
-	PaqCallFrame *const frame = paq_frame_push(NULL, NULL);
-
-	if (unlikely(frame == NULL))
-	{
-		next_ExecutorStart(queryDesc, eflags);
-		return;
-	}
-	if (PAQ_FRAME_TRY(frame))
-		next_ExecutorStart(queryDesc, eflags);
-	else
-		paq_rethrow(frame);
-	paq_frame_pop(frame);
-}
-
 static inline void
 start(QueryDesc *queryDesc, int eflags)
 {
-	if (paq_capture_wanted())
+	if (paq_auditing_is_on())
 		start_query(queryDesc, eflags);
-	else if (unlikely(paq_stack.in_part && paq_auditing_is_on()))
-		start_part(queryDesc, eflags);
 	else
 		next_ExecutorStart(queryDesc, eflags);
 }
@@ -241,14 +229,17 @@ look_at_rows(PaqStatement *statement, QueryDesc *queryDesc)
 		statement->flags |= PAQ_RECORD_INCOMPLETE;
 }
 
-/* NULL when out of memory; statements that the query executes have no caller then. */
+/*
+ * NULL when out of memory; statements that the query executes have no caller then.
+ * As for begin_start(), a part of a query has no QueryDesc.
+ */
 static PaqCallFrame *
 begin_query(QueryDesc *queryDesc)
 {
 	PaqStatement *statement = paq_statement_find(queryDesc);
 
 	look_at_rows(statement, queryDesc);
-	return paq_frame_push(statement, queryDesc);
+	return paq_frame_push(statement, paq_capture_possible() ? queryDesc : NULL);
 }
 
 /*
@@ -300,34 +291,11 @@ run_query(PAQ_EXECUTOR_RUN_ARGS)
 	paq_leave(frame, PAQ_SPACE_WAIT);
 }
 
-/*
- * In a parallel worker: a frame without a statement, for functions and their
- * statements.
- */
-static pg_noinline void
-run_part(PAQ_EXECUTOR_RUN_ARGS)
-{
-	PaqCallFrame *const frame = paq_frame_push(NULL, NULL);
-
-	if (unlikely(frame == NULL))
-	{
-		next_ExecutorRun(PAQ_EXECUTOR_RUN_PASS);
-		return;
-	}
-	if (PAQ_FRAME_TRY(frame))
-		next_ExecutorRun(PAQ_EXECUTOR_RUN_PASS);
-	else
-		paq_rethrow(frame);
-	paq_leave(frame, PAQ_SPACE_WAIT);
-}
-
 static void
 capture_ExecutorRun(PAQ_EXECUTOR_RUN_ARGS)
 {
 	if (!paq_capture_idle())
 		run_query(PAQ_EXECUTOR_RUN_PASS);
-	else if (unlikely(paq_stack.in_part && paq_auditing_is_on()))
-		run_part(PAQ_EXECUTOR_RUN_PASS);
 	else
 		next_ExecutorRun(PAQ_EXECUTOR_RUN_PASS);
 }
@@ -373,7 +341,8 @@ finish_query(QueryDesc *queryDesc)
 static void
 capture_ExecutorFinish(QueryDesc *queryDesc)
 {
-	if (has_work_to_finish(queryDesc) && !paq_capture_idle())
+	if (has_work_to_finish(queryDesc) && !paq_capture_idle() &&
+		paq_capture_possible())
 		finish_query(queryDesc);
 	else
 		next_ExecutorFinish(queryDesc);
