@@ -21,6 +21,7 @@
 #include "capture/capture_internal.h"
 #include "commands/event_trigger.h"
 #include "executor/executor.h"
+#include "executor/spi.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "utils/builtins.h"
@@ -85,18 +86,12 @@ record_rows(PaqStatement *statement, Oid function, RowRecorder record)
 static char *
 get_text(TupleTableSlot *slot, const char *column)
 {
-	TupleDesc	desc = slot->tts_tupleDescriptor;
-	Datum		value;
 	bool		isnull;
+	Datum		value = slot_getattr(slot,
+							   SPI_fnumber(slot->tts_tupleDescriptor, column),
+							   &isnull);
 
-	for (int i = 0; i < desc->natts; i++)
-	{
-		if (namestrcmp(&TupleDescAttr(desc, i)->attname, column) != 0)
-			continue;
-		value = slot_getattr(slot, i + 1, &isnull);
-		return isnull ? NULL : TextDatumGetCString(value);
-	}
-	return NULL;
+	return isnull ? NULL : TextDatumGetCString(value);
 }
 
 /* The statement that fires the event trigger; NULL if it is not recorded. */
