@@ -306,23 +306,9 @@ record_file(PaqStatement *statement, const StoreStmt *stmt)
 static Oid
 find_role(RoleSpec *role, bool *ok)
 {
-	Oid			oid = InvalidOid;
+	Oid			oid = role->roletype == ROLESPEC_PUBLIC ? InvalidOid :
+		get_rolespec_oid(role, true);
 
-	switch (role->roletype)
-	{
-		case ROLESPEC_CSTRING:
-			oid = get_role_oid(role->rolename, true);
-			break;
-		case ROLESPEC_CURRENT_ROLE:
-		case ROLESPEC_CURRENT_USER:
-			oid = GetUserId();
-			break;
-		case ROLESPEC_SESSION_USER:
-			oid = GetSessionUserId();
-			break;
-		case ROLESPEC_PUBLIC:
-			break;
-	}
 	*ok = *ok && OidIsValid(oid);
 	return oid;
 }
