@@ -294,7 +294,6 @@ extern PaqError *paq_error(void);
 extern void paq_forget_error(void);
 extern void paq_error_unrecorded(void);
 extern PaqError *paq_error_catch(const char *text);
-extern PaqError *paq_error_command(const char *text);
 extern PaqError *paq_error_report(ErrorData *edata);
 extern bool paq_error_has_owner(void);
 extern void paq_error_reported(void);
@@ -334,7 +333,7 @@ extern bool paq_fastpath_ends(void);
 extern void paq_fastpath_call(Oid function, const char *name);
 extern bool paq_fastpath_refused(PaqEvent *event);
 extern bool paq_replication_known(void);
-extern void paq_replication_exit(PaqError *error);
+extern void paq_replication_end(const PaqError *error);
 
 /* connect.c */
 extern bool paq_connect_login(void);

@@ -168,7 +168,8 @@ note_error(int sqlstate, const char *statement)
 /*
  * In the PG_CATCH block of the innermost frame, before it is popped: the error
  * that is being handled.  text is that of the statement which it ends, NULL
- * if unknown.
+ * if unknown.  Or, before PostgresMain() reports the error, for a command that has
+ * no frame.
  */
 PaqError *
 paq_error_catch(const char *text)
@@ -177,29 +178,16 @@ paq_error_catch(const char *text)
 	int			sqlstate = geterrcode();
 
 	forget_handled();
-	if (!state.caught || state.next_frame != frame ||
+	if (frame == NULL || !state.caught || state.next_frame != frame ||
 		state.error.sqlstate != sqlstate)
 		note_error(sqlstate, text);
 	else if (state.error.message != NULL)
 		note_message(state.error.message, text);
 	state.caught = true;
-	state.next_frame = frame->parent;
+	state.next_frame = frame ? frame->parent : NULL;
 	if (state.next_frame == NULL)
-		state.owned = frame->statement != NULL && frame->statement->top_level;
-	return &state.error;
-}
-
-/*
- * The same before PostgresMain() reports the error, for a command that has no
- * frame.
- */
-PaqError *
-paq_error_command(const char *text)
-{
-	forget_handled();
-	note_error(geterrcode(), text);
-	state.caught = state.owned = true;
-	state.next_frame = NULL;
+		state.owned = frame == NULL ||
+			(frame->statement != NULL && frame->statement->top_level);
 	return &state.error;
 }
 

@@ -259,9 +259,12 @@ begin_command(const char *keyword, bool may_scan)
 	command.record = paq_event_create(&event);
 }
 
-/* Publish the command's record with its outcome, NULL being success. */
-static void
-publish_command(const PaqError *error)
+/*
+ * The command, if one with a record is being executed, ends: publish the record
+ * with its outcome, NULL being success.
+ */
+void
+paq_replication_end(const PaqError *error)
 {
 	PaqPending *record = command.record;
 
@@ -301,7 +304,7 @@ watch_command(char type, const char *data)
 		return;
 
 	/* It has succeeded: wait for what has to be durable by then. */
-	publish_command(NULL);
+	paq_replication_end(NULL);
 	command.waits = true;
 	paq_wait_statement(PAQ_SPACE_WAIT);
 	paq_wait_commit();
@@ -319,7 +322,7 @@ fail_command(void)
 		begin_command(keyword, false);
 	if (command.record == NULL)
 		return;
-	publish_command(paq_error_command(debug_query_string));
+	paq_replication_end(paq_error_catch(debug_query_string));
 	paq_request_waits();
 }
 
@@ -329,13 +332,6 @@ paq_replication_known(void)
 {
 	return !command.waits && current_keyword() != NULL &&
 		command.message == GetCurrentStatementStartTimestamp();
-}
-
-/* The process exits. */
-void
-paq_replication_exit(PaqError *error)
-{
-	publish_command(error);
 }
 
 static int

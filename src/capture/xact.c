@@ -149,7 +149,7 @@ at_exit(int code, Datum arg)
 	}
 	paq_statement_close_all(InvalidSubTransactionId, paq_error(), 0);
 
-	paq_replication_exit(error);
+	paq_replication_end(error);
 
 	/* Idle in a pipeline: what is held has succeeded, although it is undone. */
 	paq_publish_held(paq_stack.frame != NULL ? error : paq_error(), PAQ_SPACE_NOWAIT);
