@@ -54,9 +54,9 @@ acl_grants(Datum datum, Oid role, AclMode mask)
 	return result;
 }
 
-/* Is role granted one of the privileges on the relation? */
-static bool
-relation_grants(Oid relid, Oid role, AclMode mask)
+/* Is role granted one of the privileges on the relation as a whole? */
+bool
+paq_role_has_grant(Oid role, Oid relid, AclMode mask)
 {
 	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
 	Datum		acl;
@@ -134,13 +134,6 @@ columns_grant(Oid relid, Bitmapset *columns, Oid role, AclMode mask)
 	return false;
 }
 
-/* Is role granted one of the privileges on the relation as a whole? */
-bool
-paq_role_has_grant(Oid role, Oid relid, AclMode mask)
-{
-	return relation_grants(relid, role, mask);
-}
-
 /* Do role's grants select what the statement does with the relation? */
 bool
 paq_role_is_granted(Oid role, RangeTblEntry *rte, List *perminfos)
@@ -151,7 +144,7 @@ paq_role_is_granted(Oid role, RangeTblEntry *rte, List *perminfos)
 
 	if (needed == 0)
 		return false;
-	if (relation_grants(rte->relid, role, needed))
+	if (paq_role_has_grant(role, rte->relid, needed))
 		return true;
 	if ((needed & ACL_SELECT) &&
 		columns_grant(rte->relid, perms.selectedCols, role, ACL_SELECT))
