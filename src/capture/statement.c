@@ -595,32 +595,25 @@ paq_assign_late_ids(PaqStatement *statement, PaqPending *pending, bool failed)
 }
 
 /*
- * Does the text have at least count bytes?  The statements of the client's
- * string come one after the other, so the search continues where it ended for
- * the last one: otherwise it would take quadratic time.
+ * Length of a statement's text.  The statements of the client's string come one
+ * after the other, so its length is kept: otherwise they would take quadratic time.
  */
-static bool
-has_bytes(const char *text, int count)
+static Size
+text_length(const char *text)
 {
-	static const char *seen_text = NULL;
-	static TimestampTz seen_message;
-	static int	seen;
-	const bool	clients = text == debug_query_string;
-	int			from;
+	static const char *clients = NULL;
+	static TimestampTz message;
+	static Size length;
 
-	if (clients && (text != seen_text ||
-					seen_message != GetCurrentStatementStartTimestamp()))
+	if (text != debug_query_string)
+		return strlen(text);
+	if (text != clients || message != GetCurrentStatementStartTimestamp())
 	{
-		seen_text = text;
-		seen_message = GetCurrentStatementStartTimestamp();
-		seen = 0;
+		clients = text;
+		message = GetCurrentStatementStartTimestamp();
+		length = strlen(text);
 	}
-	from = clients ? Min(seen, count) : 0;
-	if (strnlen(text + from, count - from) < (Size) (count - from))
-		return false;
-	if (clients)
-		seen = Max(seen, count);
-	return true;
+	return length;
 }
 
 /*
@@ -630,10 +623,8 @@ has_bytes(const char *text, int count)
 static bool
 is_within_text(const PaqStatement *statement)
 {
-	const int	len = Max(statement->len, 0);
-
-	return has_bytes(statement->text, statement->location) &&
-		strnlen(statement->text + statement->location, len) == (Size) len;
+	return (Size) statement->location + Max(statement->len, 0) <=
+		text_length(statement->text);
 }
 
 /* Is nothing left of the text but white space and semicolons? */
