@@ -82,15 +82,17 @@ record_rows(PaqStatement *statement, Oid function, RowRecorder record)
 		PopActiveSnapshot();
 }
 
-/* A text column of a row by its name, palloc'ed; NULL if it is null. */
+/* A text column of a row by its name, palloc'ed; NULL if it is null or missing. */
 static char *
 get_text(TupleTableSlot *slot, const char *column)
 {
+	const int	number = SPI_fnumber(slot->tts_tupleDescriptor, column);
+	Datum		value;
 	bool		isnull;
-	Datum		value = slot_getattr(slot,
-							   SPI_fnumber(slot->tts_tupleDescriptor, column),
-							   &isnull);
 
+	if (number <= 0)
+		return NULL;
+	value = slot_getattr(slot, number, &isnull);
 	return isnull ? NULL : TextDatumGetCString(value);
 }
 
