@@ -494,7 +494,6 @@ const PaqFormat *
 paq_format_csvlog(void)
 {
 	static const PaqFormat format = {
-		.name = "csvlog",
 		.extension = ".csv",
 		.write = write_row,
 		.record_length = record_length,

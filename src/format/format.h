@@ -42,7 +42,6 @@ typedef struct PaqBuffer
 
 typedef struct PaqFormat
 {
-	const char *name;
 	const char *extension;		/* of file names, with the dot */
 
 	/* Append one record, ending in a newline. */

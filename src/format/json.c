@@ -793,7 +793,6 @@ const PaqFormat *
 paq_format_json(void)
 {
 	static const PaqFormat format = {
-		.name = "json",
 		.extension = ".json",
 		.write = write_line,
 		.record_length = line_length,

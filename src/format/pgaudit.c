@@ -526,7 +526,6 @@ const PaqFormat *
 paq_format_pgaudit(char **prefix)
 {
 	static const PaqFormat format = {
-		.name = "pgaudit",
 		.extension = ".log",
 		.write = write_line,
 		.record_length = record_length,
