@@ -13,12 +13,12 @@
  * A file's age is counted from its last change.  The oldest go first.
  *
  * A pass begins when the worker does, with each new file, at each reload, and
- * when the oldest file falls due.  It goes on in small pieces, so that the queue
- * does not have to wait: the directory is read; a group of files is planned; the
- * caller sees to it that the trail tells of that, durably; the files are
- * removed, one after the other; then comes the next group.  Of very many files
- * only the oldest are kept in mind, so that memory is bounded; when these have
- * been dealt with, the directory is read again for younger ones.
+ * when the oldest file falls due.  The directory is read; a group of files is
+ * planned; the caller sees to it that the trail tells of that, durably; the files
+ * are removed, one after the other; then comes the next group.  Between two
+ * pieces of that work the worker writes what is in the queue.  A piece is
+ * NAMES_AT_ONCE names of the directory, or one file, and takes as long as the file
+ * system needs for that: the removal of a large file may take a while.
  *
  * The records of a pass may make new files.  That is no reason for another pass:
  * there might be no end to it.
@@ -55,11 +55,8 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-/* How many names are read in one piece of work; of others, it is one file */
+/* How many names are read in one piece of work */
 #define NAMES_AT_ONCE	16
-
-/* How many files are kept in mind */
-#define MAX_OLDEST		256
 
 /* How many files are planned at once */
 #define MAX_GROUP		32
@@ -93,7 +90,7 @@ typedef struct OldFile
 	ino_t		ino;
 	TimestampTz mtime;			/* of its last change */
 	uint64		size;			/* bytes */
-	char		name[NAME_MAX + 1];
+	char	   *name;
 } OldFile;
 
 /* The pass that is under way, or the last one */
@@ -110,14 +107,8 @@ static struct
 	regex_t		names;			/* of trail files, without their ending */
 	bool		names_compiled;
 
-	/* The oldest files behind the last one of an earlier reading */
-	OldFile		files[MAX_OLDEST];
-	OldFile    *oldest[MAX_OLDEST]; /* sorted */
-	int			noldest;
-	bool		more;			/* there are others that are younger */
-	bool		again;			/* there was an earlier reading */
-	OldFile		done;			/* the last file of that */
-
+	MemoryContext context;		/* of the following */
+	List	   *files;			/* OldFile; oldest first when all are known */
 	int			next;			/* number of the file to be dealt with next */
 	uint64		total_size;		/* of that and younger ones, and of the current */
 }			pass;
@@ -331,30 +322,29 @@ end_pass(void)
 	if (pass.names_compiled)
 		pg_regfree(&pass.names);
 	pass.names_compiled = false;
+	if (pass.context != NULL)
+		MemoryContextDelete(pass.context);
+	pass.context = NULL;
 	pass.phase = PHASE_IDLE;
-}
-
-static void
-begin_reading(void)
-{
-	rewinddir(pass.dir);
-	pass.noldest = 0;
-	pass.more = false;
-	pass.total_size = paq_trail.offset;
-	pass.phase = PHASE_READ;
 }
 
 static void
 begin_pass(void)
 {
+	end_pass();					/* an error may have left something open */
 	strlcpy(pass.current, paq_trail.path, sizeof(pass.current));
 	pass.reload = PgReloadTime;
 	next_due = DT_NOEND;
 	if (open_directory())
 	{
 		stuck.directory = false;
-		pass.again = false;
-		begin_reading();
+		pass.context = AllocSetContextCreate(TopMemoryContext,
+											 "old audit trail files",
+											 ALLOCSET_DEFAULT_SIZES);
+		pass.files = NIL;
+		pass.next = 0;
+		pass.total_size = paq_trail.offset;
+		pass.phase = PHASE_READ;
 		return;
 	}
 	if (!stuck.directory)
@@ -389,54 +379,49 @@ is_current(const char *name, const struct stat *st)
 		(separator != NULL && strcmp(separator + 1, name) == 0);
 }
 
-/* Get what is known of a name; false if it is none of a finished trail file. */
+/* Get what is known of a file; false if it is no finished trail file. */
 static bool
-stat_finished(const char *name, OldFile *file)
+stat_finished(OldFile *file)
 {
 	struct stat st;
 	int64		seconds;
 
-	if (fstatat(dirfd(pass.dir), name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
+	if (fstatat(dirfd(pass.dir), file->name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
 		!S_ISREG(st.st_mode) || st.st_uid != geteuid() ||
-		st.st_dev != pass.dev || is_current(name, &st))
+		st.st_dev != pass.dev || is_current(file->name, &st))
 		return false;
 	seconds = Min(Max((int64) st.st_mtim.tv_sec, 0), MAX_MTIME);
 	file->ino = st.st_ino;
 	file->mtime = time_t_to_timestamptz((pg_time_t) seconds) +
 		st.st_mtim.tv_nsec / 1000;
 	file->size = st.st_size;
-	strlcpy(file->name, name, sizeof(file->name));
 	return true;
 }
 
-/* By age, and by name if that is the same */
-static bool
-is_older(const OldFile *a, const OldFile *b)
+/* For list_sort(): by age, and by name if that is the same */
+static int
+compare_files(const ListCell *a, const ListCell *b)
 {
-	return a->mtime < b->mtime ||
-		(a->mtime == b->mtime && strcmp(a->name, b->name) < 0);
+	const OldFile *x = lfirst(a);
+	const OldFile *y = lfirst(b);
+
+	if (x->mtime != y->mtime)
+		return x->mtime < y->mtime ? -1 : 1;
+	return strcmp(x->name, y->name);
 }
 
-/* Put a file where it belongs among the oldest, if it does. */
+/* Add a file to those of the pass. */
 static void
-keep_if_old(const OldFile *file)
+add_file(const OldFile *file)
 {
-	OldFile    *place;
-	int			i;
+	MemoryContext old_context = MemoryContextSwitchTo(pass.context);
+	OldFile    *copy = palloc(sizeof(OldFile));
 
-	if (pass.noldest == MAX_OLDEST)
-	{
-		pass.more = true;
-		if (!is_older(file, pass.oldest[MAX_OLDEST - 1]))
-			return;
-		place = pass.oldest[MAX_OLDEST - 1];
-	}
-	else
-		place = &pass.files[pass.noldest++];
-	*place = *file;
-	for (i = pass.noldest - 1; i > 0 && is_older(file, pass.oldest[i - 1]); i--)
-		pass.oldest[i] = pass.oldest[i - 1];
-	pass.oldest[i] = place;
+	*copy = *file;
+	copy->name = pstrdup(file->name);
+	pass.files = lappend(pass.files, copy);
+	pass.total_size += file->size;
+	MemoryContextSwitchTo(old_context);
 }
 
 static void
@@ -460,15 +445,13 @@ read_some(void)
 
 		if (de == NULL)
 		{
-			pass.next = 0;
+			list_sort(pass.files, compare_files);
 			begin_plan();
 			return;
 		}
-		if (!is_name(de->d_name) || !stat_finished(de->d_name, &file) ||
-			(pass.again && !is_older(&pass.done, &file)))
-			continue;
-		pass.total_size += file.size;
-		keep_if_old(&file);
+		file.name = de->d_name;
+		if (is_name(file.name) && stat_finished(&file))
+			add_file(&file);
 	}
 }
 
@@ -571,18 +554,13 @@ add_to_plan(OldFile *file, const char *setting)
 static bool
 plan_next(void)
 {
-	OldFile    *file = pass.next < pass.noldest ? pass.oldest[pass.next] : NULL;
+	OldFile    *file = pass.next < list_length(pass.files) ?
+		list_nth(pass.files, pass.next) : NULL;
 	const char *setting = file ? reason_to_remove(file) : NULL;
 
 	if (setting == NULL && plan.removal.count > 0)
 		return true;
-	if (file == NULL && pass.more)
-	{
-		pass.again = true;
-		pass.done = *pass.oldest[pass.noldest - 1];
-		begin_reading();
-	}
-	else if (setting == NULL)
+	if (setting == NULL)
 		finish_pass(file ? due_at(file->mtime) : DT_NOEND);
 	else
 	{
@@ -601,9 +579,9 @@ plan_next(void)
 static bool
 remove_file(const OldFile *file)
 {
-	OldFile		now;
+	OldFile		now = *file;
 
-	if (!stat_finished(file->name, &now) || now.ino != file->ino ||
+	if (!stat_finished(&now) || now.ino != file->ino ||
 		now.mtime != file->mtime || now.size != file->size)
 		return true;
 	errno = PAQ_FAULT("trail-unlink");

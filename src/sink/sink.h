@@ -183,11 +183,10 @@ extern PaqRotation paq_sink_rotate_if_due(bool force, uint64 sequence,
 extern TimestampTz paq_sink_next_rotation(void);
 
 /*
- * retention.c: with no batch open, a small piece of the work of removing files
- * that are older, or more, than the settings allow.  A plan must be in the
- * trail, durably, before the next call, and the state stored again: removed
- * evidence must leave evidence, and no stored state may refer to a file that
- * has been removed.
+ * retention.c: with no batch open, a piece of the work of removing files that are
+ * older, or more, than the settings allow.  A plan must be in the trail, durably,
+ * before the next call, and the state stored again: removed evidence must leave
+ * evidence, and no stored state may refer to a file that has been removed.
  */
 extern PaqRetention paq_sink_retain(PaqRemoval *removal);
 
