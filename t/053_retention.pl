@@ -604,7 +604,6 @@ delete @ENV{qw(LD_PRELOAD PAQ_KEEP)};
 is(in_log(qr/is missing|old copy|shorter than/, $position), 0, 'after crashes no file is missing');
 my %seen;
 my @records;
-my $gone = 0;
 my %named;
 
 # A kill may have come when a file was kept already, and not removed yet.

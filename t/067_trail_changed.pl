@@ -171,7 +171,7 @@ foreach my $format (qw(json csvlog pgaudit))
 			$meddle{$name}{action}->($file);
 			my $before = -s $file;
 
-			# the path is looked at now and then only
+			# noticed before the next batch
 			ok( poll_until(
 					sub {
 						$node->safe_psql('postgres', "SELECT '$label during'");
