@@ -44,7 +44,7 @@ foreach my $case ([ 1, 4, 0 ], [ 0, 0, 0 ], [ 1, 0, 1 ], [ 2, 4, 1 ])
 		next;
 	}
 	my $log = slurp_file($node->logfile, $position);
-	like($log, qr/FATAL:  there is no room for the background worker of pg_audit_queue/,
+	like($log, qr/FATAL:  could not register the background worker of pg_audit_queue/,
 		"$label: and says why");
 	like($log, qr/HINT:  Increase the configuration parameter "max_worker_processes"\./,
 		"$label: and what to do");

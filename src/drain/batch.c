@@ -28,7 +28,7 @@
 #include "utils/timestamp.h"
 
 StaticAssertDecl(sizeof(PaqSinkState) == PAQ_TRAIL_STATE_SIZE,
-				 "a checkpoint must have room for a sink's state");
+				 "a checkpoint must have space for a sink's state");
 
 /* Delays between attempts to use a failing sink, in ms */
 #define MIN_RETRY_DELAY		100

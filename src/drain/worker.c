@@ -69,9 +69,6 @@
 #define SHUTDOWN_DELAY		10
 #define SHUTDOWN_LIMIT		5000
 
-/* More than one reload can bring: all settings, and what frames them */
-#define MAX_UNSENT			64
-
 extern PGDLLEXPORT void paq_drain_main(Datum arg);
 
 static PaqDrain drain;
@@ -89,11 +86,7 @@ static struct
 }			loop;
 
 /* The worker's own records that found no space in the queue, oldest first */
-static struct
-{
-	PaqPending *records[MAX_UNSENT];
-	int			count;
-}			unsent;
+static dlist_head unsent = DLIST_STATIC_INIT(unsent);
 
 /* What retention will remove, when the trail tells of it */
 static struct
@@ -123,19 +116,13 @@ static struct
 static void
 send_records(void)
 {
-	int			sent = 0;
-
-	while (sent < unsent.count &&
-		   paq_pending_publish(unsent.records[sent], PAQ_SPACE_KEEP) != 0)
-		sent++;
-	if (sent == 0)
-		return;
-	unsent.count -= sent;
-	memmove(unsent.records, unsent.records + sent,
-			unsent.count * sizeof(unsent.records[0]));
+	while (!dlist_is_empty(&unsent))
+		if (paq_pending_publish(dlist_head_element(PaqPending, node, &unsent),
+								PAQ_SPACE_KEEP) == 0)
+			return;
 }
 
-/* Publish a record, or keep it until there is space; false if that cannot be done. */
+/* Publish a record, or keep it until there is space; false if there is no memory. */
 static bool
 publish(const PaqText *texts, int sqlstate, int64 rows)
 {
@@ -143,7 +130,7 @@ publish(const PaqText *texts, int sqlstate, int64 rows)
 
 	if (pending == NULL)
 		return false;
-	unsent.records[unsent.count++] = pending;
+	dlist_push_tail(&unsent, &pending->node);
 	send_records();
 	return true;
 }
@@ -164,10 +151,7 @@ record_command(const char *command, const PaqSettingChange *change, int sqlstate
 		paq_set_text(texts, PAQ_FIELD_VALUE_SOURCE,
 					 GucSource_Names[change->source]);
 	}
-	if (unsent.count == MAX_UNSENT)
-		paq_queue_note_drop(PAQ_DROP_FULL, 1);
-	else
-		(void) publish(texts, sqlstate, -1);
+	(void) publish(texts, sqlstate, -1);
 }
 
 /* A setting is about to change, which in the worker only a reload makes it do. */
@@ -179,7 +163,7 @@ record_setting(const PaqSettingChange *change)
 
 /*
  * Record that files of the trail will be removed, or could not be.  Returns
- * false if there is no way to record it now: then nothing may be removed.
+ * false if there is no memory for that: then nothing may be removed.
  */
 static bool
 record_removal(const PaqRemoval *removal)
@@ -187,8 +171,6 @@ record_removal(const PaqRemoval *removal)
 	PaqText		texts[PAQ_NSTATEMENT_FIELDS] = {{NULL, 0}};
 	char		bytes[32];
 
-	if (unsent.count == MAX_UNSENT)
-		return false;
 	snprintf(bytes, sizeof(bytes), UINT64_FORMAT, removal->bytes);
 	paq_set_text(texts, PAQ_FIELD_COMMAND, "RETENTION");
 	paq_set_text(texts, PAQ_FIELD_OBJECT_TYPE, "FILE");
@@ -221,7 +203,7 @@ removal_is_recorded(void)
 	if (planned.end == 0)
 	{
 		/* If the queue is full, this is tried again when there is space. */
-		if (unsent.count > 0)
+		if (!dlist_is_empty(&unsent))
 			return false;
 		planned.end = paq_queue_end();
 		paq_queue_request_flush(planned.end);
@@ -230,8 +212,8 @@ removal_is_recorded(void)
 }
 
 /*
- * Do a small piece of the work, without waiting.  Returns whether there is more
- * that can be done at once.
+ * Do a piece of the work, without waiting for the trail.  Returns whether there is
+ * more that can be done at once.
  */
 static bool
 retain(void)
@@ -300,9 +282,10 @@ paq_drain_must_stop(void)
 static void
 worker_exit(int code, Datum arg)
 {
-	if (unsent.count > 0)
-		paq_queue_note_drop(PAQ_DROP_EXIT, unsent.count);
-	unsent.count = 0;
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &unsent)
+		paq_queue_note_drop(PAQ_DROP_EXIT, 1);
 	if (drain.reader != NULL)
 		paq_drain_close(&drain);
 	set_worker_pid(0);
@@ -660,7 +643,7 @@ paq_drain_register(TimestampTz (*tend) (TimestampTz now))
 	if (IsPostmasterEnvironment && !paq_worker_is_registered(WORKER_NAME))
 		ereport(FATAL,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("there is no room for the background worker of pg_audit_queue"),
+				 errmsg("could not register the background worker of pg_audit_queue"),
 				 errdetail("Without it nobody would write the audit trail."),
 				 errhint("Increase the configuration parameter \"max_worker_processes\".")));
 	if (!IsPostmasterEnvironment)
