@@ -158,13 +158,14 @@ static void
 add_worker_columns(Row *row)
 {
 	const PaqWorkerStats worker = worker_stats();
+	const uint32 worker_pid = pg_atomic_read_u32(&paq_stats->worker.worker_pid);
 	const int	loader_pid = paq_loading_loader_pid();
 
 	add_text(row, worker.last_error);
 	add_time(row, worker.last_error_time);
 	add_text(row, worker.sink);
 	add_text(row, worker.current_file);
-	add_datum(row, Int32GetDatum(worker.worker_pid), worker.worker_pid == 0);
+	add_datum(row, Int32GetDatum(worker_pid), worker_pid == 0);
 	add_datum(row, Int32GetDatum(loader_pid), loader_pid == 0);
 }
 

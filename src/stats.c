@@ -43,6 +43,7 @@ init_worker_stats(PaqWorkerStats *worker)
 	pg_atomic_init_u64(&worker->wakeups, 0);
 	pg_atomic_init_u64(&worker->high_water, 0);
 	pg_atomic_init_u64(&worker->unflushed_since, 0);
+	pg_atomic_init_u32(&worker->worker_pid, 0);
 	SpinLockInit(&worker->mutex);
 }
 
@@ -82,14 +83,12 @@ paq_stats_shmem_init(int nbackends)
 		init_backend_stats(&paq_stats->backend[i]);
 }
 
-/* Count in this slot from now on; a negative number means nowhere. */
+/* Count in this slot from now on, if there is one with that number. */
 void
 paq_stats_attach(int slot)
 {
-	if (paq_stats != NULL && slot >= 0 && slot < paq_stats->nbackends)
+	if (slot < paq_stats->nbackends)
 		paq_my_stats = &paq_stats->backend[slot];
-	else
-		paq_my_stats = &dummy_backend_stats;
 }
 
 /* Remember the worker's last error, cut to fit. */

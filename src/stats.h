@@ -59,9 +59,9 @@ typedef struct PaqWorkerStats
 	pg_atomic_uint64 wakeups;	/* of the worker */
 	pg_atomic_uint64 high_water;	/* most bytes of the queue in use */
 	pg_atomic_uint64 unflushed_since;	/* TimestampTz; 0: all is flushed */
+	pg_atomic_uint32 worker_pid;	/* 0: not running */
 
 	slock_t		mutex;			/* protects all below */
-	int			worker_pid;		/* 0: not running */
 	TimestampTz last_error_time;	/* 0: none */
 	char		last_error[PAQ_ERROR_LEN];
 	char		current_file[MAXPGPATH];

@@ -253,16 +253,6 @@ retain(void)
  *-------------------------------------------------------------------------
  */
 
-static void
-set_worker_pid(int pid)
-{
-	PaqWorkerStats *stats = &paq_stats->worker;
-
-	SpinLockAcquire(&stats->mutex);
-	stats->worker_pid = pid;
-	SpinLockRelease(&stats->mutex);
-}
-
 /*
  * Has the time for writing at a shutdown passed?  A large backlog must not
  * hold the server up.
@@ -288,7 +278,7 @@ worker_exit(int code, Datum arg)
 		paq_queue_note_drop(PAQ_DROP_EXIT, 1);
 	if (drain.reader != NULL)
 		paq_drain_close(&drain);
-	set_worker_pid(0);
+	pg_atomic_write_u32(&paq_stats->worker.worker_pid, 0);
 }
 
 /* Is there a reason to write now, rather than to let records accumulate? */
@@ -541,7 +531,7 @@ paq_drain_main(Datum arg)
 
 	paq_worker_attach();
 	paq_drain_open(&drain);
-	set_worker_pid(MyProcPid);
+	pg_atomic_write_u32(&paq_stats->worker.worker_pid, MyProcPid);
 	before_shmem_exit(worker_exit, (Datum) 0);
 	paq_setting_change_hook = record_setting;
 	record_command("WORKER START", NULL, 0);
