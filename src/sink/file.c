@@ -281,8 +281,6 @@ paq_trail_create(pg_time_t name_time)
 	paq_trail.begun_sequence = paq_trail.flushed_sequence;
 	paq_trail.format = paq_trail_format();
 	paq_trail.mode = paq_trail_mode();
-	strlcpy(paq_trail.directory, paq_trail_directory(),
-			sizeof(paq_trail.directory));
 	strlcpy(paq_trail.filename, paq_trail_pattern(), sizeof(paq_trail.filename));
 	return true;
 }

@@ -206,8 +206,6 @@ static bool
 continue_file(int fd, const struct stat *st, const PaqSinkState *state,
 			  uint64 offset)
 {
-	char	   *separator;
-
 	paq_trail_adopt(fd, st, state->file, offset);
 	paq_trail.found = true;
 	paq_trail.begun = state->begun;
@@ -217,10 +215,6 @@ continue_file(int fd, const struct stat *st, const PaqSinkState *state,
 	paq_trail.format = paq_trail_format_of(paq_trail.path);
 	paq_trail.mode = st->st_mode & (S_IRWXU | S_IRWXG | S_IRWXO);
 	strlcpy(paq_trail.filename, paq_trail_pattern(), sizeof(paq_trail.filename));
-	strlcpy(paq_trail.directory, paq_trail.path, sizeof(paq_trail.directory));
-	separator = last_dir_separator(paq_trail.directory);
-	if (separator != NULL)
-		*separator = '\0';
 	paq_trail_plan_rotation(Min(st->st_mtime, time(NULL)));
 
 	paq_trail.written = st->st_size;
@@ -278,7 +272,6 @@ look_if_outdated(int fd, const PaqSinkState *state, uint64 size, uint64 ahead,
 				 uint64 sequence, bool *outdated)
 {
 	char		newest[MAXPGPATH];
-	const Size	directory_len = strlen(paq_trail_directory());
 	PaqSalvaged found = {0};
 
 	*outdated = false;
@@ -292,8 +285,7 @@ look_if_outdated(int fd, const PaqSinkState *state, uint64 size, uint64 ahead,
 		return true;
 
 	/* In another directory there may be anybody's files. */
-	if (strncmp(state->file, paq_trail_directory(), directory_len) != 0 ||
-		!IS_DIR_SEP(state->file[directory_len]))
+	if (!paq_trail_is_inside(state->file))
 		return true;
 	if (!find_newest(newest) || strcmp(newest, state->file) == 0)
 		return true;

@@ -104,6 +104,17 @@ paq_trail_directory(void)
 	return paq_sink == PAQ_SINK_TABLE ? paq_load_directory() : paq_log_directory;
 }
 
+/* Is a file with that path in this directory? */
+bool
+paq_trail_is_inside(const char *path)
+{
+	const char *directory = paq_trail_directory();
+	const Size	len = strlen(directory);
+
+	return strncmp(path, directory, len) == 0 &&
+		last_dir_separator(path) == path + len;
+}
+
 /* Pattern of names likewise; "" where there is none. */
 const char *
 paq_trail_pattern(void)
@@ -268,7 +279,7 @@ may_go_on(void)
 	return paq_trail.fd >= 0 && !paq_trail.gone &&
 		paq_trail.format == paq_trail_format() &&
 		paq_trail.mode == paq_trail_mode() &&
-		strcmp(paq_trail.directory, paq_trail_directory()) == 0 &&
+		paq_trail_is_inside(paq_trail.path) &&
 		strcmp(paq_trail.filename, paq_trail_pattern()) == 0 &&
 		!(paq_trail.found && paq_sink == PAQ_SINK_TABLE);
 }

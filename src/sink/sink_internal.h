@@ -51,7 +51,6 @@ typedef struct PaqTrailFile
 
 	/* Settings that it was opened with; a change starts a new file. */
 	int			mode;
-	char		directory[MAXPGPATH];
 	char		filename[MAXPGPATH];
 
 	char		path[MAXPGPATH];
@@ -100,6 +99,7 @@ extern void paq_salvage_state(PaqSinkState *state);
 
 /* rotate.c */
 extern const char *paq_trail_directory(void);
+extern bool paq_trail_is_inside(const char *path);
 extern const char *paq_trail_pattern(void);
 extern const PaqFormat *paq_trail_format(void);
 extern const PaqFormat *paq_trail_format_of(const char *path);
