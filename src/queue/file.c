@@ -47,6 +47,7 @@
 #include "fault.h"
 #include "file_util.h"
 #include "guc.h"
+#include "miscadmin.h"
 #include "queue/queue_internal.h"
 #include "storage/fd.h"
 #include "utils/timestamp.h"
@@ -506,6 +507,18 @@ paq_checkpoint_write(PaqQueueFile *qf, PaqCheckpoint *checkpoint)
 	(void) PAQ_FAULT("checkpoint-half");
 	memcpy(block, checkpoint, sizeof(*checkpoint));
 	(void) PAQ_FAULT("checkpoint-written");
+}
+
+/* Write the first size bytes of the file to disk; failure is logged. */
+bool
+paq_file_sync(PaqQueueFile *qf, Size size)
+{
+	if (!enableFsync || msync(qf->base, size, MS_SYNC) == 0)
+		return true;
+	ereport(LOG,
+			(errcode_for_file_access(),
+			 errmsg("could not sync the audit queue file: %m")));
+	return false;
 }
 
 /* Note that the file is in use in this run of the operating system. */

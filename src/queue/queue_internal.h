@@ -345,6 +345,7 @@ extern bool paq_file_open(const char *path, PaqQueueFile *qf, char **reason);
 extern void paq_file_close(PaqQueueFile *qf);
 extern void paq_file_create(const char *path, Size ring_size, int nslots,
 							const PaqCheckpoint *inherit, PaqQueueFile *qf);
+extern bool paq_file_sync(PaqQueueFile *qf, Size size);
 extern void paq_file_set_boot_id(PaqQueueFile *qf);
 extern bool paq_file_is_empty(PaqQueueFile *qf, PaqCheckpoint *checkpoint);
 extern bool paq_file_is_trusted(PaqQueueFile *qf,

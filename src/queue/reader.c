@@ -21,11 +21,8 @@
  */
 #include "postgres.h"
 
-#include <sys/mman.h>
-
 #include "miscadmin.h"
 #include "queue/queue_internal.h"
-#include "storage/fd.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -655,16 +652,6 @@ paq_reader_flushed(PaqReader *reader, uint64 sequence, const void *trail)
 	paq_forget_warning();
 }
 
-/* Write the first size bytes of the queue file to disk; failure is only logged. */
-static void
-sync_file(PaqReader *reader, Size size)
-{
-	if (enableFsync && msync(reader->qf->base, size, MS_SYNC) != 0)
-		ereport(LOG,
-				(errcode_for_file_access(),
-				 errmsg("could not sync the audit queue file: %m")));
-}
-
 /* Has enough become durable since the last time to call paq_reader_sync()? */
 bool
 paq_reader_sync_due(PaqReader *reader)
@@ -677,7 +664,7 @@ void
 paq_reader_sync(PaqReader *reader)
 {
 	reader->synced = reader->flushed.pos;
-	sync_file(reader, (char *) reader->qf->live - reader->qf->base);
+	(void) paq_file_sync(reader->qf, (char *) reader->qf->live - reader->qf->base);
 }
 
 /* ----------
@@ -733,7 +720,7 @@ paq_reader_close(PaqReader *reader, uint64 sequence, const void *trail)
 	paq_reader_rewind(reader);
 	if (reader->drained.pos != reserved)
 		size += qf->header->ring_size;
-	sync_file(reader, size);
+	(void) paq_file_sync(qf, size);
 	if (!reader->intact || paq_worker_attached_backends() > 0 ||
 		pg_atomic_read_u64(&qf->live->reserved) != reserved)
 		return;

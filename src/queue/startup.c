@@ -32,7 +32,6 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -260,12 +259,7 @@ begin_use(PaqQueueFile *qf, PaqCheckpoint *checkpoint)
 	paq_writers_reset(qf);
 	checkpoint->synced_end = 0;
 	paq_checkpoint_write(qf, checkpoint);
-	if (!enableFsync || msync(qf->base, qf->header->slots_offset, MS_SYNC) == 0)
-		return true;
-	ereport(LOG,
-			(errcode_for_file_access(),
-			 errmsg("could not sync the audit queue file: %m")));
-	return false;
+	return paq_file_sync(qf, qf->header->slots_offset);
 }
 
 /*
