@@ -36,7 +36,7 @@
 
 #define PREFIX		"pg_audit_queue."
 
-#define VALUE_LEN	32			/* room for the text of a number */
+#define VALUE_LEN	32			/* space for the text of a number */
 
 void		(*paq_setting_change_hook) (const PaqSettingChange *change) = NULL;
 
@@ -265,7 +265,7 @@ report_change(const char *name, union config_var_val new_value, ValueExtra *extr
  */
 
 /*
- * Make the extra of a value, with room for size bytes of the setting's own.
+ * Make the extra of a value, with space for size bytes of the setting's own.
  * Returns false when out of memory.
  */
 static bool
@@ -347,7 +347,7 @@ check_classes(char **newval, void **extra, GucSource source)
 	return true;
 }
 
-/* Leave room behind a directory for the names of the files in it. */
+/* Leave space behind a directory for the names of the files in it. */
 static bool
 check_directory(char **newval, void **extra, GucSource source)
 {

@@ -137,7 +137,7 @@ is(stats($node)->{queue_size}, 64 * 1024, 'the size that is asked for');
 is($node->safe_psql('postgres', 'SHOW max_connections'),
 	'25', 'and that many connections');
 
-# More clients than a small queue has room for
+# More clients than a small queue has space for
 
 flush_trail($node);
 my $worker = worker_pid($node);
@@ -162,7 +162,7 @@ check_load($clients, [ check_trail($node, 'the trail is whole') ],
 	'all are recorded');
 
 # Cancelled while waiting for space: failed, and recorded as such.  There is
-# room for such records.  When that is full too, a session may not be able to
+# space for such records.  When that is full too, a session may not be able to
 # run anything; what it has run is recorded, which the sequence tells, because
 # it is not rolled back.
 
@@ -193,7 +193,7 @@ foreach my $number (1 .. 40)
 }
 is($cancelled, 40, 'waiting for space can be cancelled');
 
-# One that ends when there is no room at all: if it cannot be recorded, that
+# One that ends when there is no space at all: if it cannot be recorded, that
 # must be known.
 my $ending = start_psql($node, q{SELECT 'ending'}, name => 'ending');
 my $ending_pid = wait_until_waiting($node, 'ending');
@@ -205,7 +205,7 @@ $session->quit;
 flush_trail($node);
 @records = check_trail($node, 'the trail is whole');
 my $ran = unaudited_sql($node, 'SELECT last_value FROM cancelled_that_ran');
-cmp_ok($ran, '>=', 10, 'there was room for records of several');
+cmp_ok($ran, '>=', 10, 'there was space for records of several');
 is_deeply(
 	[
 		map {
@@ -232,7 +232,7 @@ is(texts_in_trail($node, 'after that'), 1, 'the session goes on');
 is(texts_in_trail($node, q{"commandText":"SELECT 'ending'}) + stats($node)->{dropped},
 	1, 'a session that ends then is recorded, or counted as dropped');
 
-# Records of failures before execution do not wait for room.  Those that find
+# Records of failures before execution do not wait for space.  Those that find
 # none come with whatever the session does next, be it to end; no statement that
 # works need come for that.
 
@@ -242,7 +242,7 @@ $failing->query("SELEC 'early $_'") foreach 1 .. 300;
 kill('CONT', $worker);
 # what the session owes is not in the queue yet
 ok( poll_until(sub { stats($node)->{queue_used} < 4096 }),
-	'there is room in the queue again');
+	'there is space in the queue again');
 $failing->query("SELEC 'late $_'") foreach 1 .. 300;
 $failing->quit;
 my $failing_pid = $failing->pid;

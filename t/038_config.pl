@@ -670,7 +670,7 @@ $session = start_psql(
 	$node,
 	join('', map { "SET pg_audit_queue.log_parameter_max_size = $_;\n" } 1 .. 400),
 	name => 'full');
-ok(wait_until_waiting($node, 'full'), 'a session waits for room in the queue');
+ok(wait_until_waiting($node, 'full'), 'a session waits for space in the queue');
 kill('CONT', $worker);
 is((finish_psql($session))[0], 0, 'it goes on');
 flush_trail($node);

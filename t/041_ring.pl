@@ -108,12 +108,12 @@ run_ok($program, 'and finds nothing with it', '--seconds', int($seconds / 2))
   if $program;
 
 # The program that times the ring puts records without being ready to wait for
-# room, and there always is.
+# space, and there always is.
 $program = build("$FindBin::RealBin/../bench/ring", 'SANITIZE=' . sanitizers());
 ok($program, 'the program of bench/ring builds') or done_testing(), exit 1;
 foreach my $try (1 .. 8)
 {
-	$summary = run_ok($program, "nobody is refused while there is room, $try",
+	$summary = run_ok($program, "nobody is refused while there is space, $try",
 		'--producers', 2, '--records', 1000000);
 }
 like(

@@ -98,7 +98,7 @@ sub _know_markers
 }
 
 # Several laps; the last records in the trail are not durable; some statements
-# go on, one with a text that has no room in its slot.
+# go on, one with a text that has no space in its slot.
 sub busy_state
 {
 	my ($point) = @_;

@@ -370,7 +370,7 @@ is_deeply(
 is_deeply([ outcomes('blocked', @records) ], [ '1 00000', '2 00000' ], 'and the others');
 is(gaps(@records), 0, 'nothing is dropped');
 
-# In a transaction that has failed, and with no room even in the reserve
+# In a transaction that has failed, and with no space even in the reserve
 
 $errors->query('BEGIN');
 $errors->query("SELECT 'block 1'");

@@ -114,7 +114,7 @@ foreach my $length (@lengths)
 	my @records = records_of('DDL', comment($length), \&crash_asleep);
 
 	is(scalar(@records), 1, "a comment of $length characters: one record");
-	is($records[0]{objectName}, 'public.t', 'with the name, if there was room')
+	is($records[0]{objectName}, 'public.t', 'with the name, if there was space')
 	  if $length < 3_000 || $length > 10_000;
 	ok($records[0]{interrupted}, 'interrupted');
 	like($records[0]{commandText}, qr/^COMMENT ON TABLE t IS 'x+/, 'with its text');
@@ -312,7 +312,7 @@ ok(wait_for_log($node, qr/LOG:  audit queue is \d+% full/, $position),
 	'that was while it said that the queue is filling up');
 $client->quit;
 
-# What has failed and finds no room keeps its outcome.
+# What has failed and finds no space keeps its outcome.
 
 $client = fill_queue(64 * 1024 * 0.8, 64 * 1024 * 0.875);
 $sequence = 0;
@@ -326,7 +326,7 @@ for ($number = 1; $number <= 200 && $waiting < 5; $number++)
 	$waiting++ if $now == $published;
 	$published = $now;
 }
-is($waiting, 5, 'records of errors wait for room');
+is($waiting, 5, 'records of errors wait for space');
 kill('KILL', $client->pid);
 kill('CONT', $worker);
 wait_for_worker($node, $worker);

@@ -352,7 +352,7 @@ foreach (1 .. 2)
 	$standby->safe_psql('postgres', "SELECT 'another worker-'");
 	flush_trail($standby);
 }
-unlike(slurp_file($standby->logfile), qr/no room for a background worker/,
+unlike(slurp_file($standby->logfile), qr/could not register a background worker/,
 	'there is still a place');
 $primary->safe_psql('postgres', "SELECT 'after backup-'");
 is(loaded_on($primary), 1, 'the primary loads what comes');

@@ -229,7 +229,7 @@ sub use_answers
 	return !$session->{busy};
 }
 
-# How the session is: "waiting" for room, "done", or "grown" too large; and what
+# How the session is: "waiting" for space, "done", or "grown" too large; and what
 # became of what it did, if it is done.
 sub look_at
 {

@@ -56,10 +56,10 @@ my $position = -s $node->logfile;
 $node->append_conf('postgresql.conf', settings_text(sink => 'table'));
 $node->start;
 ok( wait_for_log($node,
-		qr/WARNING:  audit records cannot be loaded into the table: there is no room for a background worker/,
+		qr/WARNING:  audit records cannot be loaded into the table: could not register a background worker/,
 		$position),
 	'no place for the loader: the log says so');
-is(stats($node)->{last_error}, 'no room for a background worker, the loader',
+is(stats($node)->{last_error}, 'could not register the loader',
 	'and the statistics');
 $node->stop;
 $node->append_conf('postgresql.conf',
@@ -158,7 +158,7 @@ foreach my $mode (qw(queued immediate))
 		map { ("SELECT '$mode $_'", "SELECT '$mode $_' / 0") } 1 .. 600);
 
 	ok($ok, "single-user mode, $mode: the session comes to its end");
-	unlike($output, qr/audit queue is full|found no space/, "$mode: with room for all records");
+	unlike($output, qr/audit queue is full|found no space/, "$mode: with space for all records");
 	is((numbers($mode))[-1], '600', "$mode: all that the session waited for is in the trail")
 	  if $mode eq 'immediate';
 	$node->start;

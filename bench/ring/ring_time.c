@@ -135,7 +135,7 @@ producer(uint32 number)
 		{
 			header->statement_id = ++id;
 			if (paq_ring_put(record, RECORD_SIZE, fields_crc, PAQ_SPACE_NOWAIT, NULL) == 0)
-				stress_fail("there is no room");
+				stress_fail("there is no space");
 		}
 		shared->put_ns[number * shared->nblocks + block] = (cpu_ns() - begin) / BLOCK;
 	}

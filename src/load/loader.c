@@ -224,10 +224,10 @@ paq_load_tend(TimestampTz now)
 	if (paq_loading_failed())
 		ereport(WARNING,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("audit records cannot be loaded into the table: there is no room for a background worker"),
-				 errdetail("They stay in files until there is."),
+				 errmsg("audit records cannot be loaded into the table: could not register a background worker"),
+				 errdetail("They stay in files until that succeeds."),
 				 errhint("Increase the configuration parameter \"max_worker_processes\".")));
-	paq_stats_worker_error("no room for a background worker, the loader");
+	paq_stats_worker_error("could not register the loader");
 	return started.next;
 }
 
