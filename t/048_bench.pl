@@ -146,7 +146,7 @@ like(slurp_file("$folder/results/das.md"), qr/^\| queued /m, 'tables as Markdown
 my @files    = files_in_order("$folder/run/data/audit");
 my $expected = $result->{runs}[3]{records};
 my @lines    = map { split /(?<=\n)/, slurp_file($_) } @files;
-my ($some) = grep { $lines[$_] =~ /,"statementId":50,"substatementId":1,/ } 0 .. $#lines;
+my ($some) = grep { $lines[$_] =~ /,"statementId":8,"substatementId":1,/ } 0 .. $#lines;
 my ($login) = grep { $lines[$_] =~ /,"command":"LOGIN",/ } 1 .. $#lines;
 
 # Lines with one changed
@@ -207,9 +207,9 @@ is($status, 0, 'a run with format csvlog') or diag($output);
 @files    = files_in_order("$folder/csvlog/data/audit");
 $expected = decode_json(slurp_file("$folder/results/das.json"))->{commands}{das}{runs}[1]{records};
 @lines    = map { split /(?<=\n)(?=\d{4}-\d\d-\d\d )/, slurp_file($_) } @files;
-($some)  = grep { $lines[$_] =~ /"AUDIT: SESSION,50,1,/ } 0 .. $#lines;
+($some)  = grep { $lines[$_] =~ /"AUDIT: SESSION,8,1,/ } 0 .. $#lines;
 ($login) = grep { $lines[$_] =~ /"LOGIN"/ } 1 .. $#lines;
-my ($long) = grep { $lines[$_] =~ /"AUDIT: SESSION,51,1,WRITE,UPDATE,/ } 0 .. $#lines;
+my ($long) = grep { $lines[$_] =~ /"AUDIT: SESSION,9,1,WRITE,UPDATE,/ } 0 .. $#lines;
 
 is((check('csvlog', $expected, @files))[2], 'ok', 'csvlog: the trail of a run is whole');
 @lines = @{ changed($long, sub { s/UPDATE \K/\n/ }) };
@@ -226,7 +226,7 @@ like(
 like(check_lines('csvlog', $expected + 1, [ @lines[ 0 .. $some, $some .. $#lines ] ]),
 	qr/^numbers of a session are broken$|^the sequence is broken$/,
 	'csvlog: a record is there twice');
-like(check_lines('csvlog', $expected, changed($some, sub { s/"AUDIT: SESSION,50,/"AUDIT: SESSION,51,/ })),
+like(check_lines('csvlog', $expected, changed($some, sub { s/"AUDIT: SESSION,8,/"AUDIT: SESSION,9,/ })),
 	qr/^numbers of a session are broken$/, 'csvlog: a number of a session is another');
 like(
 	check_lines('csvlog', $expected, changed($login, sub { s/SESSION,0,0,CONNECT,/SESSION,0,0,GAP,/ })),
