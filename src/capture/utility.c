@@ -224,10 +224,42 @@ run_statement(UTILITY_ARGS)
 	end_statement(frame);
 }
 
+/* A part of a statement belongs to the statement of the caller. */
+static PaqCallFrame *
+begin_part(void)
+{
+	return paq_frame_push(paq_stack.frame ? paq_stack.frame->statement : NULL,
+						  NULL);
+}
+
+pg_noreturn static void
+fail_part(PaqCallFrame *frame, const char *text)
+{
+	paq_frame_catch(frame);
+	(void) paq_error_catch(text);
+	paq_rethrow(frame);
+}
+
+static pg_noinline void
+run_part(UTILITY_ARGS)
+{
+	PaqCallFrame *const frame = begin_part();
+
+	if (unlikely(frame == NULL))
+	{
+		next_ProcessUtility(UTILITY_PASS);
+		return;
+	}
+	if (PAQ_FRAME_TRY(frame))
+		next_ProcessUtility(UTILITY_PASS);
+	else
+		fail_part(frame, queryString);
+	paq_leave(frame, PAQ_SPACE_WAIT);
+}
+
 /*
- * Is it a statement of its own?  Not if it is a part of another one, to which then
- * everything belongs, nor in an aborted transaction, where only the statements that
- * end it are executed.
+ * Is it a statement of its own?  Not if it is a part of another one, nor in an
+ * aborted transaction, where only the statements that end it are executed.
  */
 static bool
 is_own_statement(ProcessUtilityContext context)
@@ -239,11 +271,14 @@ is_own_statement(ProcessUtilityContext context)
 static void
 capture_ProcessUtility(UTILITY_ARGS)
 {
-	if (is_own_statement(context) &&
-		(!paq_capture_idle() || paq_config_concerns(pstmt->utilityStmt)))
+	const bool	own = is_own_statement(context);
+
+	if (paq_capture_idle() && !(own && paq_config_concerns(pstmt->utilityStmt)))
+		next_ProcessUtility(UTILITY_PASS);
+	else if (own)
 		run_statement(UTILITY_PASS);
 	else
-		next_ProcessUtility(UTILITY_PASS);
+		run_part(UTILITY_PASS);
 }
 
 void
