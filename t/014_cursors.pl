@@ -142,6 +142,44 @@ records_are(
 	'a cursor that is open when another statement fails');
 records_are(
 	'BEGIN;
+	 DECLARE c CURSOR FOR SELECT a FROM t;
+	 FETCH 2 FROM c;
+	 SAVEPOINT s;
+	 SELECT nothing;
+	 SELECT 1;
+	 ROLLBACK;', [
+		'MISC|BEGIN|00000||1|1',
+		'READ|DECLARE CURSOR|00000||2|2',
+		'MISC|FETCH|00000|2|3|1',
+		'MISC|SAVEPOINT|00000||4|1',
+		'ERROR||42703|||',
+		'ERROR||25P02|||',
+		'READ|SELECT|00000|2|2|1'
+	],
+	'a cursor that is open when another statement fails in a subtransaction');
+records_are(
+	'BEGIN;
+	 SAVEPOINT s;
+	 DECLARE c CURSOR FOR SELECT a FROM t;
+	 FETCH 2 FROM c;
+	 SAVEPOINT s2;
+	 SELECT nothing;
+	 SELECT 1;
+	 ROLLBACK TO s;
+	 COMMIT;', [
+		'MISC|BEGIN|00000||1|1',
+		'MISC|SAVEPOINT|00000||2|1',
+		'READ|DECLARE CURSOR|00000||3|2',
+		'MISC|FETCH|00000|2|4|1',
+		'MISC|SAVEPOINT|00000||5|1',
+		'ERROR||42703|||',
+		'ERROR||25P02|||',
+		'READ|SELECT|00000|2|3|1',
+		'MISC|COMMIT|00000||6|1'
+	],
+	'a cursor that a ROLLBACK TO ends after an error');
+records_are(
+	'BEGIN;
 	 DECLARE c CURSOR FOR SELECT 1 / (a - 3) FROM t ORDER BY a;
 	 FETCH 2 FROM c;
 	 FETCH 2 FROM c;

@@ -505,6 +505,30 @@ foreach my $case (
 		[], 'the texts of its records');
 }
 
+# A statement of a procedure, whose text is not that of the CALL
+{
+	my $value = secret();
+	my @records;
+
+	unaudited_sql(
+		$node, qq{
+		CREATE PROCEDURE set_password(name text, value text) LANGUAGE plpgsql AS
+			\$\$ BEGIN RAISE 'too weak: %', value; END \$\$;
+		CREATE PROCEDURE set_it() LANGUAGE plpgsql AS
+			\$\$ BEGIN CALL set_password('joe', '$value'); END \$\$});
+	@records = records_for(
+		$node,
+		sub {
+			my $client = PgProto->connect($node);
+
+			$client->query('CALL set_it()');
+			$client->quit;
+		});
+	is_deeply(
+		[ grep { defined } map { $_->{errorMessage} } @records ],
+		[ ("too weak: $mask") x 3 ], 'an error in a procedure that another one calls');
+}
+
 # What a client is shown has no secret either
 
 {

@@ -224,7 +224,12 @@ run_statement(UTILITY_ARGS)
 	end_statement(frame);
 }
 
-/* A part of a statement belongs to the statement of the caller. */
+/*
+ * A part of a statement belongs to the statement of the caller.  Nevertheless it
+ * has a frame: an error within it quotes the text of the part, a CALL in a procedure
+ * for instance, and that tells which secrets to mask.  And a new frame proves that
+ * the last error was handled, which counts for a ROLLBACK in an aborted transaction.
+ */
 static PaqCallFrame *
 begin_part(void)
 {

@@ -85,7 +85,10 @@ static struct
 	TimestampTz shutdown_since;
 }			loop;
 
-/* The worker's own records that found no space in the queue, oldest first */
+/*
+ * The worker's own records that found no space in the queue, oldest first.  There
+ * may be one or two more with each reload while the sink fails.
+ */
 static dlist_head unsent = DLIST_STATIC_INIT(unsent);
 
 /* What retention will remove, when the trail tells of it */
