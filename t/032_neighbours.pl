@@ -340,7 +340,8 @@ sub run_with
 }
 
 # A record as text, without what differs from run to run.  Sessions are named
-# by their order.
+# by their order.  The number of a temporary schema is that of the backend's place
+# in the server, which depends on who else is connected: autovacuum, for instance.
 sub texts_of
 {
 	my (@records) = @_;
@@ -348,11 +349,12 @@ sub texts_of
 
 	return map {
 		$session{ $_->{pid} } //= 1 + keys %session;
-		join '|', $session{ $_->{pid} },
+		my $text = join '|', $session{ $_->{pid} },
 		  map { ref $_ ? join(',', @$_) : $_ // '' } @$_{
 			qw(statementId substatementId auditType class command objectType
 			  objectName exitCode rowCount commandText paramList incomplete)
-		  }
+		  };
+		$text =~ s/\|pg_temp_\d+\./|pg_temp./r;
 	} @records;
 }
 
