@@ -211,7 +211,7 @@ installed_major()
 {
 	local major
 
-	for major in 18 17 16 15; do
+	for major in 19 18 17 16 15; do
 		if [ -x "/usr/lib/postgresql/$major/bin/postgres" ]; then
 			echo "$major"
 			return
