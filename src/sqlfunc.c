@@ -3,9 +3,8 @@
  * sqlfunc.c
  *		The functions of the extension.
  *
- * All of them are for those to whom they are granted only; see
- * pg_audit_queue--1.0.sql.  They raise OBJECT_NOT_IN_PREREQUISITE_STATE if the
- * library was not preloaded.
+ * All of them are for those to whom the extension's scripts grant them only.
+ * They raise OBJECT_NOT_IN_PREREQUISITE_STATE if the library was not preloaded.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
