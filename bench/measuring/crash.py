@@ -123,7 +123,7 @@ def _load_until_killed(cluster, load, options, prefix):
 
 
 def report(result):
-    return tables(COLUMNS, result, (("insert", "One-row INSERTs"), ("select", "SELECTs by key")))
+    return tables(result, (("insert", "One-row INSERTs"), ("select", "SELECTs by key")), COLUMNS)
 
 
 def pictures(result, plot):

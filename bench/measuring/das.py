@@ -8,7 +8,7 @@
 import figures
 import picture
 from load import Load
-from text import ROW_OF_TPS, grid, tables
+from text import COSTS, SPEED, grid, tables
 
 NAME = "das"
 TITLE = "TPC-B: who audits, and how long sessions wait"
@@ -54,9 +54,10 @@ def run(bench, result, options):
 
 def report(result):
     rate = result["loads"].get("limited", {}).get("rate")
-    text = tables(ROW_OF_TPS, result, (
+    text = tables(result, (
         ("saturated", "As fast as the server can"),
-        ("limited", f"{rate:.0f} transactions a second, which all can do" if rate else "")))
+        ("limited", f"{rate:.0f} transactions a second, which all can do" if rate else "")),
+        SPEED, COSTS)
     return text + ["### Published", "", PUBLISHED["source"] + ". " + PUBLISHED["note"], "",
                    published_table(), ""]
 

@@ -34,7 +34,7 @@ COLUMNS = (
     ("of immediate", lambda row: ratio_text(row, "db_time_us")),
     ("tps", lambda row: spread_text(row, "tps", "{:.1f}")),
     ("records", lambda row: spread_text(row, "records", "{:.0f}", False)),
-    ("trail bytes/record", lambda row: spread_text(row, "bytes_record", "{:.0f}", False)),
+    ("trail bytes/record", lambda row: spread_text(row, "bytes_record", "{:.0f}")),
     ("most of queue, kB", lambda row: spread_text(row, "high_water_kb", "{:.0f}")),
     ("waits for space", lambda row: spread_text(row, "space_waits", "{:.0f}")),
     ("waits for flush", lambda row: spread_text(row, "flush_waits", "{:.0f}")),
@@ -63,9 +63,9 @@ def run(bench, result, options):
 
 
 def report(result):
-    text = tables(COLUMNS, result, (
+    text = tables(result, (
         ("published rate", "460,000 records an hour, as published"),
-        ("saturated", "As fast as the server can")))
+        ("saturated", "As fast as the server can")), COLUMNS)
     text += ["### Published", "", PUBLISHED["source"] + ":", ""]
     text += [f"- {finding}" for finding in PUBLISHED["findings"]]
     return text + [""]

@@ -172,9 +172,9 @@ def _instructions_table(result):
 # -- what is shown ------------------------------------------------------------------
 
 def report(result):
-    text = tables(COLUMNS, result, (
+    text = tables(result, (
         ("select", "SELECTs by key, prepared; a statement is a transaction"),
-        ("dml", "TPC-B, synchronous_commit = off; seven statements")))
+        ("dml", "TPC-B, synchronous_commit = off; seven statements")), COLUMNS)
     if "ring" in result:
         text += ["### The ring alone, 256 bytes a record", "", _ring_table(result), ""]
     if "instructions" in result:

@@ -6,7 +6,7 @@
 import picture
 from config import in_table
 from load import Load
-from text import ROW_OF_TPS, table
+from text import COSTS, SPEED, spread_text, table
 
 NAME = "table"
 TITLE = "TPC-B: trail in a table or in files"
@@ -26,15 +26,15 @@ def run(bench, result, options):
     bench.alternate(result, [load], chosen, options.rounds)
 
 
-COLUMNS = ROW_OF_TPS[:-1] + (
-    ("behind, s", lambda row: f"{row['flush_s']['median']:.2f}" if "flush_s" in row else "-"),
+COLUMNS = SPEED[:-1] + (
+    ("behind, s", lambda row: spread_text(row, "flush_s", "{:.2f}")),
     ("WAL, MB", lambda row: f"{row['wal_bytes']['median'] / 1e6:.1f}"
      if "wal_bytes" in row else "-"),
-) + ROW_OF_TPS[-1:]
+) + SPEED[-1:]
 
 
 def report(result):
-    return [table(COLUMNS, result["medians"]), "",
+    return [table(COLUMNS, result["medians"]), "", table(COSTS, result["medians"]), "",
             "\"Behind\" is how long it took, when the load had ended, until the trail had "
             "everything.", ""]
 

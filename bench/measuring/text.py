@@ -27,14 +27,16 @@ def table(columns, rows):
                 [[cells[i][number] for i in used] for number in range(len(rows))])
 
 
-def tables(columns, result, titles):
-    """A table of medians for each load that has any, with a heading; titles are pairs
-    of load and title."""
+def tables(result, titles, *columns):
+    """For each load that has medians a heading, and a table of each set of columns;
+    titles are pairs of load and title."""
     text = []
     for load, title in titles:
         rows = [row for row in result["medians"] if row["load"] == load]
         if rows:
-            text += [f"### {title}", "", table(columns, rows), ""]
+            text += [f"### {title}", ""]
+            for each in columns:
+                text += [table(each, rows), ""]
     return text
 
 
@@ -70,19 +72,24 @@ def megabytes(row):
 
 
 # Columns for loads that have a speed
-ROW_OF_TPS = (
+SPEED = (
     ("configuration", lambda row: row["configuration"]),
     ("tps", lambda row: spread_text(row, "tps", "{:.0f}")),
     ("of none", lambda row: ratio_text(row, "tps")),
-    ("latency, ms", lambda row: spread_text(row, "latency_ms", "{:.2f}", False)),
+    ("latency, ms", lambda row: spread_text(row, "latency_ms", "{:.2f}")),
     ("latency of none", lambda row: ratio_text(row, "latency_ms")),
-    ("p50", lambda row: spread_text(row, "p50_ms", "{:.2f}", False)),
-    ("p95", lambda row: spread_text(row, "p95_ms", "{:.2f}", False)),
-    ("p99", lambda row: spread_text(row, "p99_ms", "{:.2f}", False)),
-    ("CPU sessions, us/tx", lambda row: spread_text(row, "sessions_us", "{:.0f}", False)),
-    ("CPU writers, us/tx", lambda row: spread_text(row, "writers_us", "{:.1f}", False)),
     ("records", lambda row: spread_text(row, "records", "{:.0f}", False)),
     ("trail, MB", megabytes),
     ("fsyncs", lambda row: spread_text(row, "fsyncs", "{:.0f}", False)),
     ("trail", lambda row: verdict_text([row])),
+)
+
+# And more of them
+COSTS = (
+    ("configuration", lambda row: row["configuration"]),
+    ("p50, ms", lambda row: spread_text(row, "p50_ms", "{:.2f}")),
+    ("p95, ms", lambda row: spread_text(row, "p95_ms", "{:.2f}")),
+    ("p99, ms", lambda row: spread_text(row, "p99_ms", "{:.2f}")),
+    ("CPU sessions, us/tx", lambda row: spread_text(row, "sessions_us", "{:.0f}")),
+    ("CPU writers, us/tx", lambda row: spread_text(row, "writers_us", "{:.1f}")),
 )
