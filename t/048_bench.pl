@@ -141,6 +141,218 @@ SKIP:
 }
 like(slurp_file("$folder/results/das.md"), qr/^\| queued /m, 'tables as Markdown');
 
+# Pictures.  Those of a report have everybody, but for one who is absent.
+
+# Texts of a picture: place, size, where that is in them, text
+sub texts
+{
+	my ($svg) = @_;
+	my @texts;
+
+	push @texts, { x => $1, y => $2, size => $3, anchor => $4, text => $5 }
+	  while $svg =~ m{<g\ transform="translate\(([\d.]+),([\d.]+)\)"[^>]*
+		\ font-size="([\d.]+)"\s+text-anchor="(\w+)"[^>]*>\s*<text>\s*([^<]*)</text>}gx;
+	return @texts;
+}
+
+# Bars of a picture, from the top to the bottom: name, label, whose it is by the
+# legend, length and range
+sub bars
+{
+	my ($svg) = @_;
+	my @texts = texts($svg);
+	my $number = qr/([\d.]+)/;
+	my (@spans, @bars, %who);
+
+	push @spans, { from => $1, y => $2, to => $3 }
+	  while $svg =~ /M$number,$number\s+L$number,\2\s/g;
+	while ($svg =~ /<polygon\s+fill = '([^']+)'[^>]* points = '$number,$number $number,[\d.]+ [\d.]+,$number /g)
+	{
+		my ($fill, $from, $bottom, $to, $top) = ($1, $2, $3, $4, $5);
+		my $middle = ($top + $bottom) / 2;
+		my @beside = grep { $_->{y} > $top && $_->{y} < $bottom + 2 } @texts;
+		my ($name) = map { $_->{text} } grep { $_->{anchor} eq 'end' && $_->{x} < $from } @beside;
+		my ($label) = map { $_->{text} }
+		  sort { $a->{x} <=> $b->{x} } grep { $_->{anchor} eq 'start' && $_->{x} > $to } @beside;
+		my ($span) = grep { abs($_->{y} - $middle) < 0.1 } @spans;
+
+		# what is behind headings
+		next if $fill =~ /255, *255, *255/;
+		$fill = 'hatched' if $fill =~ /^url/;
+		if (defined $name)
+		{
+			push @bars,
+			  {
+				name => $name, label => $label, who => $who{$fill}, y => $middle, length => $to - $from,
+				range => $span ? [ $span->{from} - $from, $span->{to} - $from ] : []
+			  };
+		}
+		else
+		{
+			$who{$fill} //= $label;
+		}
+	}
+	return sort { $a->{y} <=> $b->{y} } @bars;
+}
+
+# The same, as text
+sub bars_text
+{
+	return join("\n", map { "$_->{name}|$_->{label}|$_->{who}" } @_);
+}
+
+# Texts that are in each other's way, if characters are half as wide as high
+sub collisions
+{
+	my ($svg) = @_;
+	my (@before, @found);
+
+	foreach my $text (texts($svg))
+	{
+		my $width = length($text->{text}) * $text->{size} / 2;
+		my $left = $text->{x} - $width * { start => 0, middle => 0.5, end => 1 }->{ $text->{anchor} };
+
+		push @found, "$text->{text} / $_->[3]"
+		  foreach grep {
+			abs($_->[2] - $text->{y}) < 0.75 * $text->{size}
+			  && $left < $_->[1]
+			  && $left + $width > $_->[0]
+		  } @before;
+		push @before, [ $left, $left + $width, $text->{y}, $text->{text} ];
+	}
+	return join("\n", @found);
+}
+
+# Show results again; returns what it prints.
+sub report
+{
+	my ($command, $file, $results) = @_;
+	my $output;
+
+	IPC::Run::run([ "$bench/$command", '--report', $file, '--output', $results ],
+		'<', \'', '>', \$output, '2>&1');
+	is($?, 0, "a report of $command") or diag($output);
+	return $output;
+}
+
+sub write_json
+{
+	my ($file, $what) = @_;
+
+	unlink $file;
+	append_to_file($file, encode_json($what));
+}
+
+# Throughput of none: median, least, most
+my %ratios = (
+	none            => [ 1,    1,    1 ],
+	pgaudit         => [ 0.71, 0.62, 0.75 ],
+	log_statement   => [ 0.66, 0.61, 0.7 ],
+	queued          => [ 0.97, 0.93, 1.01 ],
+	commit          => [ 0.84, 0.81, 0.9 ],
+	immediate       => [ 0.52, 0.5,  0.55 ],
+	queued_table    => [ 0.68, 0.6,  0.7 ],
+	immediate_table => [ 0.31, 0.3,  0.35 ]);
+my $everybody = decode_json(encode_json($json));
+my $fake      = $everybody->{commands}{das};
+$fake->{medians} = [];
+$fake->{configurations} = {
+	map({ ($_ => { settings => { shared_preload_libraries => 'pg_audit_queue' } }) } keys %ratios),
+	none           => { settings => { shared_preload_libraries => '' } },
+	log_statement  => { settings => { shared_preload_libraries => '' } },
+	pgaudit        => { settings => { shared_preload_libraries => 'pgaudit' } },
+	pgaudit_tofile => { absent => 'pgauditlogtofile is not installed for this server' } };
+foreach my $load ('saturated', 'limited')
+{
+	foreach my $name (sort keys %ratios)
+	{
+		my $row = decode_json(encode_json($median));
+
+		@{$row}{qw(load configuration)} = ($load, $name);
+		@{ $row->{ratio}{tps} }{qw(median min max runs)} = (@{ $ratios{$name} }, 3);
+		$_->{runs} = 3
+		  foreach $row->{ratio}{latency_ms},
+		  @{$row}{qw(tps latency_ms p50_ms p95_ms p99_ms sessions_us writers_us)};
+		push @{ $fake->{medians} }, $row;
+	}
+}
+
+SKIP:
+{
+	skip 'gnuplot is not installed', 1 if $result->{absent}{picture};
+
+	is(bars_text(bars(slurp_file("$folder/results/das-kept.svg"))) =~ s/\|[\d.]+\|/|/gr,
+		<<'EOF' =~ s/\n\z//r, 'a picture of what is left: those who ran, and the published figures');
+no audit|no audit
+pg_audit_queue, queued|pg_audit_queue
+pgaudit|published, another machine
+DAS asynchronous|published, another machine
+DAS synchronous|published, another machine
+EOF
+
+	write_json("$folder/everybody.json", $everybody);
+	report('das', "$folder/everybody.json", "$folder/everybody");
+	my @rows = grep { /^\| queued / } split /\n/, slurp_file("$folder/everybody/das.md");
+	is(join(' ', map { scalar(() = /\([\d.]+\)/g) } @rows), '4 5 4 5', 'ranges in the tables');
+	my $svg  = slurp_file("$folder/everybody/das-kept.svg");
+	my @bars = bars($svg);
+	is(bars_text(@bars), <<'EOF' =~ s/\n\z//r, 'the same with everybody who is not absent');
+no audit|1.00|no audit
+pg_audit_queue, queued|0.97|pg_audit_queue
+pgaudit|0.71|others
+pg_audit_queue, queued, in a table|0.68|pg_audit_queue
+log_statement = all|0.66|others
+pg_audit_queue, commit|0.84|pg_audit_queue
+pg_audit_queue, immediate|0.52|pg_audit_queue
+pg_audit_queue, immediate, in a table|0.31|pg_audit_queue
+pgaudit|1.01|published, another machine
+DAS asynchronous|0.97|published, another machine
+DAS synchronous|0.73|published, another machine
+EOF
+	my $one = $bars[0]{length};
+	my @spread = qw(queued pgaudit queued_table log_statement commit immediate immediate_table);
+	is( join(' ', map { sprintf('%.2f', $_->{length} / $one) } @bars),
+		join(' ', map { $_->{label} } @bars), 'bars are as long as they say');
+	is(join(' ', map { sprintf('%.2f..%.2f', map { $_ / $one } @{ $_->{range} }) } @bars[ 1 .. 7 ]),
+		join(' ', map { sprintf('%.2f..%.2f', @{ $ratios{$_} }[ 1, 2 ]) } @spread),
+		'ranges of those that were measured');
+	is_deeply([ map { @{ $_->{range} } } @bars[ 8 .. 10 ] ], [], 'none of the published ones');
+	cmp_ok((sort { $a <=> $b } map { $_->{size} } texts($svg))[0],
+		'>=', 18, 'text can be read at half the size');
+	like($svg, qr/<rect x="0" y="0" [^>]* fill="#ffffff"/, 'a white background');
+	like(slurp_file("$folder/everybody/das-kept.png"), qr/^\x89PNG/, 'PNG, too');
+
+	my @first = (bars(slurp_file("$folder/everybody/das.svg")))[ 0 .. 7 ];
+	is(bars_text(@first), <<'EOF' =~ s/\n\z//r, 'the same colours in the other picture');
+commit|0.840|pg_audit_queue
+immediate|0.520|pg_audit_queue
+immediate_table|0.310|pg_audit_queue
+log_statement|0.660|others
+none|1.000|no audit
+pgaudit|0.710|others
+queued|0.970|pg_audit_queue
+queued_table|0.680|pg_audit_queue
+EOF
+	is(collisions(slurp_file("$folder/everybody/$_.svg")), '', "$_: texts do not collide")
+	  foreach qw(das das-kept);
+}
+
+# README's picture shows the measurements that are kept beside it.
+
+SKIP:
+{
+	my $kept = "$FindBin::RealBin/../doc/images/throughput";
+
+	skip 'gnuplot is not installed',        4 if $result->{absent}{picture};
+	skip 'there is no picture for README yet', 4 if !-e "$kept.svg";
+	report('das', "$kept.json", "$folder/readme");
+	is(bars_text(bars(slurp_file("$kept.svg"))), bars_text(bars(slurp_file("$folder/readme/das-kept.svg"))),
+		"README's picture is that of its measurements");
+	my $measured = decode_json(slurp_file("$kept.json"));
+	is($measured->{wrong}, 0, 'which were not wrong');
+	ok(!$measured->{quick} && $measured->{commands}{das}{options}{rounds} >= 3, 'nor quick');
+}
+
 # The trail of its last run, and damage done to it
 
 my @files    = files_in_order("$folder/run/data/audit");
@@ -204,6 +416,8 @@ is((check('json', 0))[2], 'there is no trail', 'no trail');
 ($status, $output) = bench('das', '--configs', 'queued', '--format', 'csvlog', '--keep',
 	'--folder', "$folder/csvlog");
 is($status, 0, 'a run with format csvlog') or diag($output);
+like($output, qr/^There is no picture das-kept: there is nothing to be shown$/m,
+	'without "none" nothing is left of it');
 @files    = files_in_order("$folder/csvlog/data/audit");
 $expected = decode_json(slurp_file("$folder/results/das.json"))->{commands}{das}{runs}[1]{records};
 @lines    = map { split /(?<=\n)(?=\d{4}-\d\d-\d\d )/, slurp_file($_) } @files;
@@ -305,6 +519,12 @@ is(join(' ', map { "$_->{load}-$_->{configuration}" } @{ $result->{runs} }),
 is($result->{loads}{2}{warmup}, 1, 'clients: a warm-up');
 cmp_ok($_->{tps}, '!=', $_->{tps_with_warmup}, "clients: $_->{configuration} without it")
   foreach @{ $result->{runs} };
+
+SKIP:
+{
+	skip 'gnuplot is not installed', 1 if $result->{absent}{picture};
+	is(collisions(slurp_file("$folder/results/clients.svg")), '', 'clients: texts do not collide');
+}
 
 cmp_ok($_->{switches_tx}, '>', 0, "clients: $_->{configuration}, switches of processes")
   foreach @{ $result->{runs} };

@@ -22,6 +22,23 @@ QUICK = {"rounds": 2, "seconds": 2, "clients": 32}
 # The rate is that part of what the slowest of all configurations can do.
 BELOW_SATURATION = 0.7
 
+# The picture of what is left of the throughput: names in it, in groups that can be
+# compared, because they promise about the same
+KEPT = (
+    (None, {"none": "no audit"}),
+    ("Sessions do not wait until their records are on disk", {
+        "queued": "pg_audit_queue, queued",
+        "queued_table": "pg_audit_queue, queued, in a table",
+        "pgaudit": "pgaudit",
+        "pgaudit_tofile": "pgaudit with pgauditlogtofile",
+        "log_statement": "log_statement = all"}),
+    ("Sessions wait until their records are on disk", {
+        "commit": "pg_audit_queue, commit",
+        "immediate": "pg_audit_queue, immediate",
+        "immediate_table": "pg_audit_queue, immediate, in a table"}),
+)
+KEPT_PUBLISHED = "Published of Amazon Aurora: another machine, one run each"
+
 # Amazon Aurora PostgreSQL 13.6, pgbench -s 1000 -c 32 -T 300, one run each
 PUBLISHED = {
     "source": "Amazon Aurora PostgreSQL 13.6 with database activity streams, as published: "
@@ -73,7 +90,7 @@ def published_table():
 
 def pictures(result, plot):
     medians = result["medians"]
-    plot.bars("Throughput, as fast as the server can, of none (ranges: rounds)",
+    plot.bars("Throughput, as fast as the server can, of none",
               "ratio to no audit; higher is better",
               [picture.bar(row, row["ratio"].get("tps")) for row in medians
                if row["load"] == "saturated"] + _published("tps"))
@@ -92,7 +109,32 @@ def pictures(result, plot):
                  (("sessions_us", "sessions"), ("writers_us", "processes that write the trail")))
 
 
-def _published(name):
+def _published(name, words="(published) "):
     base = PUBLISHED["rows"][0]
-    return [("(published) " + row["configuration"], row[name] / base[name], None, picture.PUBLISHED)
+    return [picture.Bar(words + row["configuration"], figures.spread([row[name] / base[name]]),
+                        who=picture.PUBLISHED)
             for row in PUBLISHED["rows"][1:]]
+
+
+def kept(result, plot):
+    """What is left of the throughput."""
+    rows = {row["configuration"]: row for row in result["medians"]
+            if row["load"] == "saturated" and "tps" in row["ratio"]}
+    groups = [(heading, [picture.bar(rows[name], rows[name]["ratio"]["tps"])
+                         ._replace(name=words, who=plot.who(name))
+                         for name, words in names.items() if name in rows])
+              for heading, names in KEPT]
+    if rows:
+        groups.append((KEPT_PUBLISHED, _published("tps", "")))
+    items = []
+    for heading, bars in groups:
+        if bars:
+            items += [picture.Heading(heading)] if heading else []
+            items += [bar._replace(layout="{:.2f}") for bar in
+                      sorted(bars, key=lambda bar: bar.figure["median"], reverse=True)]
+    plot.bars("pgbench TPC-B, as fast as the server can",
+              "throughput, of no audit; higher is better", items)
+
+
+# Ending of its name, title, what draws it
+MORE_PICTURES = (("kept", "Throughput that is left when every statement is audited", kept),)

@@ -24,12 +24,12 @@ import crash  # noqa: E402
 import das  # noqa: E402
 import machine  # noqa: E402
 import oracle  # noqa: E402
+import picture  # noqa: E402
 import record  # noqa: E402
 import table  # noqa: E402
 from bench import Bench  # noqa: E402
 from cluster import Cluster, Failure  # noqa: E402
 from figures import summarize  # noqa: E402
-from picture import Plot  # noqa: E402
 from processes import adopt_orphans  # noqa: E402
 
 # Raised when a figure's meaning, name or place changes
@@ -155,7 +155,7 @@ def report(result):
     lines = []
     for name, what in result["commands"].items():
         lines += [f"## {name}: {what['title']}", ""]
-        lines += [described(what), ""]
+        lines += [f"Medians (from..to) of {measured(what)}.", ""]
         lines += COMMANDS[name].report(what)
         lines += absences(what)
     lines += ["## Machine", ""]
@@ -168,7 +168,7 @@ def report(result):
     return "\n".join(lines) + "\n"
 
 
-def described(what):
+def measured(what):
     options = what["options"]
     words = [f"{options['rounds']} round{'s' if options['rounds'] > 1 else ''}"]
     if options["seconds"]:
@@ -177,7 +177,7 @@ def described(what):
         words.append(f"{options['transactions']} transactions a client")
     if options["clients"]:
         words.append(f"{options['clients']} clients")
-    return "Medians (from..to) of " + ", ".join(words) + "."
+    return ", ".join(words)
 
 
 def absences(what):
@@ -196,12 +196,20 @@ def absences(what):
 
 def draw(result, folder):
     for name, what in result["commands"].items():
-        plot = Plot(f"{name}: {what['title']}", machine.caption(result))
-        COMMANDS[name].pictures(what, plot)
-        reason = plot.write(os.path.join(folder, name))
-        if reason:
-            print(f"There is no picture of {name}: {reason}")
-            what["absent"]["picture"] = reason
+        command = COMMANDS[name]
+        drawings = [(name, f"{name}: {what['title']}", command.pictures, 1)]
+        drawings += [(f"{name}-{ending}", title, function, picture.LARGE)
+                     for ending, title, function in getattr(command, "MORE_PICTURES", ())]
+        for each, title, function, scale in drawings:
+            plot = picture.Plot(
+                title, [f"Median and range of {measured(what)}"
+                        + (", --quick: an order of magnitude" if result["quick"] else ""),
+                        machine.caption(result)], picture.ours(what), scale)
+            function(what, plot)
+            reason = plot.write(os.path.join(folder, each))
+            if reason:
+                print(f"There is no picture {each}: {reason}")
+                what["absent"]["picture"] = reason
 
 
 def show(result, folder):

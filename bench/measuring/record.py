@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 
+import picture
 from figures import spread
 from load import Load
 from text import grid, ratio_text, spread_text, tables, verdict_text
@@ -193,8 +194,8 @@ def pictures(result, plot):
     if "ring" in result:
         plot.bars("The ring alone: reserve, copy and commit 256 bytes",
                   "ns, median and range of rounds; lower is better",
-                  [(f"{producers} producer{'s' if producers > 1 else ''}",
-                    _of_rounds(result, producers), "{:.0f}", None)
+                  [picture.Bar(f"{producers} producer{'s' if producers > 1 else ''}",
+                               _of_rounds(result, producers), "{:.0f}", who=picture.OURS)
                    for producers in RING_PRODUCERS])
 
 
