@@ -3,12 +3,16 @@
 --
 CREATE EXTENSION pg_audit_queue;
 
--- what the extension consists of
+-- what the extension consists of, but for the row types of its tables and views
 SELECT object
   FROM (SELECT pg_describe_object(classid, objid, objsubid) AS object
 		  FROM pg_depend
 		 WHERE deptype = 'e'
-		   AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'pg_audit_queue')) o
+		   AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'pg_audit_queue')
+		   -- from 17 on these belong to it, too
+		   AND NOT (classid = 'pg_type'::regclass
+					AND objid IN (SELECT unnest(ARRAY[t.oid, t.typarray])
+									FROM pg_type t JOIN pg_class c ON c.reltype = t.oid))) o
  ORDER BY object COLLATE "C";
 SELECT attname, format_type(atttypid, atttypmod) AS type
   FROM pg_attribute
