@@ -8,6 +8,7 @@ use strict;
 use warnings;
 
 use FindBin;
+use JSON::PP;
 use lib $FindBin::RealBin;
 use PaqTest;
 use PgProto;
@@ -340,7 +341,7 @@ my %raw = (
 	remotePort           => qr/null/,
 	netProtocol          => qr/"UNIX"/,
 	dbProtocol           => qr/"Postgres 3.0"/,
-	clientApplication    => qr/"\Q$application\E"/,
+	clientApplication    => qr/\Q@{[ JSON::PP->new->allow_nonref->encode($application) ]}\E/,
 	serverHost           => qr/"[^"]+"/,
 	serverType           => qr/"PostgreSQL"/,
 	serverVersion        => qr/"\Q$version\E"/,

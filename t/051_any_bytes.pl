@@ -164,7 +164,7 @@ sub use_text
 		&& length $text < 64
 		&& $client->query("SET application_name = '$literal'") !~ /E:/)
 	{
-		(my $clean = $text) =~ s/[^\x20-\x7e]/?/g;
+		my $clean = $text =~ s/([^\x20-\x7e])/cleaned($1)/ger;
 
 		$marker = new_marker();
 		$sql    = "SELECT '$marker'";
@@ -173,6 +173,14 @@ sub use_text
 			clientApplication => $clean);
 	}
 	return;
+}
+
+# What the server makes of a byte of application_name that is not printable ASCII
+sub cleaned
+{
+	my ($byte) = @_;
+
+	return $node->pg_version >= 16 ? sprintf('\x%02x', ord $byte) : '?';
 }
 
 # What nobody has looked at yet
