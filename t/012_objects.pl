@@ -131,10 +131,19 @@ objects_are_one_by_one(
 	[ 'SELECT 1' ],
 	[ 'CREATE TABLE n (a int)' ],
 	[ 'DROP TABLE n' ],);
-unaudited_sql($node, 'ALTER ROLE auditor NOINHERIT');
+# whether a role inherits is a matter of the grant from 16 on
+my ($without, $with) =
+  $node->pg_version >= 16
+  ? map { "GRANT auditors TO auditor WITH INHERIT $_" } qw(FALSE TRUE)
+  : map { "ALTER ROLE auditor $_" } qw(NOINHERIT INHERIT);
+unaudited_sql($node, $without);
 objects_are('SELECT a FROM inherited;', [],
 	'membership without inheritance selects nothing');
-unaudited_sql($node, 'ALTER ROLE auditor INHERIT');
+unaudited_sql($node, $with);
+objects_are(
+	'SELECT a FROM inherited;',
+	['OBJECT|READ|SELECT|TABLE|public.inherited'],
+	'with it, it does again');
 
 # Beside session auditing
 
