@@ -245,7 +245,7 @@ foreach my $mode ('queued', 'commit', 'immediate')
 		$node,
 		sub {
 			$pid = $node->safe_psql('postgres',
-				'SET force_parallel_mode = on; SELECT peek(a) FROM many WHERE a = 7;');
+				'SET ' . force_parallel($node) . ' = on; SELECT peek(a) FROM many WHERE a = 7;');
 		},
 		settings => { log => 'read, function', role => 'auditor', mode => $mode });
 

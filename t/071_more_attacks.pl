@@ -278,7 +278,7 @@ my %by_process;
 
 @found = records(
 	[
-		'SET ' . ($node->pg_version >= 16 ? 'debug_parallel_query' : 'force_parallel_mode') . ' = on',
+		'SET ' . force_parallel($node) . ' = on',
 		'SELECT id FROM parts WHERE id = sought()'
 	]);
 $by_process{ $_->{pid} }++

@@ -50,6 +50,7 @@ our @EXPORT = qw(
   finish_load
   finish_psql
   flush_trail
+  force_parallel
   full_tests
   kill_worker
   parse_record
@@ -213,6 +214,15 @@ sub build_test_library
 sub full_tests
 {
 	return !!$ENV{PAQ_TEST_FULL};
+}
+
+# force_parallel($node): name of the setting that makes queries parallel where
+# that is possible.
+sub force_parallel
+{
+	my ($node) = @_;
+
+	return $node->pg_version >= 16 ? 'debug_parallel_query' : 'force_parallel_mode';
 }
 
 # sanitizers(): what the server is built with of AddressSanitizer and its kin, as
