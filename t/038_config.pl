@@ -335,6 +335,8 @@ config_are(
 	  'command objectName oldValue newValue valueSource exitCode errorMessage');
 is($records[0]{commandText}, "SET $mode = 'sometimes';", 'with their text');
 my $denied = 'permission denied to set parameter';
+my $denied_role =
+  'permission denied' . ($node->pg_version >= 16 ? ' to alter role' : '');
 config_are(
 	"SET $log = 'none'; RESET $log; ALTER SYSTEM SET $log = 'none';
 	ALTER SYSTEM RESET ALL; ALTER ROLE joe SET $log = 'none';
@@ -345,7 +347,7 @@ config_are(
 		"RESET|$log|none||42501|$denied \"$log\"",
 		"ALTER SYSTEM|$log|none|none|42501|$denied \"$log\"",
 		"ALTER ROLE|$log||none|42501|$denied \"$log\"",
-		"ALTER ROLE|$log||all|42501|permission denied",
+		"ALTER ROLE|$log||all|42501|$denied_role",
 		"ALTER DATABASE|$log||none|42501|must be owner of database postgres",
 		'SET|pg_audit_queue.log_directory|audit|/tmp|55P02|parameter "pg_audit_queue.log_directory" cannot be changed now'
 	],
