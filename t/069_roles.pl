@@ -22,9 +22,11 @@ my $node = audited_node(
 	settings => { flush_interval => '20ms', sink => 'table' },
 	conf     => "autovacuum = off\nmax_worker_processes = 8\n");
 my $data = $node->data_dir;
-my @roles = qw(pg_monitor pg_signal_backend pg_read_all_settings pg_read_all_stats
-  pg_stat_scan_tables pg_read_all_data pg_write_all_data pg_checkpoint
-  pg_database_owner);
+my @roles = split /\n/, unaudited_sql($node, q{
+	SELECT rolname FROM pg_roles
+	 WHERE rolname LIKE 'pg\_%'
+	   AND rolname NOT IN ('pg_read_server_files', 'pg_write_server_files',
+						   'pg_execute_server_program')});
 
 unaudited_sql(
 	$node, join '; ',
