@@ -47,5 +47,11 @@ endif
 
 include $(PGXS)
 
+# The one that the server was built with may not be there, where it was not built.
+# Without it the library would export nothing.
+ifeq ($(shell command -v $(firstword $(AWK) none)),)
+override AWK = awk
+endif
+
 # PGXS tracks no headers.  Few enough to rebuild everything when one changes.
 $(OBJS) $(OBJS:.o=.bc): $(wildcard src/*.h src/*/*.h)
