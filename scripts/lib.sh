@@ -36,6 +36,8 @@ cluster_conf_made=
 pg_config=
 bindir=
 pgxs_dir=
+test_perl=
+library_path=
 
 # Set by need_source
 pg_source=
@@ -108,7 +110,8 @@ as_user()
 			--init-groups)
 	fi
 	run "${switch[@]}" env -C "$work" HOME="$work" TMPDIR="$work/tmp" \
-		PATH="${bindir:+$bindir:}$PATH" "$@"
+		PATH="${bindir:+$bindir:}$PATH" \
+		${library_path:+LD_LIBRARY_PATH="$library_path"} "$@"
 }
 
 # Processes that run a program out of $work, or in a folder below it: all that
@@ -339,6 +342,24 @@ make_work()
 	fi
 }
 
+# Print the folders of the shared libraries that programs in folder $1 find, and
+# their copies in folder $2 do not: they look for them from where they are.
+lost_libraries()
+{
+	local lost
+
+	# ldd fails if one of the files is a script
+	lost=$({ ldd "$2"/* 2>/dev/null || true; } |
+		sed -n 's/^[[:blank:]]*\(.*\) => not found$/\1/p' | sort -u)
+	[ -n "$lost" ] || return 0
+	{ ldd "$1"/* 2>/dev/null || true; } |
+		awk '$2 == "=>" && $3 ~ /^\// { print $1, $3 }' |
+		{ grep -F "$lost" || true; } |
+		while read -r _ file; do
+			readlink -f "${file%/*}"
+		done | sort -u
+}
+
 # Copy the server's programs and link to the rest, in the same relative places,
 # below $work/pg; from there on, $pg_config and $bindir are those of the copy.
 copy_postgres()
@@ -348,6 +369,7 @@ copy_postgres()
 	dir=$("$pg_config" --bindir)
 	as_user mkdir -p "$copy$dir"
 	as_user cp -RL "$dir/." "$copy$dir"
+	library_path=$(lost_libraries "$dir" "$copy$dir" | paste -sd :)
 	for dir in --pkglibdir --sharedir; do
 		dir=$("$pg_config" "$dir")
 		as_user mkdir -p "$copy$dir"
@@ -363,6 +385,7 @@ copy_postgres()
 		*) die "this PostgreSQL cannot be moved to $work for testing" ;;
 	esac
 	pgxs_dir=$(dirname "$(dirname "$(dirname "$("$pg_config" --pgxs)")")")
+	test_perl=${PAQ_TEST_PERL:-$pgxs_dir/src/test/perl}
 }
 
 # Build $work/src, with the given arguments for make, and install it there.
