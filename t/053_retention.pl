@@ -190,6 +190,7 @@ is_deeply(
 my $old = age($files[2], 91);
 ok(worker_at_rest($node) && -e $old, 'not without an occasion');
 $node->safe_psql('postgres', 'SELECT 1');
+flush_trail($node);
 unaudited_sql($node, 'SELECT audit_rotate()');
 ok(all_gone($old), 'when a new file has been started');
 
