@@ -202,7 +202,7 @@ ok(all_gone($old), 'when the server has been started');
 
 # When the oldest falls due, on an idle server; and not otherwise
 
-my @due = map { finished_file($_, 0) } (89, 90 - 6 / $day);
+my @due = map { finished_file($_, 0) } (89, 90 - 15 / $day);
 reload();
 my $wakeups = stats($node)->{wakeups};
 ok(-e $due[1], 'a file that will be old enough in some seconds is there');
