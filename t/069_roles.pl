@@ -105,6 +105,45 @@ foreach my $case (
 		"$role: the trail tells that the file $what");
 }
 
+# So can who has the server connect to another one, from 18 on, and append.
+SKIP:
+{
+	my $port = $node->port;
+	my $hba  = "$data/pg_hba.conf";
+
+	skip 'before PostgreSQL 18 libpq does not write keys to a file', 2
+	  if $node->pg_version < 18;
+	skip 'the server has no SSL, or there is no program openssl: NOT TESTED', 2
+	  if unaudited_sql($node, 'SHOW ssl_library') eq '' || system('command -v openssl >/dev/null') != 0;
+	system_or_bail(
+		qw(openssl req -new -x509 -days 30 -nodes -subj /CN=test),
+		'-out', "$data/server.crt", '-keyout', "$data/server.key");
+	chmod(0600, "$data/server.key") or die "chmod: $!";
+	rename($hba, "$hba.default") or die "rename: $!";
+	append_to_file($hba,
+		"host all all 127.0.0.1/32 scram-sha-256\n" . slurp_file("$hba.default"));
+	$node->append_conf('postgresql.conf',
+		"ssl = on\nlisten_addresses = '127.0.0.1'\nwal_level = logical\nmax_wal_senders = 2\n");
+	$node->restart;
+	unaudited_sql($node,
+		"CREATE ROLE publisher LOGIN REPLICATION PASSWORD 'x'; CREATE PUBLICATION p;"
+		  . ' GRANT CREATE ON DATABASE postgres TO in_pg_create_subscription');
+	unaudited_sql($node, q{SET pg_audit_queue.log = 'all'; SELECT 'one more'});
+	flush_trail($node);
+	my $current = stats($node)->{current_file};
+	$node->safe_psql(
+		'postgres',
+		"CREATE SUBSCRIPTION s CONNECTION 'host=127.0.0.1 port=$port user=publisher password=x"
+		  . " dbname=postgres sslmode=require sslkeylogfile=$data/$current' PUBLICATION p"
+		  . ' WITH (create_slot = false, enabled = false, slot_name = NONE)',
+		extra_params => [ '-U', 'in_pg_create_subscription' ]);
+	ok(table_loaded($node), 'a subscription: the table has everything behind');
+	like(
+		gaps(),
+		qr/^audit trail file "\Q$current\E" was written to by somebody else; the records/m,
+		'the trail tells that the file was written to');
+}
+
 # The queue file, too: that crashes the server, which comes back, and tells.
 
 my $position = -s $node->logfile;
