@@ -397,8 +397,10 @@ foreach my $libraries (
 	(map { ([ $_, 'pg_audit_queue' ], [ 'pg_audit_queue', $_ ]) } @neighbours),
 	[ @neighbours, 'pg_audit_queue' ],
 	[ 'pg_audit_queue', reverse @neighbours ],
-	[ @neighbours[ 0, 1 ], 'pg_audit_queue', @neighbours[ 2 .. $#neighbours ] ],
-	[ @neighbours[ 2 .. $#neighbours ], 'pg_audit_queue', @neighbours[ 0, 1 ] ])
+	@neighbours < 3
+	? ()
+	: ([ @neighbours[ 0, 1 ], 'pg_audit_queue', @neighbours[ 2 .. $#neighbours ] ],
+		[ @neighbours[ 2 .. $#neighbours ], 'pg_audit_queue', @neighbours[ 0, 1 ] ]))
 {
 	my ($sees, undef, @records) = run_with($libraries);
 
