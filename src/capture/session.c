@@ -50,6 +50,12 @@ static struct
 }			cached_roles[NCACHED_ROLES];
 static int	next_cached_role = 0;
 
+/*
+ * PostgreSQL 16 and later write a byte of application_name that is not printable
+ * ASCII as four characters, after they have limited the name's length.
+ */
+#define APPLICATION_SIZE	(4 * NAMEDATALEN)
+
 /* What does not change after the session has begun */
 static struct
 {
@@ -65,10 +71,10 @@ static struct
 	bool		valid;
 	Oid			session_role;
 	Oid			current_role;
-	char		application[NAMEDATALEN];
+	char		application[APPLICATION_SIZE];
 	PaqSessionBlock fields;
 	char		data[4 * NAMEDATALEN + NI_MAXHOST + NI_MAXSERV +
-			  2 * NAMEDATALEN + BGW_MAXLEN];
+			  NAMEDATALEN + APPLICATION_SIZE + BGW_MAXLEN];
 }			block;
 
 bool		paq_logged_in = false;
@@ -205,14 +211,16 @@ backend_type(void)
 	return GetBackendTypeDesc(MyBackendType);
 }
 
-/* application_name, or what it is going to be when the login succeeds */
-static const char *
-application(void)
+/* Note application_name, or what it is going to be when the login succeeds. */
+static void
+note_application(void)
 {
 	if (!paq_logged_in && MyProcPort != NULL &&
 		MyProcPort->application_name != NULL)
-		return MyProcPort->application_name;
-	return application_name ? application_name : "";
+		strlcpy(block.application, MyProcPort->application_name, NAMEDATALEN);
+	else
+		strlcpy(block.application, application_name ? application_name : "",
+				sizeof(block.application));
 }
 
 /* Make the block; returns false if it lacks something. */
@@ -231,7 +239,7 @@ build_block(Oid session_role, Oid current_role, bool may_lookup)
 		strlcpy(requested, MyProcPort->user_name, NAMEDATALEN);
 		login = requested;
 	}
-	strlcpy(block.application, application(), NAMEDATALEN);
+	note_application();
 
 	block.fields.length = 0;
 	block.fields.data = block.data;
