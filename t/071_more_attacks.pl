@@ -51,7 +51,7 @@ unaudited_sql(
 	CREATE FUNCTION spies(i int) RETURNS int LANGUAGE plpgsql
 		IMMUTABLE PARALLEL SAFE AS $$
 		BEGIN
-			IF i % 100 = 0 THEN PERFORM ssn, i FROM people WHERE id = 1; END IF;
+			IF i % 100 = 0 THEN PERFORM ssn, i FROM public.people WHERE id = 1; END IF;
 			RETURN i;
 		END $$;
 	CREATE FUNCTION sought() RETURNS int LANGUAGE plpgsql
@@ -260,7 +260,8 @@ foreach my $relation ('off', 'on')
 }
 
 # Parallel workers that build an index, which call functions; all processes take part,
-# so that each has some of the rows.
+# so that each has some of the rows.  From PostgreSQL 17 on the search_path is
+# pg_catalog there.
 
 @found = records(
 	[
