@@ -195,6 +195,27 @@ paq_stmt_perm_infos(PlannedStmt *stmt)
 #define PAQ_EXECUTOR_RUN_PASS	queryDesc, direction, count, execute_once
 #endif
 
+/* ---------- What pgaudit records, by version ---------- */
+
+/*
+ * CREATE and ALTER USER MAPPING are statements about roles in pgaudit for 16 and
+ * later, and about objects like any other before.
+ */
+#define PAQ_USER_MAPPING_IS_ROLE	(PG_VERSION_NUM >= 160000)
+
+/*
+ * A record of pgaudit for 17 and later has the one statement of the text, without
+ * the white space and the semicolons around it; before, it has the text as it was
+ * sent.
+ */
+#define PAQ_TEXT_IS_TRIMMED			(PG_VERSION_NUM >= 170000)
+
+/*
+ * Object auditing by pgaudit for 18 and later takes SELECT FOR UPDATE for what it
+ * is, a SELECT; before, a grant of UPDATE selects it, too.
+ */
+#define PAQ_ROW_LOCK_IS_SELECT		(PG_VERSION_NUM >= 180000)
+
 /* ---------- Settings ---------- */
 
 /*

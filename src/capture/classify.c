@@ -17,6 +17,7 @@
 
 #include "capture/capture_internal.h"
 #include "catalog/pg_class.h"
+#include "compat.h"
 #include "storage/lockdefs.h"
 
 /* Statements about objects: those about roles and privileges have a class. */
@@ -33,6 +34,10 @@ classify_ddl(const PaqCommand *command)
 		case T_GrantRoleStmt:
 		case T_AlterDefaultPrivilegesStmt:
 			return PAQ_CLASS_ROLE;
+
+		case T_CreateUserMappingStmt:
+		case T_AlterUserMappingStmt:
+			return PAQ_USER_MAPPING_IS_ROLE ? PAQ_CLASS_ROLE : PAQ_CLASS_DDL;
 
 		case T_RenameStmt:
 		case T_DropStmt:

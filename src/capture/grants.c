@@ -25,6 +25,7 @@
 #include "catalog/pg_class.h"
 #include "compat.h"
 #include "nodes/bitmapset.h"
+#include "storage/lockdefs.h"
 #include "utils/acl.h"
 #include "utils/syscache.h"
 
@@ -142,6 +143,9 @@ paq_role_is_granted(Oid role, RangeTblEntry *rte, List *perminfos)
 	AclMode		needed = perms.requiredPerms &
 		(ACL_SELECT | ACL_INSERT | ACL_UPDATE | ACL_DELETE);
 
+	/* SELECT FOR UPDATE needs the permission to update, too */
+	if (PAQ_ROW_LOCK_IS_SELECT && rte->rellockmode == RowShareLock)
+		needed &= ACL_SELECT;
 	if (needed == 0)
 		return false;
 	if (paq_role_has_grant(role, rte->relid, needed))

@@ -16,9 +16,11 @@
  * PostgreSQL hands the whole text to each of them, with the place of the
  * statement.  A record has that part, without white space around it, and the
  * place.  So the records of a string are as long as the string, and not as its
- * square.  A statement that is alone in its string, but for semicolons, is
- * recorded as it was sent.  Before PostgreSQL 18, the part of a statement begins
- * behind the semicolon of the one before, and includes comments in front of it.
+ * square.  A statement that is alone in its string, but for semicolons, has no
+ * place.  It is recorded as it was sent or, from PostgreSQL 17 on, without white
+ * space and semicolons around it, as pgaudit does.  Before PostgreSQL 18, the part
+ * of a statement begins behind the semicolon of the one before, and includes
+ * comments in front of it.
  *
  * PostgreSQL does not always know the place.  The query of a statement such as
  * EXPLAIN or DECLARE CURSOR has the place of that statement.  What a rule makes
@@ -627,13 +629,44 @@ is_within_text(const PaqStatement *statement)
 		text_length(statement->text);
 }
 
+/* Does it stand between statements, without a meaning? */
+static inline bool
+is_separator(char c)
+{
+	return c == ';' || scanner_isspace(c);
+}
+
 /* Is nothing left of the text but white space and semicolons? */
 static bool
 is_end(const char *rest)
 {
-	while (*rest == ';' || scanner_isspace(*rest))
+	while (is_separator(*rest))
 		rest++;
 	return *rest == '\0';
+}
+
+/* Is there nothing but white space and semicolons in front of the place? */
+static bool
+is_beginning(const char *text, int location)
+{
+	while (location > 0 && is_separator(text[location - 1]))
+		location--;
+	return location == 0;
+}
+
+/* Is the text all of the statement, or is the statement's place not known? */
+static bool
+has_whole_text(const PaqStatement *statement)
+{
+	const char *text = statement->text;
+
+	if (statement->location < 0 ||
+		(statement->location == 0 && statement->len <= 0) ||
+		!is_within_text(statement))
+		return true;
+	return is_beginning(text, statement->location) &&
+		(statement->len <= 0 ||
+		 is_end(text + statement->location + statement->len));
 }
 
 /*
@@ -646,30 +679,32 @@ paq_statement_part(PaqStatement *statement)
 {
 	const char *part;
 	Size		len;
-	bool		to_end;
+	bool		whole;
 
 	if (likely(statement->part != NULL))
 		return statement->part;
-	if (statement->location < 0 ||
-		(statement->location == 0 && statement->len <= 0) ||
-		!is_within_text(statement) ||
-		(statement->location == 0 && is_end(statement->text + statement->len)))
+	whole = has_whole_text(statement);
+	if (whole)
 	{
 		statement->location = -1;
 		statement->len = 0;
+	}
+	if (whole && !PAQ_TEXT_IS_TRIMMED)
+	{
 		statement->part = statement->text;
 		return statement->part;
 	}
 
-	part = statement->text + statement->location;
-	to_end = statement->len <= 0;
-	len = to_end ? strlen(part) : (Size) statement->len;
+	part = statement->text + Max(statement->location, 0);
+	len = statement->len > 0 ? (Size) statement->len :
+		text_length(statement->text) - (part - statement->text);
 	for (; len > 0 && scanner_isspace(*part); len--)
 		part++;
-	while (len > 0 && scanner_isspace(part[len - 1]))
+	while (len > 0 && is_separator(part[len - 1]))
 		len--;
-	statement->location = part - statement->text;
-	if (!to_end)
+	if (!whole)
+		statement->location = part - statement->text;
+	if (statement->len > 0)
 		statement->len = len;
 
 	if (part[len] != '\0')
