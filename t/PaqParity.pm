@@ -49,6 +49,8 @@ my @fields = qw(type id subid class command otype oname text params rows);
 # Options:
 #	preload		value of shared_preload_libraries
 #	settings	as for audited_node()
+#	whole_texts	sub: does pgaudit show a text of several statements as a whole in
+#				this record?  Without it, it does nowhere.
 #	rules		array of hashes, each a way in which the two may differ:
 #		name	of the rule
 #		side	whose records it is about: "theirs", "ours" or "both"
@@ -64,6 +66,7 @@ sub new
 	my ($class, $name, %options) = @_;
 	my $self = bless {
 		rules => $options{rules} // [],
+		whole_texts => $options{whole_texts},
 		runs  => [],
 		used  => {},
 		count => 0,
@@ -198,7 +201,7 @@ sub run_file
 		"$subject, $label: errors")
 	  or diag join "\n", map { "$_->[0]: $_->[2]" } @errors
 	  if !defined $other_file;
-	foreach my $message (grep { $_->[2] =~ /^AUDIT: / } @messages)
+	foreach my $message (grep { $_->[0] && $_->[2] =~ /^AUDIT: / } @messages)
 	{
 		my ($line, $severity, $text) = @$message;
 		my $session = grep { $_ < $line } @connects;
@@ -233,6 +236,11 @@ sub _messages
 		if ($line =~ /^psql:[^:]*:(\d+): ([A-Z]+):  (.*)$/s)
 		{
 			push @messages, [ $1, $2, $3 ];
+		}
+		elsif ($line =~ /^([A-Z]+):  (.*)$/s)
+		{
+			# while it connects, psql does not say where
+			push @messages, [ 0, $1, $2 ];
 		}
 		elsif (@messages)
 		{
@@ -580,20 +588,23 @@ sub _as_text
 	return join('|', map { $_ // '' } @$record{@shown});
 }
 
-# A statement's part of a text of several is its text with us; pgaudit has the
-# whole text before version 17.  Put that into our records, where the part is in
-# it: at the place that the record says, if it does, else between semicolons.
-# Which text it is, is told by pgaudit's record with the same ids or, where these
-# differ, by the order.
+# A statement's part of a text of several is its text with us; pgaudit may have the
+# whole text, see new().  Put that into our records, where the part is in it: at
+# the place that the record says, if it does, else between semicolons.  Which text
+# it is, is told by pgaudit's record with the same ids or, where these differ, by
+# the order.  A text that pgaudit shows with the same ids stays.
 sub _restore_texts
 {
 	my ($self, $theirs, $ours) = @_;
-	my @whole = grep { $_->{text} =~ /;.*[^;\s]/s } @$theirs;
+	my @whole =
+	  grep { $_->{text} =~ /;.*[^;\s]/s && $self->{whole_texts}->($_) } @$theirs;
 	my %theirs = map { $_->{text} => 1 } @$theirs;
+	my %shown = map { join(' ', @{$_}{qw(id subid text)}) => 1 } @$theirs;
 
 	foreach my $record (@$ours)
 	{
 		my ($text, $location) = @{$record}{qw(text location)};
+		next if $shown{ join(' ', map { $_ // 0 } @{$record}{qw(id subid text)}) };
 		my $is_part = exists $record->{location} ? defined $location : !exists $theirs{$text};
 		my @found = grep {
 			$_->{class} eq $record->{class} && $_->{command} eq $record->{command}
@@ -620,7 +631,7 @@ sub _compare_session
 	my ($self, $run, $theirs, $ours) = @_;
 	my $by_order = 0;
 
-	$self->_restore_texts($theirs, $ours);
+	$self->_restore_texts($theirs, $ours) if $self->{whole_texts};
 	my @theirs   = $self->_apply_rules($run, 'theirs', $theirs, \$by_order);
 	my @ours     = $self->_apply_rules($run, 'ours', $ours, \$by_order);
 
@@ -782,7 +793,7 @@ sub _compare_shown
 	my ($self, $run, $shown) = @_;
 	my $by_order = 0;
 
-	$self->_restore_texts($shown->{theirs}, $shown->{ours});
+	$self->_restore_texts($shown->{theirs}, $shown->{ours}) if $self->{whole_texts};
 	my @theirs   = $self->_apply_rules($run, 'theirs', $shown->{theirs}, \$by_order);
 	my @ours     = $self->_apply_rules($run, 'ours', $shown->{ours}, \$by_order);
 

@@ -9,7 +9,8 @@
 # the files of t/parity/ in which the difference may be, so that the difference
 # is not accepted elsewhere.  A rule about a fault that pgaudit has mended names
 # the version in "until", and does not apply to that version and later ones;
-# "since" is the opposite.
+# "since" is the opposite.  What pgaudit has mended without another version is
+# asked in "only".
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 #
@@ -74,6 +75,10 @@ sub is_in_function
 my $utility_rows = qr/^(?:COPY|CREATE\ MATERIALIZED\ VIEW|CREATE\ TABLE\ AS
 	|EXECUTE|FETCH|MOVE|SELECT\ INTO)$/x;
 
+# Statements that look whether the rows that there are obey a foreign key
+my $checks_foreign_key = qr/^ALTER\ TABLE\ .*\ (?:FOREIGN\ KEY
+	|VALIDATE\ CONSTRAINT\ part_fk|ALTER\ CONSTRAINT\ fk\ ENFORCED)/x;
+
 # is_newer($version, $other): is this version the other one, or a later one?
 sub is_newer
 {
@@ -82,14 +87,16 @@ sub is_newer
 	return version->parse("v$version") >= version->parse("v$other");
 }
 
-# parity_rules($version): the rules for a version of pgaudit, such as "1.7.1".
+# parity_rules(%pgaudit): the rules for a pgaudit: its version, such as "1.7.1",
+# and in_workers, whether it records what parallel workers do.
 sub parity_rules
 {
-	my ($version) = @_;
+	my (%pgaudit) = @_;
 
 	return grep {
-		!($_->{until} && is_newer($version, $_->{until}))
-		  && !($_->{since} && !is_newer($version, $_->{since}))
+		!($_->{until} && is_newer($pgaudit{version}, $_->{until}))
+		  && !($_->{since} && !is_newer($pgaudit{version}, $_->{since}))
+		  && !($_->{only} && !$_->{only}->(\%pgaudit))
 	} @rules;
 }
 
@@ -160,7 +167,7 @@ sub parity_rules
 		if   => sub {
 			my ($r, $run) = @_;
 
-			return is_on($run, 'log_rows') && $r->{otype} =~ /^(?:TABLE|VIEW)$/
+			return is_on($run, 'log_rows') && $r->{otype} =~ /^(?:TABLE|(?:MATERIALIZED )?VIEW)$/
 			  && $r->{command} =~ /^(?:INSERT|SELECT)$/ && $r->{text} =~ /^COPY +[^( ]/;
 		}
 	},
@@ -183,7 +190,7 @@ sub parity_rules
 			my ($r, $run) = @_;
 
 			return is_on($run, 'log_rows') && $r->{otype} eq 'TABLE'
-			  && $r->{command} eq 'SELECT' && $r->{text} =~ /^ALTER TABLE .* FOREIGN KEY/;
+			  && $r->{command} eq 'SELECT' && $r->{text} =~ $checks_foreign_key;
 		}
 	},
 	{
@@ -194,7 +201,7 @@ sub parity_rules
 			my ($r, $run) = @_;
 
 			return $r->{type} eq 'OBJECT' && $r->{command} eq 'TRUNCATE TABLE'
-			  && $r->{text} =~ /^TRUNCATE .*\btr;/;
+			  && $r->{text} =~ /^TRUNCATE .*\btr;?$/;
 		}
 	},
 	{
@@ -209,11 +216,11 @@ sub parity_rules
 		}
 	},
 	{
-		name  => 'what functions in parallel workers do',
-		since => '1.7.1',
-		side  => 'ours',
-		rest  => 1,
-		if    => sub { $_[1]{subject} eq 'parallel' && is_in_function($_[0]) }
+		name => 'what functions in parallel workers do',
+		only => sub { !$_[0]{in_workers} },
+		side => 'ours',
+		rest => 1,
+		if   => sub { $_[1]{subject} eq 'parallel' && is_in_function($_[0]) }
 	},
 	{
 		name => 'what a statement does beside what it is, where only that is audited',
@@ -268,7 +275,7 @@ sub parity_rules
 	},
 	{
 		name  => 'the query of a parallel worker',
-		until => '1.7.1',
+		only  => sub { $_[0]{in_workers} },
 		side  => 'theirs',
 		order => 1,
 		if    => sub {
@@ -288,9 +295,9 @@ sub parity_rules
 		}
 	},
 	{
-		name  => 'parallel workers, shown to the client',
-		until => '1.7.1',
-		side  => 'theirs',
+		name => 'parallel workers, shown to the client',
+		only => sub { $_[0]{in_workers} },
+		side => 'theirs',
 		rest => 1,
 		if   => sub {
 			my ($r, $run) = @_;
@@ -318,7 +325,7 @@ sub parity_rules
 			my ($r, $run) = @_;
 
 			return !selects($run, 'ddl') && $r->{command} eq 'SELECT'
-			  && $r->{otype} eq 'TABLE' && $r->{text} =~ /^ALTER TABLE .* FOREIGN KEY/;
+			  && $r->{otype} eq 'TABLE' && $r->{text} =~ $checks_foreign_key;
 		}
 	},
 
@@ -342,7 +349,7 @@ sub parity_rules
 
 			return $r->{class} eq 'MISC' && $r->{command} eq '???' && $r->{otype} eq ''
 			  && ($r->{text} =~ /\bMERGE INTO/
-				|| $run->{subject} eq 'merge' && $r->{text} eq '<not logged>');
+				|| $run->{subject} =~ /^merge/ && $r->{text} eq '<not logged>');
 		},
 		do => sub { @{ $_[0] }{qw(class command)} = qw(WRITE MERGE) }
 	},
@@ -352,7 +359,8 @@ sub parity_rules
 		if   => sub {
 			my ($r, $run) = @_;
 
-			return $run->{subject} eq 'merge' && $r->{class} eq 'WRITE' && $r->{oname} eq 'mer.t'
+			return $run->{subject} =~ /^merge/ && $r->{class} eq 'WRITE'
+			  && $r->{oname} =~ /^mer\.[tvw]$/
 			  && $r->{text} =~ /\bMERGE INTO|^<previously logged>$/;
 		},
 		do => sub { $_[0]{command} = 'MERGE' }
@@ -366,7 +374,7 @@ sub parity_rules
 
 			return is_on($run, 'log_statement_once') && is_on($run, 'log_relation')
 			  && ($r->{oname} =~ /^(?:ref\.t|vie\.agg)$/ || $r->{command} eq 'TRUNCATE TABLE')
-			  && $r->{text} =~ /^(?:<previously logged>|REFRESH|UPDATE agg|TRUNCATE .*\btr;)/;
+			  && $r->{text} =~ /^(?:<previously logged>|REFRESH|UPDATE agg|TRUNCATE .*\btr;?$)/;
 		}
 	},
 	{
@@ -381,13 +389,14 @@ sub parity_rules
 		}
 	},
 	{
-		name => 'passwords of roles',
+		name => 'passwords of roles and user mappings',
 		side => 'both',
 		if   => sub {
 			my ($r, $run) = @_;
 
-			return $run->{subject} eq 'secrets' && $r->{class} eq 'ROLE'
-			  && $r->{command} =~ /^(?:CREATE|ALTER) ROLE$/ && $r->{text} =~ /password/i;
+			return $run->{subject} =~ /^secrets/ && $r->{class} eq 'ROLE'
+			  && $r->{command} =~ /^(?:CREATE|ALTER) (?:ROLE|USER MAPPING)$/
+			  && $r->{text} =~ /password/i;
 		},
 		do => sub {
 
@@ -399,14 +408,27 @@ sub parity_rules
 	{
 		name => 'other secrets',
 		side => 'both',
-		if   => sub { $_[1]{subject} eq 'secrets' && $_[0]{text} =~ /tOpSeCrEt/ },
+		if   => sub { $_[1]{subject} =~ /^secrets/ && $_[0]{text} =~ /tOpSeCrEt/ },
 		do   => sub { $_[0]{text} =~ s/tOpSeCrEt/<REDACTED>/g }
 	},
 	{
-		name => 'log_parameter_max_size',
-		side => 'theirs',
-		if   => sub { exists $_[1]{settings}{log_parameter_max_size} },
-		do   => sub {
+		name  => 'the text behind which a stored query is executed',
+		since => '17.0',
+		side  => 'theirs',
+		if    => sub {
+			my ($r, $run) = @_;
+
+			return $run->{subject} =~ /^(?:new_18|refresh|triggers|views)$/
+			  && $r->{text} =~ /;$/ && $r->{command} !~ /^(?:CREATE|REFRESH|DROP)/;
+		},
+		do    => sub { $_[0]{text} =~ s/;$// }
+	},
+	{
+		name  => 'log_parameter_max_size',
+		until => '16.0',
+		side  => 'theirs',
+		if    => sub { exists $_[1]{settings}{log_parameter_max_size} },
+		do    => sub {
 			my ($r, $run) = @_;
 
 			$r->{params} =

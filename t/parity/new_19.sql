@@ -1,0 +1,51 @@
+-- What PostgreSQL 19 has brought: statements and forms of them.
+
+CREATE SCHEMA n19;
+SET search_path = n19;
+CREATE TABLE t (a int PRIMARY KEY, b text);
+GRANT SELECT ON t TO parity_auditor;
+INSERT INTO t VALUES (1, 'one'), (2, NULL);
+
+-- REPACK, also by its older names
+REPACK t;
+REPACK t USING INDEX t_pkey;
+REPACK (VERBOSE off) t USING INDEX;
+REPACK (ANALYZE) t (a);
+REPACK nothing /* fails */;
+CLUSTER t;
+VACUUM FULL t;
+BEGIN;
+REPACK /* fails */;
+ROLLBACK;
+
+-- WAIT
+WAIT FOR LSN '0/1' /* fails */;
+WAIT FOR LSN '0/1' WITH (TIMEOUT '1ms', NO_THROW);
+WAIT FOR LSN 'no place' /* fails */;
+
+-- Queries
+SELECT first_value(b) IGNORE NULLS OVER (ORDER BY a), last_value(b) RESPECT NULLS OVER (ORDER BY a) FROM t;
+INSERT INTO t VALUES (1, 'again') ON CONFLICT (a) DO SELECT RETURNING a, b;
+INSERT INTO t VALUES (1, 'again') ON CONFLICT (a) DO SELECT FOR UPDATE RETURNING a, b;
+INSERT INTO t VALUES (1, 'again') ON CONFLICT (a) DO SELECT WHERE t.a > 5 RETURNING *;
+CREATE TABLE parts (a int) PARTITION BY RANGE (a);
+CREATE TABLE parts1 PARTITION OF parts FOR VALUES FROM (0) TO (10);
+INSERT INTO parts VALUES (1);
+COPY parts TO STDOUT;
+COPY t TO STDOUT (FORMAT json);
+COPY (SELECT a FROM t) TO STDOUT (FORMAT json, FORCE_ARRAY);
+
+-- Others
+CREATE TABLE refers (a int, CONSTRAINT fk FOREIGN KEY (a) REFERENCES t);
+INSERT INTO refers VALUES (1), (2);
+INSERT INTO refers SELECT 1 FROM generate_series(1, 20);
+INSERT INTO refers VALUES (99) /* fails */;
+UPDATE refers SET a = 2;
+CREATE PUBLICATION parity_n19 FOR ALL SEQUENCES;
+CREATE PUBLICATION parity_n19b FOR ALL TABLES EXCEPT (TABLE t);
+DROP PUBLICATION parity_n19, parity_n19b;
+CHECKPOINT (MODE fast, FLUSH_UNLOGGED);
+ALTER TABLE refers ADD CONSTRAINT positive CHECK (a > 0) NOT ENFORCED;
+ALTER TABLE refers ALTER CONSTRAINT positive ENFORCED;
+ALTER DOMAIN nothing VALIDATE CONSTRAINT x /* fails */;
+DROP SCHEMA n19 CASCADE;
