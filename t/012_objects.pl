@@ -198,7 +198,7 @@ is_deeply(
 			@records)
 	],
 	[
-		'SESSION|SELECT||||2|00000|INSERT INTO i SELECT a, b FROM s;',
+		map { shown_text($node, $_) } 'SESSION|SELECT||||2|00000|INSERT INTO i SELECT a, b FROM s;',
 		'OBJECT|INSERT|public.i|1|1|2|00000|INSERT INTO i SELECT a, b FROM s;',
 		'OBJECT|SELECT|public.s|1|1|2|00000|INSERT INTO i SELECT a, b FROM s;',
 		'SESSION|SELECT||2|1||22012|SELECT 1 / b FROM s;',
@@ -214,7 +214,7 @@ is_deeply(
 	settings => { log => 'read', log_statement_once => 'on' });
 is_deeply(
 	[ columns('auditType commandText commandTextOmitted', @records) ],
-	[ 'SESSION|SELECT a FROM s;|', 'OBJECT||previously logged' ],
+	[ 'SESSION|' . shown_text($node, 'SELECT a FROM s;') . '|', 'OBJECT||previously logged' ],
 	'log_statement_once');
 
 # Who runs the statement does not matter

@@ -503,8 +503,7 @@ is_deeply(
 		} @records
 	],
 	[
-		[ 'SELECT 11;', undef, undef ],
-		[ 'SELECT 22 ;', undef, undef ],
+		(map { [ shown_text($node, $_), undef, undef ] } 'SELECT 11;', 'SELECT 22 ;'),
 		[ 'SELECT 33', undef, undef ],
 		[ 'SELECT 11', 0, 9 ],
 		[ 'SELECT 22', 11, 9 ],

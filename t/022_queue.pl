@@ -62,7 +62,7 @@ $node->restart;
 my @records = check_trail($node, 'clean stop: the trail is whole');
 is_deeply(
 	[ texts_like(qr/clean/, @records) ],
-	[ map { "SELECT 'clean $_';" } 1 .. 20 ],
+	[ map { shown_text($node, "SELECT 'clean $_';") } 1 .. 20 ],
 	'clean stop: all are written, in order');
 
 # A full queue, and no worker to empty it, when the server is stopped
@@ -125,10 +125,10 @@ foreach my $case (
 	my $last = @succeeded + 1;
 	is_deeply(
 		[ texts_like(qr/'\Q$label\E \d/, @records) ],
-		[ map { "SELECT '$label $_';" } 1 .. $last ],
+		[ map { shown_text($node, "SELECT '$label $_';") } 1 .. $last ],
 		"$label: once each, in order");
 	my ($interrupted) =
-	  grep { ($_->{commandText} // '') eq "SELECT '$label $last';" } @records;
+	  grep { ($_->{commandText} // '') eq shown_text($node, "SELECT '$label $last';") } @records;
 	isnt($interrupted->{exitCode}, '00000',
 		"$label: the last one is not called a success");
 	is_deeply([ leftover_files() ], [], "$label: no files are left");
@@ -224,8 +224,8 @@ is_deeply(
 		  grep { ($_->{commandText} // '') =~ /'filler / } @records
 	],
 	[
-		(map { [ "SELECT 'filler $_';", '00000' ] } 1 .. @succeeded),
-		[ "SELECT 'filler " . (@succeeded + 1) . "';", '57P01' ]
+		(map { [ shown_text($node, "SELECT 'filler $_';"), '00000' ] } 1 .. @succeeded),
+		[ shown_text($node, "SELECT 'filler " . (@succeeded + 1) . "';"), '57P01' ]
 	],
 	'as is what was terminated');
 is(texts_in_trail($node, 'after that'), 1, 'the session goes on');
@@ -364,9 +364,9 @@ foreach my $round (1 .. 3)
 	my $large = "SELECT length('$text') + $round;";
 	my $client = start_psql($node, $large, settings => { mode => 'immediate' });
 	is((finish_psql($client))[1], $size + $round . "\n", 'a 5 MB statement');
-	my $record = record_with("+ $round;");
+	my $record = record_with(shown_text($node, "+ $round;"));
 
-	is( md5_hex($record->{commandText} // ''), md5_hex($large),
+	is( md5_hex($record->{commandText} // ''), md5_hex(shown_text($node, $large)),
 		'is recorded whole');
 	ok(!$record->{cut}, 'and not marked as incomplete');
 }

@@ -299,8 +299,8 @@ foreach my $set (@sets)
 is_deeply(
 	[ columns('exitCode commandText', @records) ],
 	[
-		'00000|SELECT a FROM t LIMIT 1 /* break */;',
-		('00000|SELECT 1 /* break */; SELECT 2;') x 2
+		'00000|' . shown_text($node, 'SELECT a FROM t LIMIT 1 /* break */;'),
+		('00000|' . shown_text($node, 'SELECT 1 /* break */; SELECT 2;')) x 2
 	],
 	'a place outside of the text: the record has all of it');
 

@@ -333,7 +333,8 @@ config_are(
 	'of SET and RESET',
 	fields =>
 	  'command objectName oldValue newValue valueSource exitCode errorMessage');
-is($records[0]{commandText}, "SET $mode = 'sometimes';", 'with their text');
+is($records[0]{commandText},
+	shown_text($node, "SET $mode = 'sometimes';"), 'with their text');
 my $denied = 'permission denied to set parameter';
 my $denied_role =
   'permission denied' . ($node->pg_version >= 16 ? ' to alter role' : '');
@@ -389,7 +390,7 @@ config_are(
 	],
 	'ALTER ROLE');
 is($records[0]{commandText},
-	"ALTER ROLE joe SET $log = 'read', 'write';", 'with their text');
+	shown_text($node, "ALTER ROLE joe SET $log = 'read', 'write';"), 'with their text');
 is($records[0]{objectType}, 'SETTING', 'and object type');
 config_are(
 	"ALTER DATABASE postgres SET $rows = on; ALTER DATABASE postgres SET $rows = off;

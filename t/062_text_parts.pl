@@ -47,7 +47,10 @@ sub texts_in_place
 	{
 		my ($text, $location, $length) =
 		  @$record{qw(commandText statementLocation statementLength)};
-		my $part = defined $location ? substr($sent, $location, $length // length $sent) : $sent;
+		my $part =
+		  defined $location
+		  ? substr($sent, $location, $length // length $sent)
+		  : shown_text($node, $sent);
 
 		$text =~ s/<REDACTED>.*//s;
 		$part =~ s/\s+$// if defined $location;
@@ -129,8 +132,11 @@ my @texts = texts_in_place($commented, records_of($commented, qr/C:SELECT_1/));
 is_deeply([ map { /(SELECT \d)/ } @texts ], [ 'SELECT 1', 'SELECT 2', 'SELECT 3' ],
 	'with comments: the statements');
 like("$texts[0] $texts[2]", qr{/\* 2 \*/ .*-- 5}s, 'comments behind a statement are its');
-texts_are($_, [$_], "alone in its string: $_")
-  foreach "SELECT 1;", " SELECT 1 ; ;\n", "/* a */ SELECT 1 -- b";
+texts_are($_, [ shown_text($node, $_) ], "alone in its string: $_")
+  foreach "SELECT 1;", " SELECT 1 ; ;\n", "SELECT 1 -- b;";
+my $comment = '/* a */ ';
+texts_are("${comment}SELECT 1", [ ($node->pg_version >= 18 ? '' : $comment) . 'SELECT 1' ],
+	'a comment in front of it');
 texts_are(
 	q{SELECT 'a;b' ; SELECT $x$ ; $x$; SELECT 1},
 	[ q{SELECT 'a;b'}, q{SELECT $x$ ; $x$}, 'SELECT 1' ],

@@ -62,6 +62,7 @@ our @EXPORT = qw(
   sanitizers
   set_faults
   settings_text
+  shown_text
   start_again
   start_load
   start_psql
@@ -440,6 +441,15 @@ sub _records_since
 	return map { parse_record($_) // die "not a JSON record: \"$_\"" }
 	  grep { !/^\{[^{}]*?"sequence":([0-9]+)/ || $1 > $sequence }
 	  trail_lines($node);
+}
+
+# shown_text($node, $sql): the text of the record of a statement that is alone in
+# what is sent: from PostgreSQL 17 on without what is around it, as in pgaudit.
+sub shown_text
+{
+	my ($node, $sql) = @_;
+
+	return $node->pg_version >= 17 ? $sql =~ s/^\s+|[;\s]+$//gr : $sql;
 }
 
 # columns($names, @records): the values of some fields, their names separated
