@@ -55,7 +55,7 @@ SELECT current_file AS file_before FROM audit_queue_stats \gset
 SELECT audit_rotate() AS file_after \gset
 SELECT :'file_after' <> :'file_before' AS another,
 	   :'file_after' = current_file AS shown,
-	   :'file_after' ~ '^audit/audit-\d{4}-\d\d-\d\d_\d{6}(\.\d+)?\.log$' AS named
+	   :'file_after' ~ '^audit/audit-\d{4}-\d\d-\d\d_\d{6}(\.\d+)?\.json$' AS named
   FROM audit_queue_stats;
 
 -- reset

@@ -100,7 +100,7 @@ PAQ_ENUM(overflow, paq_overflow, PAQ_OVERFLOW_WAIT, overflow_options, PGC_SIGHUP
 
 /* The trail's files */
 
-PAQ_ENUM(format, paq_format, PAQ_FORMAT_PGAUDIT, format_options, PGC_SIGHUP,
+PAQ_ENUM(format, paq_format, PAQ_FORMAT_JSON, format_options, PGC_SIGHUP,
 		 "Format of the audit trail files.",
 		 NULL)
 PAQ_BOOL(fsync, paq_fsync, true, PGC_SIGHUP,
@@ -118,7 +118,7 @@ PAQ_FILE_MODE(log_file_mode, paq_log_file_mode, 0600, 0, 0777,
 			  PGC_SIGHUP, 0,
 			  "File permissions of audit trail files.",
 			  "A numeric mode as for chmod; write it in octal, with a leading 0.")
-PAQ_STRING(log_line_prefix, paq_log_line_prefix, "%m [%p] %q%u@%d ",
+PAQ_STRING(log_line_prefix, paq_log_line_prefix, "%m [%p] %e %q%u@%d %h ",
 		   check_string, PGC_SIGHUP, 0,
 		   "Prefix of each line in the pgaudit format.",
 		   "Escapes are those of log_line_prefix; %e is the outcome of the statement.")

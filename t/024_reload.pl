@@ -62,6 +62,11 @@ ok(reload(format => 'pgaudit'), 'format');
 ok(appears('audit/audit-*.log', 'now pgaudit'), 'another file, another ending');
 is_deeply([ files_with('audit/*.json', 'now pgaudit') ],
 	[], 'and not in the old one');
+my ($file) = files_with('audit/*.log', 'now pgaudit');
+like(
+	slurp_file($file),
+	qr/^[-0-9]+ [0-9:.]+ \S+ \[[0-9]+\] 00000 \S+\@postgres \[local\] LOG:  AUDIT: .*'now pgaudit'/m,
+	'by default lines have the outcome and the host');
 
 ok(reload(log_line_prefix => '<%u@%d %e> '), 'log_line_prefix');
 ok( poll_until(
