@@ -22,8 +22,11 @@ DATA = $(sort $(wildcard pg_audit_queue--*.sql))
 # The symbols that are not hidden
 SHLIB_EXPORTS = exports.txt
 
+# The version is that of the extension, and in the control file only.
+PAQ_VERSION = $(shell sed -n "s/^default_version = '\(.*\)'.*/\1/p" $(srcdir)/pg_audit_queue.control)
+
 # Headers are included as "room/file.h".
-PG_CPPFLAGS = -I$(srcdir)/src
+PG_CPPFLAGS = -I$(srcdir)/src -DPAQ_VERSION='"$(PAQ_VERSION)"'
 
 # make installcheck has two parts.  pg_regress connects to a running server
 # (PGHOST, PGPORT, PGUSER: a superuser) that has this extension installed and
@@ -54,4 +57,4 @@ override AWK = awk
 endif
 
 # PGXS tracks no headers.  Few enough to rebuild everything when one changes.
-$(OBJS) $(OBJS:.o=.bc): $(wildcard src/*.h src/*/*.h)
+$(OBJS) $(OBJS:.o=.bc): $(wildcard src/*.h src/*/*.h) pg_audit_queue.control
