@@ -4,11 +4,9 @@
  *		Removing trail files that are too old, or more than there may be.
  *
  * A trail file is a regular file of the server's user in log_directory that has
- * a name which log_filename can give at some time, then perhaps a dot and the
- * number that tells it from others of the same name, then the ending of a
- * format.  Besides, it begins as trail files do, or is empty.  In doubt a file
- * is none, because trail files may be removed.  The current file, under whatever
- * name, never is.
+ * a name of a trail file (names.c).  Besides, it begins as trail files do, or is
+ * empty.  In doubt a file is none, because trail files may be removed.  The
+ * current file, under whatever name, never is.
  *
  * A file's age is counted from its last change.  The oldest go first.
  *
@@ -38,18 +36,13 @@
  */
 #include "postgres.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <unistd.h>
 
-#include "catalog/pg_collation.h"
 #include "fault.h"
 #include "file_util.h"
 #include "guc.h"
-#include "lib/stringinfo.h"
-#include "regex/regex.h"
 #include "sink/sink_internal.h"
 #include "storage/fd.h"
 #include "utils/memutils.h"
@@ -134,133 +127,6 @@ static struct
 	bool		directory;
 }			stuck;
 
-/*
- * What the escapes of pg_strftime() become: regular expressions or, with a "%",
- * other patterns.
- */
-static const struct
-{
-	const char *letters;
-	const char *becomes;
-}			escapes[] =
-{
-	{"A", "(?:Sun|Mon|Tues|Wednes|Thurs|Fri|Satur)day"},
-	{"a", "(?:Sun|Mon|Tue|Wed|Thu|Fri|Sat)"},
-	{"B", "(?:January|February|March|April|May|June|July|August|September|October|November|December)"},
-	{"bh", "(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"},
-	{"Cgy", "[0-9]{2}"},
-	{"c", "%a %b %e %H:%M:%S %Y"},
-	{"Dx", "%m/%d/%y"},
-	{"d", "(?:0[1-9]|[12][0-9]|3[01])"},
-	{"e", "(?: [1-9]|[12][0-9]|3[01])"},
-	{"F", "%Y-%m-%d"},
-	{"GY", "[0-9]{4}"},
-	{"H", "(?:[01][0-9]|2[0-3])"},
-	{"Im", "(?:0[1-9]|1[0-2])"},
-	{"j", "(?:00[1-9]|0[1-9][0-9]|[12][0-9]{2}|3[0-5][0-9]|36[0-6])"},
-	{"k", "(?: [0-9]|1[0-9]|2[0-3])"},
-	{"l", "(?: [1-9]|1[0-2])"},
-	{"M", "[0-5][0-9]"},
-	{"n", "\n"},
-	{"p", "(?:AM|PM)"},
-	{"R", "%H:%M"},
-	{"r", "%I:%M:%S %p"},
-	{"S", "(?:[0-5][0-9]|60)"},
-	{"TX", "%H:%M:%S"},
-	{"t", "\t"},
-	{"UW", "(?:[0-4][0-9]|5[0-3])"},
-	{"u", "[1-7]"},
-	{"V", "(?:0[1-9]|[1-4][0-9]|5[0-3])"},
-	{"v", "%e-%b-%Y"},
-	{"w", "[0-6]"},
-	{"Z", "[A-Za-z0-9+-]{3,6}"},
-	{"z", "[+-][0-9]{4}"},
-	{"+", "%a %b %e %H:%M:%S %Z %Y"}
-};
-
-/* Append a regular expression for the names that a pattern gives. */
-static void
-append_names(StringInfo regex, const char *pattern)
-{
-	for (; *pattern != '\0'; pattern++)
-	{
-		const char *becomes = NULL;
-
-		if (*pattern == '%' && pattern[1] != '\0')
-		{
-			pattern++;
-			/* E and O change nothing, except at the end. */
-			while ((*pattern == 'E' || *pattern == 'O') && pattern[1] != '\0')
-				pattern++;
-			for (int i = 0; i < lengthof(escapes); i++)
-				if (strchr(escapes[i].letters, *pattern) != NULL)
-					becomes = escapes[i].becomes;
-		}
-		if (becomes == NULL)
-		{
-			/* see paq_trail_name() */
-			char		c = IS_DIR_SEP(*pattern) ? '-' : *pattern;
-
-			if (!IS_HIGHBIT_SET(c) && !isalnum((unsigned char) c))
-				appendStringInfoChar(regex, '\\');
-			appendStringInfoChar(regex, c);
-		}
-		else if (strchr(becomes, '%') != NULL)
-			append_names(regex, becomes);
-		else
-			appendStringInfoString(regex, becomes);
-	}
-}
-
-/* Names are bytes in no encoding. */
-static void
-widen(pg_wchar *dst, const char *src, Size len)
-{
-	for (Size i = 0; i < len; i++)
-		dst[i] = (unsigned char) src[i];
-}
-
-/* On failure returns false, with errno. */
-static bool
-compile_names(void)
-{
-	MemoryContext old_context = MemoryContextSwitchTo(TopMemoryContext);
-	StringInfoData regex;
-	pg_wchar   *wide;
-
-	initStringInfo(&regex);
-	appendStringInfoChar(&regex, '^');
-	append_names(&regex, paq_log_filename);
-	appendStringInfoString(&regex, "(?:\\.[1-9][0-9]*)?$");
-	wide = palloc(regex.len * sizeof(pg_wchar));
-	widen(wide, regex.data, regex.len);
-	pass.names_compiled = pg_regcomp(&pass.names, wide, regex.len,
-									 REG_ADVANCED | REG_NOSUB,
-									 C_COLLATION_OID) == REG_OKAY;
-	pfree(wide);
-	pfree(regex.data);
-	MemoryContextSwitchTo(old_context);
-	errno = ENOMEM;
-	return pass.names_compiled;
-}
-
-/* Is this, without a directory, a name that we would give a trail file? */
-static bool
-is_name(const char *name)
-{
-	const PaqFormat *format = paq_trail_format_of(name);
-	pg_wchar	wide[NAME_MAX + 1];
-	Size		len;
-
-	if (format == NULL)
-		return false;
-	len = strlen(name) - strlen(format->extension);
-	if (len > NAME_MAX)
-		return false;
-	widen(wide, name, len);
-	return pg_regexec(&pass.names, wide, len, 0, NULL, 0, NULL, 0) == REG_OKAY;
-}
-
 /* When a file of that time is too old; DT_NOEND for never. */
 static TimestampTz
 due_at(TimestampTz mtime)
@@ -307,7 +173,7 @@ open_directory(void)
 		return false;
 	pass.dev = st.st_dev;
 	return faccessat(dirfd(pass.dir), ".", W_OK | X_OK, AT_EACCESS) == 0 &&
-		compile_names();
+		(pass.names_compiled = paq_trail_names_compile(&pass.names));
 }
 
 static void
@@ -450,7 +316,7 @@ read_some(void)
 			return;
 		}
 		file.name = de->d_name;
-		if (is_name(file.name) && stat_finished(&file))
+		if (paq_trail_names_match(&pass.names, file.name) && stat_finished(&file))
 			add_file(&file);
 	}
 }

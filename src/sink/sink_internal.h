@@ -5,11 +5,13 @@
  *
  *	file.c			the open file: create, write, cut, sync; batches
  *	rotate.c		names of files, and when to start a new one
+ *	names.c			recognizing them
  *	resume.c		going on with files that an earlier worker has left
  *	salvage.c		what an operating system's crash has left of them
  *	retention.c		removing old ones
  *
- * Only the worker uses this, so nothing here is shared or locked.
+ * Only the worker uses this, except for names.c, so nothing here is shared or
+ * locked.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -24,6 +26,7 @@
 
 #include "format/format.h"
 #include "pgtime.h"
+#include "regex/regex.h"
 #include "sink/sink.h"
 
 /*
@@ -108,5 +111,9 @@ extern bool paq_trail_name(char *dst, Size size, pg_time_t name_time,
 						   int suffix);
 extern void paq_trail_plan_rotation(pg_time_t from);
 extern bool paq_trail_is_full(uint64 size);
+
+/* names.c */
+extern bool paq_trail_names_compile(regex_t *names);
+extern bool paq_trail_names_match(regex_t *names, const char *name);
 
 #endif							/* PAQ_SINK_INTERNAL_H */
