@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "file_util.h"
@@ -130,4 +131,21 @@ paq_read_text(const char *path, char *text, Size size)
 	if (read(fd, text, size - 1) < 0)
 		text[0] = '\0';
 	close(fd);
+}
+
+/*
+ * Of the file system with that file or directory: bytes that there are for other
+ * users than root, and how many of them are free.
+ */
+bool
+paq_disk_space(const char *path, uint64 *size, uint64 *available)
+{
+	struct statvfs st;
+
+	while (statvfs(path, &st) != 0)
+		if (errno != EINTR)
+			return false;
+	*available = (uint64) st.f_bavail * st.f_frsize;
+	*size = (uint64) (st.f_blocks - st.f_bfree) * st.f_frsize + *available;
+	return true;
 }

@@ -6,27 +6,37 @@
  * All of them are for those to whom the extension's scripts grant them only.
  * They raise OBJECT_NOT_IN_PREREQUISITE_STATE if the library was not preloaded.
  *
+ * A function's columns are those of the version of the extension that it is for:
+ * an older version goes on working with this library.
+ *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
  *-------------------------------------------------------------------------
  */
 #include "postgres.h"
 
+#include "file_util.h"
 #include "fmgr.h"
 #include "funcapi.h"
+#include "guc.h"
 #include "queue/loading.h"
 #include "queue/queue.h"
+#include "sink/extent.h"
+#include "sqlfunc.h"
 #include "stats.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
+#include "utils/tuplestore.h"
 
 PG_FUNCTION_INFO_V1(audit_flush);
 PG_FUNCTION_INFO_V1(audit_rotate);
 PG_FUNCTION_INFO_V1(audit_queue_stats);
+PG_FUNCTION_INFO_V1(audit_queue_stats_1_1);
+PG_FUNCTION_INFO_V1(audit_queue_classes);
 PG_FUNCTION_INFO_V1(audit_queue_stats_reset);
 
-static void
-require_preload(void)
+void
+paq_require_preload(void)
 {
 	if (!paq_queue_available())
 		ereport(ERROR,
@@ -45,14 +55,14 @@ require_preload(void)
 Datum
 audit_flush(PG_FUNCTION_ARGS)
 {
-	require_preload();
+	paq_require_preload();
 	paq_queue_wait_flushed(paq_queue_end());
 	PG_RETURN_INT64((int64) paq_queue_flushed_sequence());
 }
 
 /* What the worker says of itself, as of one moment */
-static PaqWorkerStats
-worker_stats(void)
+PaqWorkerStats
+paq_worker_stats(void)
 {
 	PaqWorkerStats worker;
 
@@ -73,51 +83,27 @@ audit_rotate(PG_FUNCTION_ARGS)
 {
 	PaqWorkerStats worker;
 
-	require_preload();
+	paq_require_preload();
 	paq_queue_rotate();
-	worker = worker_stats();
+	worker = paq_worker_stats();
 	PG_RETURN_TEXT_P(cstring_to_text(worker.current_file));
 }
 
-/* Collects the columns of a row, in order. */
-typedef struct Row
-{
-	Datum		values[32];
-	bool		nulls[32];
-	int			n;
-} Row;
-
 static void
-add_datum(Row *row, Datum value, bool isnull)
+add_count(PaqRow *row, uint64 value)
 {
-	Assert(row->n < lengthof(row->values));
-	row->values[row->n] = value;
-	row->nulls[row->n] = isnull;
-	row->n++;
-}
-
-static void
-add_count(Row *row, uint64 value)
-{
-	add_datum(row, Int64GetDatum((int64) value), false);
-}
-
-/* Empty text is null. */
-static void
-add_text(Row *row, const char *value)
-{
-	add_datum(row, CStringGetTextDatum(value), value[0] == '\0');
+	paq_row_add(row, Int64GetDatum((int64) value), false);
 }
 
 /* Time 0 is null. */
 static void
-add_time(Row *row, TimestampTz value)
+add_time(PaqRow *row, TimestampTz value)
 {
-	add_datum(row, TimestampTzGetDatum(value), value == 0);
+	paq_row_add(row, TimestampTzGetDatum(value), value == 0);
 }
 
 static void
-add_queue_columns(Row *row, const PaqStatsCounters *counters)
+add_queue_columns(PaqRow *row, const PaqStatsCounters *counters)
 {
 	TimestampTz since = (TimestampTz) pg_atomic_read_u64(&paq_stats->worker.unflushed_since);
 	Interval   *age = palloc0(sizeof(Interval));
@@ -133,7 +119,7 @@ add_queue_columns(Row *row, const PaqStatsCounters *counters)
 	add_count(row, pg_atomic_read_u64(&paq_stats->worker.high_water));
 	add_count(row, counters->space_waits);
 	add_count(row, counters->flush_waits);
-	add_datum(row, Float8GetDatum(counters->waited_us / 1000.0), false);
+	paq_row_add(row, Float8GetDatum(counters->waited_us / 1000.0), false);
 
 	/* all that could not be kept, and by reason */
 	for (int i = 0; i < PAQ_NDROPS; i++)
@@ -150,45 +136,70 @@ add_queue_columns(Row *row, const PaqStatsCounters *counters)
 	/* age of the oldest record that is not durable; null if all are */
 	if (since != 0)
 		age->time = Max(GetCurrentTimestamp() - since, 0);
-	add_datum(row, IntervalPGetDatum(age), since == 0 || paq_queue_used() == 0);
+	paq_row_add(row, IntervalPGetDatum(age), since == 0 || paq_queue_used() == 0);
 }
 
 static void
-add_worker_columns(Row *row)
+add_worker_columns(PaqRow *row)
 {
-	const PaqWorkerStats worker = worker_stats();
+	const PaqWorkerStats worker = paq_worker_stats();
 	const uint32 worker_pid = pg_atomic_read_u32(&paq_stats->worker.worker_pid);
 	const int	loader_pid = paq_loading_loader_pid();
 
-	add_text(row, worker.last_error);
+	paq_row_add_text(row, worker.last_error);
 	add_time(row, worker.last_error_time);
-	add_text(row, worker.sink);
-	add_text(row, worker.current_file);
-	add_datum(row, Int32GetDatum(worker_pid), worker_pid == 0);
-	add_datum(row, Int32GetDatum(loader_pid), loader_pid == 0);
+	paq_row_add_text(row, worker.sink);
+	paq_row_add_text(row, worker.current_file);
+	paq_row_add(row, Int32GetDatum(worker_pid), worker_pid == 0);
+	paq_row_add(row, Int32GetDatum(loader_pid), loader_pid == 0);
 }
 
-/*
- * audit_queue_stats() returns record
- *
- * The one row of the view of the same name; the columns are described in the
- * README.
- */
-Datum
-audit_queue_stats(PG_FUNCTION_ARGS)
+/* Size of a file system, and what is free; null if that cannot be known. */
+static void
+add_space(PaqRow *row, bool known, uint64 size, uint64 available)
+{
+	paq_row_add(row, Int64GetDatum((int64) size), !known);
+	paq_row_add(row, Int64GetDatum((int64) available), !known);
+}
+
+static void
+add_disk_columns(PaqRow *row)
+{
+	PaqTrailExtent extent;
+	uint64		size = 0;
+	uint64		available = 0;
+	bool		known = paq_trail_extent(&extent);
+
+	paq_row_add(row, Int64GetDatum((int64) extent.bytes), !known);
+	paq_row_add_text(row, extent.oldest);
+	add_time(row, extent.oldest_time);
+	known = paq_trail_space(&size, &available);
+	add_space(row, known, size, available);
+	known = paq_disk_space(paq_queue_directory, &size, &available);
+	add_space(row, known, size, available);
+}
+
+/* The row of statistics, with the columns of 1.0, or those of 1.1, too. */
+static Datum
+stats_row(FunctionCallInfo fcinfo, bool all)
 {
 	TupleDesc	tupdesc;
-	Row			row = {0};
+	PaqRow		row = {0};
 	PaqStatsCounters counters;
 	TimestampTz reset_time;
 
-	require_preload();
+	paq_require_preload();
 	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");
 
 	reset_time = paq_stats_since_reset(&counters);
 	add_queue_columns(&row, &counters);
 	add_worker_columns(&row);
+	if (all)
+	{
+		add_disk_columns(&row);
+		paq_row_add_text(&row, PAQ_VERSION);
+	}
 	add_time(&row, reset_time);
 
 	if (tupdesc->natts != row.n)
@@ -201,6 +212,58 @@ audit_queue_stats(PG_FUNCTION_ARGS)
 }
 
 /*
+ * audit_queue_stats() returns record
+ *
+ * The one row of the view of the same name; the columns are described in the
+ * README.
+ */
+Datum
+audit_queue_stats(PG_FUNCTION_ARGS)
+{
+	return stats_row(fcinfo, false);
+}
+
+/*
+ * pg_stat_get_audit_queue() returns record
+ *
+ * The one row of view pg_stat_audit_queue.
+ */
+Datum
+audit_queue_stats_1_1(PG_FUNCTION_ARGS)
+{
+	return stats_row(fcinfo, true);
+}
+
+/*
+ * pg_stat_get_audit_queue_classes() returns setof record
+ *
+ * The rows of view pg_stat_audit_queue_classes: how many records of each class,
+ * as records show it, have been written to the trail.
+ */
+Datum
+audit_queue_classes(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	PaqStatsCounters counters;
+
+	paq_require_preload();
+	InitMaterializedSRF(fcinfo, 0);
+	paq_stats_since_reset(&counters);
+	counters.kinds[PAQ_CLASS_MISC] += counters.kinds[PAQ_CLASS_MISC_SET];
+	for (int kind = 0; kind < PAQ_NKINDS; kind++)
+	{
+		PaqRow		row = {0};
+
+		if (kind == PAQ_CLASS_MISC_SET)
+			continue;
+		paq_row_add_text(&row, kind == PAQ_KIND_OF_GAPS ? "GAP" : paq_class_label(kind));
+		add_count(&row, counters.kinds[kind]);
+		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, row.values, row.nulls);
+	}
+	return (Datum) 0;
+}
+
+/*
  * audit_queue_stats_reset() returns void
  *
  * Sets the counters of the view to zero, and its high-water mark.
@@ -208,7 +271,7 @@ audit_queue_stats(PG_FUNCTION_ARGS)
 Datum
 audit_queue_stats_reset(PG_FUNCTION_ARGS)
 {
-	require_preload();
+	paq_require_preload();
 	paq_stats_reset();
 	PG_RETURN_VOID();
 }

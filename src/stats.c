@@ -36,6 +36,11 @@ init_worker_stats(PaqWorkerStats *worker)
 	pg_atomic_init_u64(&worker->recovered, 0);
 	pg_atomic_init_u64(&worker->drained, 0);
 	pg_atomic_init_u64(&worker->flushed, 0);
+	for (int i = 0; i < PAQ_NKINDS; i++)
+	{
+		pg_atomic_init_u64(&worker->kinds_drained[i], 0);
+		pg_atomic_init_u64(&worker->kinds_flushed[i], 0);
+	}
 	pg_atomic_init_u64(&worker->bytes, 0);
 	pg_atomic_init_u64(&worker->written, 0);
 	pg_atomic_init_u64(&worker->batches, 0);
@@ -104,6 +109,14 @@ paq_stats_worker_error(const char *message)
 	SpinLockRelease(&worker->mutex);
 }
 
+/* Both are counts by class that only this process writes. */
+void
+paq_stats_kinds_copy(pg_atomic_uint64 *to, pg_atomic_uint64 *from)
+{
+	for (int i = 0; i < PAQ_NKINDS; i++)
+		pg_atomic_write_u64(&to[i], pg_atomic_read_u64(&from[i]));
+}
+
 /* Sum up all counters since the server started. */
 static void
 sum_counters(PaqStatsCounters *sum)
@@ -119,6 +132,8 @@ sum_counters(PaqStatsCounters *sum)
 	sum->loaded = pg_atomic_read_u64(&paq_stats->loaded);
 	sum->flushed = pg_atomic_read_u64(&worker->flushed);
 	sum->drained = pg_atomic_read_u64(&worker->drained);
+	for (int i = 0; i < PAQ_NKINDS; i++)
+		sum->kinds[i] = pg_atomic_read_u64(&worker->kinds_drained[i]);
 	sum->bytes = pg_atomic_read_u64(&worker->bytes);
 	sum->batches = pg_atomic_read_u64(&worker->batches);
 	sum->fsyncs = pg_atomic_read_u64(&worker->fsyncs);

@@ -21,6 +21,7 @@
 
 #include "datatype/timestamp.h"
 #include "port/atomics.h"
+#include "record/record.h"
 #include "storage/spin.h"
 
 #define PAQ_ERROR_LEN	512
@@ -45,12 +46,18 @@ typedef struct PaqBackendStats
 	char		pad[128 - 5 * sizeof(pg_atomic_uint64)];
 } PaqBackendStats;
 
+/* Records are counted by class, and those of gaps behind them. */
+#define PAQ_NKINDS		(PAQ_NCLASSES + 1)
+#define PAQ_KIND_OF_GAPS	PAQ_NCLASSES
+
 typedef struct PaqWorkerStats
 {
 	pg_atomic_uint64 recovered; /* records found in queue files of earlier
 								 * server runs */
 	pg_atomic_uint64 drained;	/* records written to the trail */
 	pg_atomic_uint64 flushed;	/* records durable in the trail */
+	pg_atomic_uint64 kinds_drained[PAQ_NKINDS]; /* both, by class */
+	pg_atomic_uint64 kinds_flushed[PAQ_NKINDS];
 	pg_atomic_uint64 bytes;		/* bytes of trail written */
 	pg_atomic_uint64 written;	/* the same, parts of batches and failed ones
 								 * included */
@@ -79,6 +86,7 @@ typedef struct PaqStatsCounters
 	uint64		incomplete;
 	uint64		drained;
 	uint64		flushed;
+	uint64		kinds[PAQ_NKINDS];	/* of drained */
 	uint64		bytes;
 	uint64		batches;
 	uint64		fsyncs;
@@ -115,6 +123,7 @@ extern Size paq_stats_shmem_size(int nbackends);
 extern void paq_stats_shmem_init(int nbackends);
 extern void paq_stats_attach(int slot);
 extern void paq_stats_worker_error(const char *message);
+extern void paq_stats_kinds_copy(pg_atomic_uint64 *to, pg_atomic_uint64 *from);
 extern TimestampTz paq_stats_since_reset(PaqStatsCounters *counters);
 extern void paq_stats_reset(void);
 

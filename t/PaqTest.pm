@@ -60,10 +60,12 @@ our @EXPORT = qw(
   queue_dir
   records_for
   sanitizers
+  set_disk
   set_faults
   settings_text
   shown_text
   start_again
+  start_with_disk
   start_load
   start_psql
   stats
@@ -783,6 +785,48 @@ sub start_again
 
 	poll_until(sub { $node->start(fail_ok => 1) })
 	  or die 'the server does not start';
+	return;
+}
+
+# start_with_disk($node): start a node that was not started by audited_node(), on
+# file systems of which set_disk() says how full they are, with the extension in
+# database postgres.  Not for a server that is built with sanitizers.
+my %disk_file;
+
+sub start_with_disk
+{
+	my ($node) = @_;
+	my $dir = PostgreSQL::Test::Utils::tempdir();
+	my $output;
+
+	chomp(my $compiler = `pg_config --cc`);
+	IPC::Run::run(
+		[
+			split(' ', $compiler), '-shared', '-fPIC', '-o', "$dir/disk.so",
+			"$FindBin::RealBin/disk/disk.c", '-ldl'
+		],
+		'>&', \$output) or die "could not build disk.so: $output";
+	$disk_file{ $node->name } = "$dir/disk";
+
+	local $ENV{LD_PRELOAD} = "$dir/disk.so";
+	local $ENV{PAQ_DISK}   = "$dir/disk";
+	$node->start;
+	create_extension($node);
+	return;
+}
+
+# set_disk($node, %disks): from now on, the file system of paths that contain a
+# name - the longest one - has that size, and so much free, an array of both, in
+# bytes; see disk/disk.c.  Others are the machine's.
+sub set_disk
+{
+	my ($node, %disks) = @_;
+	my $file = $disk_file{ $node->name };
+
+	# never half written
+	append_to_file("$file.new", join '',
+		map { "$_ @{ $disks{$_} }\n" } sort { length $b <=> length $a } keys %disks);
+	rename("$file.new", $file) or die "rename: $!";
 	return;
 }
 

@@ -139,6 +139,8 @@ retreat_if_needed(PaqDrain *drain)
 	save_checkpoint(drain);
 	pg_atomic_write_u64(drained,
 						pg_atomic_read_u64(drained) - drain->unflushed);
+	paq_stats_kinds_copy(paq_stats->worker.kinds_drained,
+						 paq_stats->worker.kinds_flushed);
 	drain->unflushed = 0;
 	return true;
 }
@@ -159,6 +161,8 @@ append(PaqDrain *drain, PaqRecord *record, bool *full)
 			return false;
 	}
 	drain->batch_records++;
+	drain->batch_kinds[record->header.kind == PAQ_KIND_GAP ?
+					   PAQ_KIND_OF_GAPS : record->header.audit_class]++;
 	return true;
 }
 
@@ -256,6 +260,8 @@ note_flushed(PaqDrain *drain)
 
 	/* Count first: the sessions that the next call wakes may look at it. */
 	paq_stats_add(&paq_stats->worker.flushed, drain->unflushed);
+	paq_stats_kinds_copy(paq_stats->worker.kinds_flushed,
+						 paq_stats->worker.kinds_drained);
 	drain->unflushed = 0;
 	paq_sink_get_state(&state);
 	paq_reader_flushed(drain->reader, drain->sequence, &state);
@@ -320,6 +326,7 @@ write_batch(PaqDrain *drain, const PaqLoss *loss, bool *more)
 
 	*more = false;
 	drain->batch_records = drain->gaps = 0;
+	memset(drain->batch_kinds, 0, sizeof(drain->batch_kinds));
 	if (!paq_sink_begin_batch())
 		return false;
 	drain->batch_open = true;
@@ -358,6 +365,8 @@ write_batch(PaqDrain *drain, const PaqLoss *loss, bool *more)
 	paq_stats_add(&stats->recovered, paq_reader_is_live(drain->reader) ?
 				  drain->gaps : drain->batch_records);
 	paq_stats_add(&stats->drained, drain->batch_records);
+	for (int i = 0; i < PAQ_NKINDS; i++)
+		paq_stats_add(&stats->kinds_drained[i], drain->batch_kinds[i]);
 	paq_stats_add(&stats->batches, 1);
 	return true;
 }

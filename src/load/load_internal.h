@@ -32,9 +32,6 @@
 /* Of the table and its partitions */
 #define PAQ_TABLE_SCHEMA	"audit_queue"
 
-/* Of the second name of a file with a record that is not in the table */
-#define PAQ_KEPT_SUFFIX		".kept"
-
 /* Longest line, in bytes, that becomes a row with all its texts; see row.c */
 #define PAQ_MAX_LINE		(32 * 1024 * 1024)
 

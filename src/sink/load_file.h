@@ -23,6 +23,9 @@
 
 #include "postgres.h"
 
+/* Of the second name of a file with a record that is not in the table */
+#define PAQ_KEPT_SUFFIX		".kept"
+
 typedef struct PaqLoadFile
 {
 	uint64		series;			/* random, not 0, at most PG_INT64_MAX */

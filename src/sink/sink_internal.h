@@ -9,9 +9,10 @@
  *	resume.c		going on with files that an earlier worker has left
  *	salvage.c		what an operating system's crash has left of them
  *	retention.c		removing old ones
+ *	extent.c		how much there is, for statistics
  *
- * Only the worker uses this, except for names.c, so nothing here is shared or
- * locked.
+ * Only the worker uses this, except for names.c and extent.c, so nothing here is
+ * shared or locked.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -27,6 +28,7 @@
 #include "format/format.h"
 #include "pgtime.h"
 #include "regex/regex.h"
+#include "sink/extent.h"
 #include "sink/sink.h"
 
 /*
@@ -101,7 +103,6 @@ extern bool paq_salvage_is_kept(void);
 extern void paq_salvage_state(PaqSinkState *state);
 
 /* rotate.c */
-extern const char *paq_trail_directory(void);
 extern bool paq_trail_is_inside(const char *path);
 extern const char *paq_trail_pattern(void);
 extern const PaqFormat *paq_trail_format(void);

@@ -1,0 +1,119 @@
+/*-------------------------------------------------------------------------
+ *
+ * extent.c
+ *		How much of the trail there is, and how much space for more.
+ *
+ * A trail file is known by its name (names.c), and is a regular file of the
+ * server's user.  What is in it is not looked at, as it is before a file is
+ * removed.
+ *
+ * Used by sessions, and therefore of no use to what the worker keeps in memory.
+ * May raise an error if there is no memory, or an interrupt, and for nothing
+ * else.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "file_util.h"
+#include "guc.h"
+#include "miscadmin.h"
+#include "sink/extent.h"
+#include "sink/load_file.h"
+#include "sink/sink_internal.h"
+#include "storage/fd.h"
+#include "utils/timestamp.h"
+
+/* Of files with names of the trail's, or with names of those to be loaded */
+static bool
+is_trail_file(regex_t *names, const char *name, const struct stat *st)
+{
+	const Size	suffix_len = sizeof(PAQ_KEPT_SUFFIX) - 1;
+	Size		len = strlen(name);
+	char		original[MAXPGPATH];
+	PaqLoadFile file;
+
+	if (!S_ISREG(st->st_mode) || st->st_uid != geteuid())
+		return false;
+	if (names != NULL)
+		return paq_trail_names_match(names, name);
+
+	/* A file that gets its second name has both for a moment. */
+	strlcpy(original, name, sizeof(original));
+	if (len > suffix_len && len < sizeof(original) && st->st_nlink == 1 &&
+		strcmp(name + len - suffix_len, PAQ_KEPT_SUFFIX) == 0)
+		original[len - suffix_len] = '\0';
+	return paq_load_file_parse(original, &file);
+}
+
+static void
+add_file(PaqTrailExtent *extent, const char *directory, const char *name,
+		 const struct stat *st)
+{
+	TimestampTz mtime = time_t_to_timestamptz((pg_time_t) st->st_mtim.tv_sec) +
+		st->st_mtim.tv_nsec / 1000;
+
+	extent->bytes += st->st_size;
+	if (extent->oldest_time != 0 && extent->oldest_time <= mtime)
+		return;
+	extent->oldest_time = mtime;
+	snprintf(extent->oldest, sizeof(extent->oldest), "%s/%s", directory, name);
+}
+
+/* Add the files of a directory; names is NULL for files to be loaded. */
+static bool
+add_directory(PaqTrailExtent *extent, const char *directory, regex_t *names)
+{
+	DIR		   *dir = AllocateDir(directory);
+	struct dirent *de;
+
+	if (dir == NULL)
+		return errno == ENOENT;
+	while ((de = ReadDirExtended(dir, directory, LOG)) != NULL)
+	{
+		struct stat st;
+
+		CHECK_FOR_INTERRUPTS();
+		if (fstatat(dirfd(dir), de->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+			is_trail_file(names, de->d_name, &st))
+			add_file(extent, directory, de->d_name, &st);
+	}
+	FreeDir(dir);
+	return true;
+}
+
+bool
+paq_trail_extent(PaqTrailExtent *extent)
+{
+	regex_t		names;
+	volatile bool ok = false;
+
+	memset(extent, 0, sizeof(*extent));
+	if (!paq_trail_names_compile(&names))
+		return false;
+	PG_TRY();
+	{
+		ok = add_directory(extent, paq_log_directory, &names) &&
+			add_directory(extent, paq_load_directory(), NULL);
+	}
+	PG_FINALLY();
+	{
+		pg_regfree(&names);
+	}
+	PG_END_TRY();
+	return ok;
+}
+
+/* Of the file system that the trail's files are written to */
+bool
+paq_trail_space(uint64 *size, uint64 *available)
+{
+	return paq_disk_space(paq_trail_directory(), size, available);
+}

@@ -1,0 +1,46 @@
+/*-------------------------------------------------------------------------
+ *
+ * sqlfunc.h
+ *		What the files with functions of the extension share.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PAQ_SQLFUNC_H
+#define PAQ_SQLFUNC_H
+
+#include "postgres.h"
+
+#include "stats.h"
+#include "utils/builtins.h"
+
+/* The columns of a row, in order */
+typedef struct PaqRow
+{
+	Datum		values[40];
+	bool		nulls[40];
+	int			n;
+} PaqRow;
+
+/* sqlfunc.c: raises an error unless the library was preloaded */
+extern void paq_require_preload(void);
+extern PaqWorkerStats paq_worker_stats(void);
+
+static inline void
+paq_row_add(PaqRow *row, Datum value, bool isnull)
+{
+	Assert(row->n < lengthof(row->values));
+	row->values[row->n] = value;
+	row->nulls[row->n] = isnull;
+	row->n++;
+}
+
+/* Empty text is null. */
+static inline void
+paq_row_add_text(PaqRow *row, const char *value)
+{
+	paq_row_add(row, CStringGetTextDatum(value), value[0] == '\0');
+}
+
+#endif							/* PAQ_SQLFUNC_H */
