@@ -2,7 +2,8 @@
  *
  * worker.c
  *		The processes that drain the queue: the background worker, with what it
- *		records of itself and of retention; in single-user mode, the session.
+ *		records of itself, of retention and of the disk; in single-user mode, the
+ *		session.
  *
  * The worker writes when a session waits for it, when the queue is filled to
  * flush_threshold, and flush_interval after a record came into an empty
@@ -41,6 +42,7 @@
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
+#include "sink/extent.h"
 #include "stats.h"
 #include "storage/condition_variable.h"
 #include "storage/fd.h"
@@ -69,6 +71,20 @@
 #define SHUTDOWN_DELAY		10
 #define SHUTDOWN_LIMIT		5000
 
+/*
+ * When the trail's disk is that full, in percent, it is said; again only after it
+ * has been less full than that in between.
+ */
+#define DISK_WARN			75
+#define DISK_WARN_AGAIN		70
+
+/*
+ * How often to look, in ms, as long as the worker is awake; and after how much of
+ * the disk at the latest, as a fraction, that we have written to it
+ */
+#define DISK_DELAY			10000
+#define DISK_FRACTION		100
+
 extern PGDLLEXPORT void paq_drain_main(Datum arg);
 
 static PaqDrain drain;
@@ -84,6 +100,15 @@ static struct
 	/* When shutdown was asked for; 0: it was not */
 	TimestampTz shutdown_since;
 }			loop;
+
+/* The disk of the trail */
+static struct
+{
+	TimestampTz next_look;
+	uint64		next_written;	/* look when that many bytes have been written */
+	bool		warned;
+	char		directory[MAXPGPATH];	/* the one looked at */
+}			disk;
 
 /*
  * The worker's own records that found no space in the queue, oldest first.  There
@@ -101,8 +126,8 @@ static struct
 
 /*-------------------------------------------------------------------------
  * The worker's own records, class CONFIG: that it started or stopped, that it
- * reloaded the configuration, which settings changed by that, and which files
- * of the trail retention removes.
+ * reloaded the configuration, which settings changed by that, which files of
+ * the trail retention removes, and that the trail's disk fills.
  *
  * They go through the queue like any others.  The worker stands for the server
  * here: each setting in the configuration file has one record, made before the
@@ -187,6 +212,22 @@ record_removal(const PaqRemoval *removal)
 	return publish(texts, ERRCODE_IO_ERROR, removal->count);
 }
 
+/* Record that the disk is that full, in percent, for which the text has the figures. */
+static void
+record_disk(const char *directory, int percent, const char *text)
+{
+	PaqText		texts[PAQ_NSTATEMENT_FIELDS] = {{NULL, 0}};
+	char		value[32];
+
+	snprintf(value, sizeof(value), "%d%%", percent);
+	paq_set_text(texts, PAQ_FIELD_COMMAND, "DISK SPACE");
+	paq_set_text(texts, PAQ_FIELD_OBJECT_TYPE, "DIRECTORY");
+	paq_set_text(texts, PAQ_FIELD_OBJECT_NAME, directory);
+	paq_set_text(texts, PAQ_FIELD_NEW_VALUE, value);
+	paq_set_text(texts, PAQ_FIELD_MESSAGE, text);
+	(void) publish(texts, ERRCODE_WARNING, -1);
+}
+
 /*-------------------------------------------------------------------------
  * Retention: the sink plans a group of files; a record names them; when that is
  * flushed, and no checkpoint refers to an older file any more, the sink removes
@@ -269,6 +310,54 @@ paq_drain_must_stop(void)
 		loop.shutdown_since = GetCurrentTimestamp();
 	return TimestampDifferenceExceeds(loop.shutdown_since, GetCurrentTimestamp(),
 									  SHUTDOWN_LIMIT);
+}
+
+/*
+ * Say if the trail's disk is getting full, before it is: while there is time to do
+ * something.  Nobody wakes the worker for this.  While it sleeps, the trail does
+ * not grow.
+ */
+static void
+look_at_disk(TimestampTz now)
+{
+	const uint64 written = pg_atomic_read_u64(&paq_stats->worker.written);
+	const char *directory = paq_trail_directory();
+	uint64		size;
+	uint64		available;
+	int			percent;
+	char		text[128];
+
+	if (now < disk.next_look && written < disk.next_written)
+		return;
+	disk.next_look = TimestampTzPlusMilliseconds(now, DISK_DELAY);
+	if (!paq_trail_space(&size, &available) || size == 0)
+	{
+		/* If it has gone, the sink will say so. */
+		disk.next_written = PG_UINT64_MAX;
+		return;
+	}
+	disk.next_written = written + size / DISK_FRACTION;
+	if (strcmp(disk.directory, directory) != 0)
+		disk.warned = false;
+	strlcpy(disk.directory, directory, sizeof(disk.directory));
+
+	percent = (int) (100.0 * (size - available) / size);
+	if (percent < DISK_WARN_AGAIN)
+		disk.warned = false;
+	if (percent < DISK_WARN || disk.warned)
+		return;
+	disk.warned = true;
+	snprintf(text, sizeof(text), "%llu of %llu bytes are free",
+			 (unsigned long long) available, (unsigned long long) size);
+	ereport(WARNING,
+			(errmsg("disk of the audit trail is %d percent full", percent),
+			 errdetail("Directory \"%s\": %s.", directory, text),
+			 paq_sink == PAQ_SINK_TABLE ?
+			 errhint("Free space on this disk: files that cannot be loaded into the table stay there.") :
+			 errhint("Free space on this disk, have old files removed by \"%s\", or use another disk by \"%s\".",
+					 "pg_audit_queue.log_retention_age",
+					 "pg_audit_queue.log_directory")));
+	record_disk(directory, percent, text);
 }
 
 /* At exit: keep what is in the trail, and note how far that is. */
@@ -402,6 +491,7 @@ reload(void)
 	ProcessConfigFile(PGC_SIGHUP);
 	record_command("RELOAD", NULL,
 				   PgReloadTime != last_reload ? 0 : ERRCODE_CONFIG_FILE_ERROR);
+	disk.next_look = 0;
 }
 
 /* Requests that come by signal. */
@@ -471,6 +561,8 @@ look_at_clock(TimestampTz now)
 	drain.retry_at = Min(drain.retry_at,
 						 TimestampTzPlusMilliseconds(now, drain.retry_delay));
 	loop.shutdown_since = Min(loop.shutdown_since, now);
+	disk.next_look = Min(disk.next_look,
+						 TimestampTzPlusMilliseconds(now, DISK_DELAY));
 }
 
 static void
@@ -487,6 +579,7 @@ main_loop(void)
 		handle_signals(now);
 		if (drain.retry_at == 0 || now >= drain.retry_at || loop.shutdown_since != 0)
 			work(now);
+		look_at_disk(now);
 		if (may_exit())
 		{
 			if (stopping)

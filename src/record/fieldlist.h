@@ -86,11 +86,11 @@ PAQ_TRAIL_FIELD(HEAD, PARAM_LIST_OMITTED, "paramListOmitted", "parameters_omitte
 PAQ_TRAIL_FIELD(HEAD, OBJECT_TYPE, "objectType", "object_type", STRING, "text", TEXT(OBJECT_TYPE),
 				"TABLE, INDEX, FUNCTION, SETTING, ...")
 PAQ_TRAIL_FIELD(HEAD, OBJECT_NAME, "objectName", "object_name", STRING, "text", TEXT(OBJECT_NAME),
-				"qualified name of the object; in class CONFIG, name of the setting or file")
+				"qualified name of the object; in class CONFIG, name of the setting, file or directory")
 PAQ_TRAIL_FIELD(HEAD, OLD_VALUE, "oldValue", "old_value", STRING, "text", TEXT(OLD_VALUE),
 				"value of the setting before, class CONFIG; bytes of what retention removes")
 PAQ_TRAIL_FIELD(HEAD, NEW_VALUE, "newValue", "new_value", STRING, "text", TEXT(NEW_VALUE),
-				"value of the setting after, class CONFIG")
+				"value of the setting after, class CONFIG; how full the disk is, in percent")
 PAQ_TRAIL_FIELD(HEAD, VALUE_SOURCE, "valueSource", "value_source", STRING, "text", TEXT(VALUE_SOURCE),
 				"where newValue comes from, in the words of pg_settings.source where it has one")
 PAQ_TRAIL_FIELD(HEAD, ROW_COUNT, "rowCount", "row_count", NUMBER, "bigint", MADE(row_count),
