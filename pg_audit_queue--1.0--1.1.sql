@@ -66,6 +66,19 @@ CREATE VIEW audit_queue.pg_stat_audit_queue_classes WITH (security_invoker = tru
 ALTER VIEW audit_queue.pg_stat_audit_queue SET SCHEMA pg_catalog;
 ALTER VIEW audit_queue.pg_stat_audit_queue_classes SET SCHEMA pg_catalog;
 
+-- Reading the table while the trail is elsewhere does not pass in silence.  This
+-- function returns no rows, and says so.  A condition in the view would not be
+-- evaluated where no partition has to be read.
+CREATE FUNCTION audit_queue.records_elsewhere()
+RETURNS SETOF audit_queue.records
+AS 'MODULE_PATHNAME', 'audit_records_elsewhere'
+LANGUAGE C STRICT STABLE PARALLEL SAFE ROWS 1;
+
+CREATE OR REPLACE VIEW pg_catalog.audit_records WITH (security_invoker = true) AS
+    SELECT * FROM audit_queue.records
+     UNION ALL
+    SELECT * FROM audit_queue.records_elsewhere();
+
 -- Nobody has any privilege on anything of this, whatever PostgreSQL's defaults
 -- and those of this database are, but for what is granted below.  What somebody
 -- has been granted on objects of version 1.0 stays.
@@ -85,7 +98,8 @@ BEGIN
                    coalesce(p.proacl, pg_catalog.acldefault('f', p.proowner))
               FROM pg_catalog.pg_proc p
              WHERE p.oid IN ('pg_catalog.pg_stat_get_audit_queue()'::pg_catalog.regprocedure,
-                             'pg_catalog.pg_stat_get_audit_queue_classes()'::pg_catalog.regprocedure)
+                             'pg_catalog.pg_stat_get_audit_queue_classes()'::pg_catalog.regprocedure,
+                             'audit_queue.records_elsewhere()'::pg_catalog.regprocedure)
         )
         SELECT DISTINCT
                pg_catalog.format('REVOKE ALL ON %s %s FROM %s', o.kind, o.name,
@@ -98,6 +112,8 @@ BEGIN
     END LOOP;
 END
 $$;
+
+GRANT EXECUTE ON FUNCTION audit_queue.records_elsewhere() TO audit_queue_reader;
 
 GRANT SELECT ON pg_stat_audit_queue, pg_stat_audit_queue_classes TO pg_monitor;
 GRANT EXECUTE ON FUNCTION pg_stat_get_audit_queue(), pg_stat_get_audit_queue_classes() TO pg_monitor;

@@ -17,7 +17,7 @@
  *
  *	src/guc.c		the settings, of which guc_list.h is the list
  *	src/stats.c		counters in shared memory
- *	src/sqlfunc.c	the SQL functions
+ *	src/sqlfunc.c	the SQL functions, and src/check.c that of view audit_records
  *	src/compat.h	differences between PostgreSQL versions
  *
  * src/README.md explains how they work together.

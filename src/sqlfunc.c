@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * sqlfunc.c
- *		The functions of the extension.
+ *		The functions of the extension that do something, or show statistics.
  *
  * All of them are for those to whom the extension's scripts grant them only.
  * They raise OBJECT_NOT_IN_PREREQUISITE_STATE if the library was not preloaded.
