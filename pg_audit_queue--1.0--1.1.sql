@@ -79,6 +79,392 @@ CREATE OR REPLACE VIEW pg_catalog.audit_records WITH (security_invoker = true) A
      UNION ALL
     SELECT * FROM audit_queue.records_elsewhere();
 
+-- What audit_check() needs to know: what a profile wants, and settings as they are
+-- for the server.
+CREATE FUNCTION audit_queue.profile(
+    name text,
+    OUT classes text[],
+    OUT by_object text[],
+    OUT literals text[]
+)
+RETURNS record
+AS 'MODULE_PATHNAME', 'audit_queue_profile'
+LANGUAGE C CALLED ON NULL INPUT IMMUTABLE PARALLEL SAFE;
+
+CREATE FUNCTION audit_queue.server_settings(
+    OUT log text[],
+    OUT role text,
+    OUT log_statement boolean,
+    OUT log_parameter boolean,
+    OUT mask_literals text[],
+    OUT mask_patterns boolean,
+    OUT log_directory text,
+    OUT in_data_directory boolean
+)
+RETURNS record
+AS 'MODULE_PATHNAME', 'audit_queue_server_settings'
+LANGUAGE C STRICT VOLATILE PARALLEL SAFE;
+
+-- Wrong values in configuration files, for who may read these.  The setting keeps
+-- PostgreSQL from putting the query in the place of the call, which would ask
+-- everybody for the privilege.
+CREATE FUNCTION audit_queue.configuration_errors()
+RETURNS SETOF text
+LANGUAGE sql VOLATILE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT coalesce(name, 'syntax') || ' in ' || sourcefile || ' line ' || sourceline || ': ' || error
+      FROM pg_catalog.pg_file_settings
+     WHERE error IS NOT NULL
+       AND (name IS NULL OR starts_with(lower(name COLLATE "C"), 'pg_audit_queue.'))
+     ORDER BY seqno
+$$;
+
+-- What may be wrong with auditing on this server, for a profile of rules.  Names in
+-- here are PostgreSQL's own whatever the caller's search path is, and text that
+-- users choose (names, settings of roles) is only ever compared and shown.  Names
+-- may be in the encoding of another database: what is done with them must do with
+-- any bytes.
+CREATE FUNCTION audit_check(
+    profile text DEFAULT NULL,
+    OUT finding text,
+    OUT severity text,
+    OUT control text,
+    OUT detail text,
+    OUT remedy text
+)
+RETURNS SETOF record
+LANGUAGE sql CALLED ON NULL INPUT VOLATILE
+SET search_path = pg_catalog, pg_temp
+AS $$
+WITH wanted AS MATERIALIZED (
+    SELECT * FROM audit_queue.profile($1)
+), stats AS MATERIALIZED (
+    SELECT * FROM pg_catalog.pg_stat_get_audit_queue()
+), server AS MATERIALIZED (
+    SELECT s.*, ARRAY(SELECT c FROM unnest(w.classes) c
+                       WHERE c <> ALL (s.log)
+                         AND NOT (s.role <> '' AND c = ANY (w.by_object))) AS missing
+      FROM audit_queue.server_settings() s, wanted w
+), raw AS MATERIALIZED (
+    SELECT p.name, p.setting FROM pg_catalog.pg_settings p
+     WHERE starts_with(p.name, 'pg_audit_queue.') OR p.name IN ('fsync', 'server_version_num')
+), setting AS MATERIALIZED (
+    -- ages in minutes, sizes in bytes
+    SELECT max(r.setting) FILTER (WHERE r.name = 'fsync') AS server_fsync,
+           max(r.setting) FILTER (WHERE r.name = 'server_version_num')::int AS version,
+           max(r.setting) FILTER (WHERE r.name = 'pg_audit_queue.fsync') AS fsync,
+           max(r.setting) FILTER (WHERE r.name = 'pg_audit_queue.format') AS format,
+           max(r.setting) FILTER (WHERE r.name = 'pg_audit_queue.log_line_prefix') AS prefix,
+           max(r.setting) FILTER (WHERE r.name = 'pg_audit_queue.overflow') AS overflow,
+           max(r.setting) FILTER (WHERE r.name = 'pg_audit_queue.sink') AS sink,
+           max(r.setting) FILTER (WHERE r.name = 'pg_audit_queue.log_retention_age')::bigint AS age,
+           max(r.setting) FILTER (WHERE r.name = 'pg_audit_queue.log_retention_size')::bigint * 1024 AS size,
+           max(r.setting) FILTER (WHERE r.name = 'pg_audit_queue.table_retention')::bigint AS table_age
+      FROM raw r
+), kept AS MATERIALIZED (
+    -- what limits the trail; how fast it grows, bytes a day, and what it lacks
+    -- within a week to the size that retention allows
+    SELECT s.sink,
+           CASE s.sink WHEN 'table' THEN s.table_age ELSE s.age END AS age,
+           CASE s.sink WHEN 'table' THEN 0 ELSE s.size END AS size,
+           g.growth,
+           least(7 * g.growth,
+                 CASE WHEN s.sink <> 'table' AND s.size > 0
+                      THEN greatest(s.size - q.trail_size, 0) END,
+                 CASE WHEN s.sink <> 'table' AND s.age > 0
+                      THEN greatest(s.age / 1440.0 - g.days, 0) * g.growth END) AS needed
+      FROM setting s, stats q,
+           LATERAL (SELECT d.days, CASE WHEN d.days >= 1 THEN q.trail_size / d.days END AS growth
+                      FROM (SELECT (extract(epoch FROM clock_timestamp() - q.oldest_file_time)
+                                    / 86400)::numeric AS days) d) g
+), login AS MATERIALIZED (
+    -- superusers can do everything, and are told of once
+    SELECT r.oid, quote_ident(r.rolname) AS name, r.rolreplication, r.rolbypassrls, r.rolcreaterole
+      FROM pg_catalog.pg_roles r
+     WHERE r.rolcanlogin AND NOT r.rolsuper
+), reader AS MATERIALIZED (
+    SELECT l.name FROM login l
+     WHERE l.rolreplication
+        OR EXISTS (SELECT FROM pg_catalog.pg_roles g
+                    WHERE g.rolname IN ('audit_queue_reader', 'pg_read_server_files')
+                      AND pg_has_role(l.oid, g.oid, 'MEMBER'))
+        OR (l.rolbypassrls
+            AND has_table_privilege(l.oid, 'audit_queue.records'::regclass, 'SELECT'))
+), writer AS MATERIALIZED (
+    SELECT l.name FROM login l, setting s
+     WHERE EXISTS (SELECT FROM pg_catalog.pg_roles g
+                    WHERE g.rolname IN ('pg_write_server_files', 'pg_execute_server_program')
+                      AND pg_has_role(l.oid, g.oid, 'MEMBER'))
+        OR (l.rolcreaterole AND s.version < 160000)
+), override AS MATERIALIZED (
+    SELECT CASE WHEN o.setrole = 0 THEN ''
+                WHEN r.rolsuper THEN 'superuser ' || quote_ident(r.rolname)
+                ELSE 'role ' || coalesce(quote_ident(r.rolname), o.setrole::text) END
+           || CASE WHEN o.setrole <> 0 AND o.setdatabase <> 0 THEN ' in ' ELSE '' END
+           || CASE WHEN o.setdatabase <> 0
+                   THEN 'database ' || coalesce(quote_ident(d.datname), o.setdatabase::text)
+                   WHEN o.setrole = 0 THEN 'all roles' ELSE '' END
+           || ': ' || c.config AS shown
+      FROM pg_catalog.pg_db_role_setting o
+      LEFT JOIN pg_catalog.pg_roles r ON r.oid = o.setrole
+      LEFT JOIN pg_catalog.pg_database d ON d.oid = o.setdatabase,
+           unnest(o.setconfig) AS c (config)
+     WHERE starts_with(lower(c.config COLLATE "C"), 'pg_audit_queue.')
+     UNION ALL
+    SELECT 'function ' || p.oid::regprocedure::text || ': ' || c.config
+      FROM pg_catalog.pg_proc p, unnest(p.proconfig) AS c (config)
+     WHERE starts_with(lower(c.config COLLATE "C"), 'pg_audit_queue.')
+), granted AS MATERIALIZED (
+    SELECT a.parname || ' to ' || CASE WHEN g.grantee = 0 THEN 'PUBLIC'
+                                       ELSE coalesce(quote_ident(r.rolname), g.grantee::text) END AS shown
+      FROM pg_catalog.pg_parameter_acl a, aclexplode(a.paracl) g
+      LEFT JOIN pg_catalog.pg_roles r ON r.oid = g.grantee
+     WHERE starts_with(lower(a.parname COLLATE "C"), 'pg_audit_queue.')
+       AND r.rolsuper IS NOT TRUE
+), errors AS MATERIALIZED (
+    SELECT v.visible,
+           CASE WHEN v.visible THEN ARRAY(SELECT e FROM audit_queue.configuration_errors() e) END AS list
+      FROM (SELECT has_table_privilege('pg_catalog.pg_file_settings', 'SELECT')
+                   AND has_function_privilege('pg_catalog.pg_show_all_file_settings()', 'EXECUTE')
+                   AS visible) v
+), found (finding, severity, control, detail, remedy, names) AS (
+    SELECT 'log_none', 'error', 'PCI DSS 10.2.1, NIST AU-12, STIG SRG-APP-000089, CIS 3.2',
+           'Neither pg_audit_queue.log nor pg_audit_queue.role selects anything to record.',
+           'ALTER SYSTEM SET pg_audit_queue.log = '
+           || quote_literal(CASE WHEN $1 IS NULL THEN 'ddl, role, write'
+                                 ELSE array_to_string(w.classes, ', ') END)
+           || '; SELECT pg_reload_conf();',
+           NULL::text[]
+      FROM server s, wanted w WHERE s.log = '{}' AND s.role = ''
+     UNION ALL
+    SELECT 'role_missing', 'error', 'PCI DSS 10.2.1, NIST AU-12',
+           'pg_audit_queue.role is ' || quote_ident(s.role) || ', which does not exist: no object is selected.',
+           'Create the role and grant it what is to be recorded, or set pg_audit_queue.role to another one.',
+           NULL
+      FROM server s
+     WHERE s.role <> '' AND NOT EXISTS (SELECT FROM pg_catalog.pg_roles r WHERE r.rolname = s.role)
+     UNION ALL
+    SELECT 'classes_missing', 'error', 'PCI DSS 10.2.1, NIST AU-2, STIG SRG-APP-000089, CIS 3.2',
+           'Profile ' || lower($1 COLLATE "C") || ' wants classes that pg_audit_queue.log lacks: '
+           || array_to_string(s.missing, ', ') || '.',
+           'ALTER SYSTEM SET pg_audit_queue.log = '
+           || quote_literal(array_to_string(s.log || s.missing, ', ')) || '; SELECT pg_reload_conf();',
+           NULL
+      FROM server s WHERE s.missing <> '{}'
+     UNION ALL
+    SELECT 'log_statement_off', 'warning', 'NIST AU-3(1), STIG SRG-APP-000101',
+           'pg_audit_queue.log_statement is off: records do not show what was executed.',
+           'ALTER SYSTEM SET pg_audit_queue.log_statement = on; SELECT pg_reload_conf();',
+           NULL
+      FROM server s WHERE NOT s.log_statement
+     UNION ALL
+    SELECT 'masks_hide', 'warning', 'NIST AU-3(1), STIG SRG-APP-000101',
+           'pg_audit_queue.mask_literals hides the constants of classes in which profile '
+           || lower($1 COLLATE "C") || ' wants them: ' || array_to_string(m.classes, ', ') || '.',
+           'ALTER SYSTEM SET pg_audit_queue.mask_literals = '
+           || quote_literal(coalesce(nullif(array_to_string(ARRAY(
+                  SELECT c FROM unnest(s.mask_literals) c WHERE c <> ALL (w.literals)), ', '), ''), 'none'))
+           || '; SELECT pg_reload_conf();',
+           NULL
+      FROM server s, wanted w,
+           LATERAL (SELECT ARRAY(SELECT c FROM unnest(s.mask_literals) c
+                                  WHERE c = ANY (w.literals)) AS classes) m
+     WHERE m.classes <> '{}'
+     UNION ALL
+    SELECT 'masks_missing', CASE WHEN lower($1 COLLATE "C") = 'pci' THEN 'warning' ELSE 'info' END,
+           'PCI DSS 3.5.1, NIST AU-3(3)',
+           'Constants'
+           || CASE WHEN s.log_parameter THEN ' and parameters' ELSE '' END
+           || ' are recorded as they are, with whatever personal data is in them:'
+              ' pg_audit_queue.mask_literals and pg_audit_queue.mask_patterns are empty.',
+           'ALTER SYSTEM SET pg_audit_queue.mask_patterns = ''"\m[0-9]{13,19}\M"'';'
+           || ' SELECT pg_reload_conf();',
+           NULL
+      FROM server s
+     WHERE s.mask_literals = '{}' AND NOT s.mask_patterns AND (s.log_statement OR s.log_parameter)
+       AND (s.role <> '' OR s.log && ARRAY['function', 'misc', 'read', 'write', 'error'])
+     UNION ALL
+    SELECT 'prefix_incomplete', 'warning', 'PCI DSS 10.2.2, NIST AU-3, STIG SRG-APP-000099',
+           'Format pgaudit shows outcome and host only if pg_audit_queue.log_line_prefix has %e and %h; it is '
+           || quote_literal(s.prefix) || '.',
+           'ALTER SYSTEM SET pg_audit_queue.format = ''json''; SELECT pg_reload_conf();',
+           NULL
+      FROM setting s, LATERAL (SELECT replace(s.prefix, '%%', '') AS prefix) p
+     WHERE s.sink = 'file' AND s.format = 'pgaudit'
+       AND NOT (p.prefix ~ '%-?[0-9]*e' AND p.prefix ~ '%-?[0-9]*[hr]')
+     UNION ALL
+    SELECT 'trail_in_data_directory', 'warning', 'NIST AU-9(2), CIS 8.1',
+           'Directory ' || quote_literal(v.log_directory) || ' of the trail is in the data directory:'
+           ' pg_rewind replaces or removes it, base backups copy it, and it is gone with the data.',
+           'ALTER SYSTEM SET pg_audit_queue.log_directory = ''/var/log/postgresql/audit'';'
+           ' SELECT pg_reload_conf(); then move the files.',
+           NULL
+      FROM setting s, server v WHERE s.sink = 'file' AND v.in_data_directory
+     UNION ALL
+    SELECT 'retention_none', 'warning', 'PCI DSS 10.5.1, NIST AU-11',
+           'Nothing is ever removed from the trail: its disk will be full one day.',
+           CASE k.sink WHEN 'table'
+                THEN 'ALTER SYSTEM SET pg_audit_queue.table_retention = ''400d''; SELECT pg_reload_conf();'
+                ELSE 'ALTER SYSTEM SET pg_audit_queue.log_retention_age = ''400d''; SELECT pg_reload_conf();'
+            END,
+           NULL
+      FROM kept k WHERE k.age = 0 AND k.size = 0
+     UNION ALL
+    SELECT 'retention_short', 'warning', 'PCI DSS 10.5.1',
+           'Records are removed after ' || k.age / 1440 || ' days, '
+           || CASE WHEN k.age < 90 * 1440 THEN '90 have to be at hand.'
+                   ELSE '365 have to be kept: see that there are copies.' END,
+           CASE k.sink WHEN 'table'
+                THEN 'ALTER SYSTEM SET pg_audit_queue.table_retention = ''400d''; SELECT pg_reload_conf();'
+                ELSE 'ALTER SYSTEM SET pg_audit_queue.log_retention_age = ''400d''; SELECT pg_reload_conf();'
+            END,
+           NULL
+      FROM kept k
+     WHERE lower($1 COLLATE "C") = 'pci' AND k.age BETWEEN 1 AND 365 * 1440 - 1
+     UNION ALL
+    SELECT 'disk_used', CASE WHEN max(100 - d.percent_free) >= 90 THEN 'error' ELSE 'warning' END,
+           'NIST AU-5(1), STIG SRG-APP-000359',
+           string_agg('The disk of the ' || d.what || ' is ' || 100 - d.percent_free || ' percent full: '
+                      || d.free || ' of ' || d.size || ' bytes are free.', ' ' ORDER BY d.what),
+           'Free space there, use another disk, or keep less of the trail.',
+           NULL
+      FROM (SELECT f.what, f.size, f.free, ceil(100.0 * f.free / f.size)::int AS percent_free
+              FROM stats q, LATERAL (VALUES ('trail', q.trail_disk_size, q.trail_disk_free),
+                                            ('queue', q.queue_disk_size, q.queue_disk_free))
+                                    f (what, size, free)
+             WHERE f.size > 0) d
+     WHERE d.percent_free <= 25
+    HAVING count(*) > 0
+     UNION ALL
+    SELECT 'disk_growth', 'warning', 'NIST AU-4, STIG SRG-APP-000357',
+           'The trail grows by ' || k.growth::bigint || ' bytes a day, and '
+           || q.trail_disk_free || ' bytes are free: not enough for a week.',
+           'Use a larger disk, or keep less of the trail.',
+           NULL
+      FROM kept k, stats q WHERE k.needed > q.trail_disk_free
+     UNION ALL
+    SELECT 'queue_small', 'warning', 'NIST AU-5',
+           'The queue of ' || q.queue_size || ' bytes was filled to ' || q.queue_high_water
+           || '; sessions waited ' || q.space_waits || ' times for space.',
+           'ALTER SYSTEM SET pg_audit_queue.queue_size = '''
+           || greatest(2 * q.queue_size / 1024, 1024) || 'kB''; then restart.'
+           ' SELECT audit_queue_stats_reset(); to count anew.',
+           NULL
+      FROM stats q WHERE q.space_waits > 0 OR q.queue_high_water > q.queue_size / 4 * 3
+     UNION ALL
+    SELECT 'records_dropped', 'error', 'PCI DSS 10.7.2, NIST AU-5, STIG SRG-APP-000109',
+           q.dropped || ' records were dropped: ' || q.dropped_full || ' because the queue was full, '
+           || q.dropped_exit || ' at the end of a session, ' || q.dropped_memory || ' for lack of memory.',
+           'Look for GAP records, and set pg_audit_queue.overflow to wait, error or shutdown.'
+           ' SELECT audit_queue_stats_reset(); to count anew.',
+           NULL
+      FROM stats q WHERE q.dropped > 0
+     UNION ALL
+    SELECT 'records_incomplete', 'warning', 'PCI DSS 10.2.2, NIST AU-3',
+           q.incomplete || ' records were made from what was at hand.',
+           'Look for records marked incomplete, and for libraries that keep hooks from being called.'
+           ' SELECT audit_queue_stats_reset(); to count anew.',
+           NULL
+      FROM stats q WHERE q.incomplete > 0
+     UNION ALL
+    SELECT 'last_error', 'warning', 'PCI DSS 10.7.2, NIST AU-5, STIG SRG-APP-000360',
+           'The trail could not be written at ' || q.last_error_time || ': ' || q.last_error,
+           'Remove the cause. SELECT audit_queue_stats_reset(); if that is done.',
+           NULL
+      FROM stats q WHERE q.last_error_time > q.stats_reset
+     UNION ALL
+    SELECT 'fsync_off', 'error', 'NIST AU-9',
+           'A crash of the operating system loses records that sessions have waited for: '
+           || concat_ws(', ', CASE s.fsync WHEN 'off' THEN 'pg_audit_queue.fsync is off' END,
+                        CASE s.server_fsync WHEN 'off' THEN 'fsync is off' END) || '.',
+           concat_ws(' ', CASE s.fsync WHEN 'off' THEN 'ALTER SYSTEM SET pg_audit_queue.fsync = on;' END,
+                     CASE s.server_fsync WHEN 'off' THEN 'ALTER SYSTEM SET fsync = on;' END,
+                     'SELECT pg_reload_conf();'),
+           NULL
+      FROM setting s WHERE s.fsync = 'off' OR s.server_fsync = 'off'
+     UNION ALL
+    SELECT 'overflow_drop', 'warning', 'NIST AU-5, STIG SRG-APP-000109',
+           'pg_audit_queue.overflow is drop: when the queue is full, records are lost.',
+           'ALTER SYSTEM SET pg_audit_queue.overflow = ''wait''; SELECT pg_reload_conf();',
+           NULL
+      FROM setting s WHERE s.overflow = 'drop'
+     UNION ALL
+    SELECT 'overrides', 'warning', 'PCI DSS 10.2.1.6, NIST AU-12(3)',
+           'Not all sessions have the settings of the server: ',
+           'ALTER ROLE ... RESET, ALTER DATABASE ... RESET, or ALTER FUNCTION ... RESET, with the setting,'
+           ' where this is not wanted.',
+           array_agg(o.shown ORDER BY o.shown COLLATE "C")
+      FROM override o HAVING count(*) > 0
+     UNION ALL
+    SELECT 'settings_granted', 'warning', 'PCI DSS 10.3.2, NIST AU-12(3)',
+           'Settings of auditing are granted: ',
+           'REVOKE ALL ON PARAMETER ... FROM ...;',
+           array_agg(DISTINCT g.shown COLLATE "C")
+      FROM granted g HAVING count(*) > 0
+     UNION ALL
+    SELECT 'superusers', 'info', 'PCI DSS 10.3.2, NIST AU-9(4)',
+           'Superusers can change every setting, which is recorded, and the trail: ',
+           'Have as few as possible, and copy the trail to another machine.',
+           array_agg(quote_ident(r.rolname) ORDER BY r.rolname)
+      FROM pg_catalog.pg_roles r WHERE r.rolsuper AND r.rolcanlogin HAVING count(*) > 0
+     UNION ALL
+    SELECT 'trail_readers', 'info', 'PCI DSS 10.3.1, NIST AU-9(4), STIG SRG-APP-000118',
+           'Roles that are no superusers and can read the trail: ',
+           'Revoke audit_queue_reader, pg_read_server_files, REPLICATION or BYPASSRLS where it is not needed.',
+           array_agg(r.name ORDER BY r.name COLLATE "C")
+      FROM reader r HAVING count(*) > 0
+     UNION ALL
+    SELECT 'trail_writers', 'warning', 'PCI DSS 10.3.2, NIST AU-9, STIG SRG-APP-000119',
+           'Roles that are no superusers and can change the trail, or let themselves: ',
+           'Revoke pg_write_server_files and pg_execute_server_program'
+           || CASE WHEN min(s.version) < 160000 THEN ', and CREATEROLE,' ELSE '' END || ' as you would superuser.',
+           array_agg(r.name ORDER BY r.name COLLATE "C")
+      FROM writer r, setting s HAVING count(*) > 0
+     UNION ALL
+    SELECT 'version_mismatch', 'error', 'NIST CM-6',
+           'The extension in this database has version ' || e.extversion || ', the library that is loaded '
+           || q.library_version || '.',
+           'ALTER EXTENSION pg_audit_queue UPDATE; or restart the server, if the library is the older one.',
+           NULL
+      FROM pg_catalog.pg_extension e, stats q
+     WHERE e.extname = 'pg_audit_queue' AND e.extversion <> q.library_version
+     UNION ALL
+    SELECT 'extension_missing', 'warning', 'NIST AU-3',
+           'Databases without the extension, where records of DDL lack names of objects: ',
+           'CREATE EXTENSION pg_audit_queue; in each of them.',
+           array_agg(quote_ident(d.datname) ORDER BY d.datname)
+      FROM pg_catalog.pg_database d
+     WHERE d.datallowconn AND NOT d.datistemplate
+       -- the extension has a policy for its role, and that depends on the role
+       AND NOT EXISTS (SELECT FROM pg_catalog.pg_shdepend p JOIN pg_catalog.pg_roles r ON r.oid = p.refobjid
+                        WHERE p.dbid = d.oid AND p.classid = 'pg_catalog.pg_policy'::regclass
+                          AND p.refclassid = 'pg_catalog.pg_authid'::regclass
+                          AND r.rolname = 'audit_queue_reader')
+    HAVING count(*) > 0
+     UNION ALL
+    SELECT 'configuration_errors', 'error', 'NIST CM-6',
+           'Wrong values in configuration files, in whose place others are used: ',
+           'Correct them, then SELECT pg_reload_conf();',
+           e.list
+      FROM errors e WHERE cardinality(e.list) > 0
+     UNION ALL
+    SELECT 'not_visible', 'info', 'NIST CM-6',
+           'Not looked at, because ' || quote_ident(CURRENT_USER) || ' may not: wrong values in configuration files.',
+           'Let a superuser call audit_check().',
+           NULL
+      FROM errors e WHERE NOT e.visible
+)
+SELECT f.finding, f.severity, f.control,
+       f.detail
+       || CASE WHEN f.names IS NULL THEN '' ELSE array_to_string(f.names[1:10], ', ') END
+       || CASE WHEN cardinality(f.names) > 10 THEN ' and ' || cardinality(f.names) - 10 || ' more' ELSE '' END
+       || CASE WHEN f.names IS NULL THEN '' ELSE '.' END,
+       f.remedy
+  FROM found f
+ ORDER BY array_position(ARRAY['error', 'warning', 'info'], f.severity), f.finding COLLATE "C"
+$$;
+
 -- Nobody has any privilege on anything of this, whatever PostgreSQL's defaults
 -- and those of this database are, but for what is granted below.  What somebody
 -- has been granted on objects of version 1.0 stays.
@@ -97,9 +483,13 @@ BEGIN
             SELECT 'FUNCTION', p.oid::pg_catalog.regprocedure::text, p.proowner,
                    coalesce(p.proacl, pg_catalog.acldefault('f', p.proowner))
               FROM pg_catalog.pg_proc p
-             WHERE p.oid IN ('pg_catalog.pg_stat_get_audit_queue()'::pg_catalog.regprocedure,
+             WHERE p.oid IN ('pg_catalog.audit_check(text)'::pg_catalog.regprocedure,
+                             'pg_catalog.pg_stat_get_audit_queue()'::pg_catalog.regprocedure,
                              'pg_catalog.pg_stat_get_audit_queue_classes()'::pg_catalog.regprocedure,
-                             'audit_queue.records_elsewhere()'::pg_catalog.regprocedure)
+                             'audit_queue.configuration_errors()'::pg_catalog.regprocedure,
+                             'audit_queue.profile(text)'::pg_catalog.regprocedure,
+                             'audit_queue.records_elsewhere()'::pg_catalog.regprocedure,
+                             'audit_queue.server_settings()'::pg_catalog.regprocedure)
         )
         SELECT DISTINCT
                pg_catalog.format('REVOKE ALL ON %s %s FROM %s', o.kind, o.name,
@@ -116,4 +506,8 @@ $$;
 GRANT EXECUTE ON FUNCTION audit_queue.records_elsewhere() TO audit_queue_reader;
 
 GRANT SELECT ON pg_stat_audit_queue, pg_stat_audit_queue_classes TO pg_monitor;
-GRANT EXECUTE ON FUNCTION pg_stat_get_audit_queue(), pg_stat_get_audit_queue_classes() TO pg_monitor;
+GRANT EXECUTE ON FUNCTION pg_stat_get_audit_queue(), pg_stat_get_audit_queue_classes(),
+    audit_check(text) TO pg_monitor;
+GRANT USAGE ON SCHEMA audit_queue TO pg_monitor;
+GRANT EXECUTE ON FUNCTION audit_queue.configuration_errors(), audit_queue.profile(text),
+    audit_queue.server_settings() TO pg_monitor;

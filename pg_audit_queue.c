@@ -17,7 +17,7 @@
  *
  *	src/guc.c		the settings, of which guc_list.h is the list
  *	src/stats.c		counters in shared memory
- *	src/sqlfunc.c	the SQL functions, and src/check.c that of view audit_records
+ *	src/sqlfunc.c	the SQL functions, and src/check.c those of audit_check()
  *	src/compat.h	differences between PostgreSQL versions
  *
  * src/README.md explains how they work together.
@@ -71,6 +71,7 @@ shmem_startup(void)
 
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	paq_stats_shmem_init(MaxBackends);
+	paq_settings_publish();
 	paq_queue_startup();
 	LWLockRelease(AddinShmemInitLock);
 	paq_sink_check();

@@ -1,5 +1,5 @@
 --
--- The functions and the view, for a superuser.
+-- The functions and the views, for a superuser.
 --
 CREATE EXTENSION pg_audit_queue;
 
@@ -18,6 +18,14 @@ SELECT attname, format_type(atttypid, atttypmod) AS type
   FROM pg_attribute
  WHERE attrelid = 'audit_queue_stats'::regclass AND attnum > 0
  ORDER BY attnum;
+-- what the new view has in addition
+SELECT attname, format_type(atttypid, atttypmod) AS type
+  FROM pg_attribute n
+ WHERE attrelid = 'pg_stat_audit_queue'::regclass AND attnum > 0
+   AND NOT EXISTS (SELECT FROM pg_attribute o
+					WHERE o.attrelid = 'audit_queue_stats'::regclass
+					  AND o.attname = n.attname AND o.atttypid = n.atttypid)
+ ORDER BY attnum;
 
 -- a flush covers what was published before it; changes of settings are records, too
 CREATE TEMPORARY TABLE t (a int);
@@ -32,6 +40,15 @@ SELECT published = flushed AS all_flushed, drained = flushed AS none_open,
 	   queue_size = pg_size_bytes(current_setting('pg_audit_queue.queue_size')) AS size,
 	   dropped, last_error, sink, worker_pid IS NOT NULL AS worker
   FROM audit_queue_stats;
+
+SELECT s.published = o.published AS same, trail_size > 0 AS size,
+	   oldest_file ~ '^audit/' AS oldest, oldest_file_time <= clock_timestamp() AS time,
+	   trail_disk_size > trail_disk_free AS trail_disk,
+	   queue_disk_size > queue_disk_free AS queue_disk,
+	   library_version = extversion AS version
+  FROM pg_stat_audit_queue s, audit_queue_stats o, pg_extension
+ WHERE extname = 'pg_audit_queue';
+SELECT class FROM pg_stat_audit_queue_classes;
 
 -- modes wait by themselves
 SELECT audit_queue_stats_reset();
@@ -63,6 +80,18 @@ SELECT audit_queue_stats_reset();
 SELECT published, drained, flushed, bytes, space_waits, flush_waits, dropped,
 	   stats_reset > now() - interval '1 minute' AS recently
   FROM audit_queue_stats;
+
+-- the trail is in files, and in no table
+\set VERBOSITY sqlstate
+SELECT * FROM audit_records;
+\set VERBOSITY default
+
+-- what is wrong with auditing here, and what a profile makes of it
+SELECT finding, severity
+  FROM audit_check()
+ WHERE finding IN ('log_none', 'retention_none', 'trail_in_data_directory');
+SELECT finding, severity, detail, remedy FROM audit_check('pci') WHERE finding = 'classes_missing';
+SELECT * FROM audit_check('iso');
 
 -- gone and back
 DROP EXTENSION pg_audit_queue;

@@ -37,17 +37,25 @@ SHOW pg_audit_queue.queue_directory;
 SHOW pg_audit_queue.log;
 SHOW pg_audit_queue.mode;
 
--- functions and the view
+-- functions and the views
 SELECT * FROM audit_queue_stats();
 SELECT audit_flush();
 SELECT audit_rotate();
 SELECT audit_queue_stats_reset();
 SELECT * FROM audit_queue_stats;
+SELECT * FROM pg_stat_get_audit_queue();
+SELECT * FROM pg_stat_audit_queue;
+SELECT * FROM pg_stat_audit_queue_classes;
+SELECT * FROM audit_check();
+SELECT * FROM audit_records;
 RESET ROLE;
 
 -- monitoring reads, and changes nothing
 SET ROLE regress_paq_monitor;
 SELECT count(*) FROM audit_queue_stats;
+SELECT count(*) FROM pg_stat_audit_queue;
+SELECT count(*) > 1 AS classes FROM pg_stat_audit_queue_classes;
+SELECT count(*) > 1 AS findings FROM audit_check();
 SELECT audit_flush();
 SELECT audit_rotate();
 SELECT audit_queue_stats_reset();

@@ -1,7 +1,11 @@
 /*-------------------------------------------------------------------------
  *
  * check.c
- *		What the view audit_records asks of the library.
+ *		What audit_check() and the view audit_records ask of the library.
+ *
+ * The extension's script has the rules of audit_check().  Here is what SQL cannot
+ * find out: settings as they are for the server rather than for the session,
+ * where directories really are, and which classes the profiles want.
  *
  * Locking: that of the relations that are looked at, while they are.
  *
@@ -11,24 +15,167 @@
  */
 #include "postgres.h"
 
+#include <limits.h>
+#include <stdlib.h>
+
+#include "access/htup_details.h"
 #include "access/relation.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_authid.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
+#include "catalog/pg_type.h"
 #include "commands/dbcommands.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "guc.h"
 #include "miscadmin.h"
 #include "queue/queue.h"
+#include "record/record.h"
+#include "sink/extent.h"
 #include "sqlfunc.h"
 #include "storage/bufmgr.h"
 #include "utils/acl.h"
+#include "utils/array.h"
+#include "utils/formatting.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
+PG_FUNCTION_INFO_V1(audit_queue_profile);
+PG_FUNCTION_INFO_V1(audit_queue_server_settings);
 PG_FUNCTION_INFO_V1(audit_records_elsewhere);
+
+#define BIT(name)	PAQ_CLASS_BIT(PAQ_CLASS_##name)
+
+/*
+ * What rules for auditing want of the server's settings.  The README has the
+ * numbers of the rules.
+ */
+static const struct
+{
+	const char *name;
+	uint32		classes;		/* that have to be recorded; */
+	uint32		by_object;		/* of them, those for which object auditing will
+								 * do */
+	uint32		literals;		/* whose constants have to be there */
+} profiles[] = {
+	{ "cis",
+	  BIT(CONNECT) | BIT(DDL) | BIT(ROLE) | BIT(WRITE),
+	  BIT(WRITE),
+	  BIT(DDL) | BIT(ROLE) },
+	{ "pci",
+	  BIT(CONNECT) | BIT(DDL) | BIT(ERROR) | BIT(READ) | BIT(ROLE) | BIT(WRITE),
+	  BIT(READ) | BIT(WRITE),
+	  BIT(DDL) | BIT(ROLE) },
+	{ "stig",
+	  BIT(CONNECT) | BIT(DDL) | BIT(ERROR) | BIT(READ) | BIT(ROLE) | BIT(WRITE),
+	  PAQ_CLASSES_NONE,
+	  BIT(DDL) | BIT(ROLE) | BIT(WRITE) }
+};
+
+/* Add the names of classes, as settings have them, as an array of text. */
+static void
+add_classes(PaqRow *row, uint32 classes)
+{
+	ArrayBuildState *names = initArrayResult(TEXTOID, CurrentMemoryContext, false);
+
+	for (int c = 0; c < PAQ_NCLASSES; c++)
+	{
+		char	   *name;
+
+		/* recorded always, and not to be set */
+		if (c == PAQ_CLASS_CONFIG || !(classes & PAQ_CLASS_BIT(c)))
+			continue;
+		name = asc_tolower(paq_class_name(c), strlen(paq_class_name(c)));
+		accumArrayResult(names, CStringGetTextDatum(name), false, TEXTOID,
+						 CurrentMemoryContext);
+	}
+	paq_row_add(row, makeArrayResult(names, CurrentMemoryContext), false);
+}
+
+static Datum
+row_datum(FunctionCallInfo fcinfo, PaqRow *row)
+{
+	TupleDesc	tupdesc;
+
+	if (get_call_result_type(fcinfo, NULL, &tupdesc) != TYPEFUNC_COMPOSITE ||
+		tupdesc->natts != row->n)
+		elog(ERROR, "return type must be a row type of %d columns", row->n);
+	return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(tupdesc),
+											 row->values, row->nulls));
+}
+
+/*
+ * audit_queue.profile(name text) returns record
+ *
+ * What the profile wants; without a name, nothing.
+ */
+Datum
+audit_queue_profile(PG_FUNCTION_ARGS)
+{
+	const char *name = PG_ARGISNULL(0) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(0));
+	PaqRow		row = {0};
+
+	for (int i = 0; i < lengthof(profiles) && name != NULL && row.n == 0; i++)
+	{
+		if (pg_strcasecmp(profiles[i].name, name) != 0)
+			continue;
+		add_classes(&row, profiles[i].classes);
+		add_classes(&row, profiles[i].by_object);
+		add_classes(&row, profiles[i].literals);
+	}
+	if (name != NULL && row.n == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("unrecognized audit profile: \"%s\"", name),
+				 errhint("Available profiles: cis, pci, stig.")));
+	while (row.n < 3)
+		add_classes(&row, PAQ_CLASSES_NONE);
+	return row_datum(fcinfo, &row);
+}
+
+/* Is the directory in the data directory, whatever links lead there? */
+static bool
+is_in_data_directory(const char *directory, bool *unknown)
+{
+	char		data[PATH_MAX];
+	char		path[PATH_MAX];
+	Size		len;
+
+	*unknown = realpath(DataDir, data) == NULL || realpath(directory, path) == NULL;
+	if (*unknown)
+		return false;
+	len = strlen(data);
+	return strncmp(path, data, len) == 0 && (path[len] == '\0' || path[len] == '/');
+}
+
+/*
+ * audit_queue.server_settings() returns record
+ *
+ * Settings as the server has them, whatever those of the session, its role and
+ * its database are; and whether the trail's files are in the data directory.
+ */
+Datum
+audit_queue_server_settings(PG_FUNCTION_ARGS)
+{
+	PaqServerSettings settings;
+	PaqRow		row = {0};
+	bool		inside;
+	bool		unknown;
+
+	paq_require_preload();
+	settings = paq_worker_stats().settings;
+	add_classes(&row, settings.log_classes);
+	paq_row_add(&row, CStringGetTextDatum(settings.role), false);
+	paq_row_add(&row, BoolGetDatum(settings.log_statement), false);
+	paq_row_add(&row, BoolGetDatum(settings.log_parameter), false);
+	add_classes(&row, settings.mask_classes);
+	paq_row_add(&row, BoolGetDatum(settings.mask_patterns), false);
+	paq_row_add_text(&row, paq_log_directory);
+	inside = is_in_data_directory(paq_log_directory, &unknown);
+	paq_row_add(&row, BoolGetDatum(inside), unknown);
+	return row_datum(fcinfo, &row);
+}
 
 /* Has any partition of the table anything in it? */
 static bool

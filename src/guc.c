@@ -32,6 +32,7 @@
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "record/record.h"
+#include "stats.h"
 #include "utils/varlena.h"
 
 #define PREFIX		"pg_audit_queue."
@@ -225,6 +226,23 @@ paq_setting_value(const char **name, bool reset)
 	*name = setting->name;
 	value = reset ? reset_value(*name) : GetConfigOption(*name, false, false);
 	return value ? pstrdup(value_text(buf, setting, value)) : NULL;
+}
+
+void
+paq_settings_publish(void)
+{
+	PaqServerSettings settings = {
+		.log_classes = paq_log_classes,
+		.mask_classes = paq_mask_classes,
+		.mask_patterns = paq_mask_patterns[0] != '\0',
+		.log_statement = paq_log_statement,
+		.log_parameter = paq_log_parameter
+	};
+
+	strlcpy(settings.role, paq_role, sizeof(settings.role));
+	SpinLockAcquire(&paq_stats->worker.mutex);
+	paq_stats->worker.settings = settings;
+	SpinLockRelease(&paq_stats->worker.mutex);
 }
 
 /*

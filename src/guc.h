@@ -90,6 +90,12 @@ extern void (*paq_setting_change_hook) (const PaqSettingChange *change);
  */
 extern char *paq_setting_value(const char **name, bool reset);
 
+/*
+ * Show all processes the values that this one has: the server's, in the postmaster
+ * and in the worker, who have no others.
+ */
+extern void paq_settings_publish(void);
+
 /* Define all settings; only while shared_preload_libraries is processed. */
 extern void paq_guc_init(void);
 

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * sqlfunc.c
- *		The functions of the extension that do something, or show statistics.
+ *		The functions of the extension that do something, or show statistics;
+ *		check.c has those that audit_check() needs.
  *
  * All of them are for those to whom the extension's scripts grant them only.
  * They raise OBJECT_NOT_IN_PREREQUISITE_STATE if the library was not preloaded.

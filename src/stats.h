@@ -50,6 +50,20 @@ typedef struct PaqBackendStats
 #define PAQ_NKINDS		(PAQ_NCLASSES + 1)
 #define PAQ_KIND_OF_GAPS	PAQ_NCLASSES
 
+/*
+ * Settings that a session may have its own values of, as they are for the server:
+ * what the configuration files say
+ */
+typedef struct PaqServerSettings
+{
+	uint32		log_classes;
+	uint32		mask_classes;
+	bool		mask_patterns;	/* there are any */
+	bool		log_statement;
+	bool		log_parameter;
+	char		role[NAMEDATALEN];
+} PaqServerSettings;
+
 typedef struct PaqWorkerStats
 {
 	pg_atomic_uint64 recovered; /* records found in queue files of earlier
@@ -73,6 +87,7 @@ typedef struct PaqWorkerStats
 	char		last_error[PAQ_ERROR_LEN];
 	char		current_file[MAXPGPATH];
 	char		sink[NAMEDATALEN];
+	PaqServerSettings settings;
 } PaqWorkerStats;
 
 /* Sums of all processes' counters, each of them a uint64 */

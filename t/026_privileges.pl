@@ -29,15 +29,18 @@ unaudited_sql(
 		audit_queue_stats_reset() TO auditors});
 
 my %sql = (
+	check    => 'SELECT count(*) FROM audit_check()',
+	classes  => 'SELECT * FROM pg_stat_audit_queue_classes',
 	flush    => 'SELECT audit_flush()',
 	function => 'SELECT worker_pid FROM audit_queue_stats()',
 	reset    => 'SELECT audit_queue_stats_reset()',
 	rotate   => 'SELECT audit_rotate()',
+	stats    => 'SELECT worker_pid FROM pg_stat_audit_queue',
 	view     => 'SELECT worker_pid FROM audit_queue_stats');
 my %allowed = (
 	nobody_special => [],
 	creator        => [],
-	monitor        => [qw(function view)],
+	monitor        => [qw(check classes function stats view)],
 	auditor        => [qw(flush reset rotate)]);
 
 foreach my $role (sort keys %allowed)

@@ -45,11 +45,12 @@ sql("CREATE DATABASE $_") foreach qw(open restored_plain restored_custom);
 
 my @types = qw(oid regclass regproc regtype regrole regnamespace name text "char" bool int4
   int8 timestamptz interval jsonb inet aclitem aclitem[] text[]);
-my @operators = qw(= <> < > <= >= ~ ~~ || + -);
-my @functions = qw(acldefault aclexplode array_agg audit_flush audit_queue_stats
-  audit_queue_stats_reset audit_rotate bool_and count format min max now
-  pg_extension_config_dump pg_get_userbyid pg_total_relation_size quote_ident
-  string_agg unnest);
+my @operators = qw(= <> < > <= >= ~ ~~ || + - && @>);
+my @functions = qw(acldefault aclexplode array_agg array_position array_to_string audit_check
+  audit_flush audit_queue_stats audit_queue_stats_reset audit_rotate bool_and cardinality concat_ws
+  count format has_table_privilege lower min max now pg_extension_config_dump pg_get_userbyid
+  pg_has_role pg_stat_get_audit_queue pg_total_relation_size quote_ident quote_literal replace
+  starts_with string_agg unnest);
 
 # A list of SQL literals
 sub literals
@@ -98,6 +99,7 @@ my $prepare = q{
 	$do$;
 	CREATE VIEW public.audit_records AS SELECT public.audit_flush() AS command_text;
 	CREATE VIEW public.audit_queue_stats AS SELECT public.audit_flush() AS sink;
+	CREATE VIEW public.pg_stat_audit_queue AS SELECT public.audit_flush() AS sink;
 };
 my %lists = (TYPES => \@types, OPERATORS => \@operators, FUNCTIONS => \@functions);
 $prepare =~ s/\b(TYPES|OPERATORS|FUNCTIONS)\b/literals(@{ $lists{$1} })/ge;
@@ -129,6 +131,9 @@ like(careless('SELECT audit_rotate()'), qr{/load/}, 'audit_rotate(), too');
 careless('SELECT audit_queue_stats_reset()');
 is(careless('SELECT sink FROM audit_queue_stats'), 'table', 'and the statistics');
 like(careless('SELECT worker_pid FROM audit_queue_stats()'), qr/^\d+$/, 'and their function');
+is(careless('SELECT sink FROM pg_stat_audit_queue'), 'table', 'also by their newer name');
+cmp_ok(careless('SELECT sum(records) FROM pg_stat_audit_queue_classes'), '>', 0, 'and by class');
+like(careless("SELECT string_agg(finding, ',') FROM audit_check('pci')"), qr/superusers/, 'and what is wrong');
 careless('CREATE TABLE public.made (a int); ALTER TABLE public.made ADD b int; DROP TABLE public.made');
 careless("SELECT 'in the prepared database-'");
 ok(table_loaded($node, 'prepared'), 'the loader loads');
@@ -139,7 +144,7 @@ is( careless('SELECT string_agg(command, $$,$$ ORDER BY sequence) FROM audit_rec
 	'CREATE TABLE,ALTER TABLE,DROP TABLE', 'the event triggers work');
 is( careless("SELECT string_agg(DISTINCT object_name, ',') FROM audit_records WHERE class = 'FUNCTION'"
 		  . " AND object_name LIKE 'pg_catalog.audit%'"),
-	join(',', map { "pg_catalog.audit_$_" } qw(flush queue_stats queue_stats_reset rotate)),
+	join(',', map { "pg_catalog.audit_$_" } qw(check flush queue_stats queue_stats_reset rotate)),
 	'calls of its functions are recorded');
 is(called(), '', 'all that without calling anything of it');
 
@@ -240,11 +245,21 @@ sub grants
 		 WHERE grantee <> owner ORDER BY 1, 2, 3}, @_);
 }
 
-my $granted = join "\n", 'function audit_queue_stats()|pg_monitor|EXECUTE',
+my $granted = join "\n", 'function audit_check(text)|pg_monitor|EXECUTE',
+  'function audit_queue.configuration_errors()|pg_monitor|EXECUTE',
+  'function audit_queue.profile(text)|pg_monitor|EXECUTE',
+  'function audit_queue.records_elsewhere()|audit_queue_reader|EXECUTE',
+  'function audit_queue.server_settings()|pg_monitor|EXECUTE',
+  'function audit_queue_stats()|pg_monitor|EXECUTE',
+  'function pg_stat_get_audit_queue()|pg_monitor|EXECUTE',
+  'function pg_stat_get_audit_queue_classes()|pg_monitor|EXECUTE',
   'schema audit_queue|audit_queue_reader|USAGE',
+  'schema audit_queue|pg_monitor|USAGE',
   'table audit_queue.records|audit_queue_reader|SELECT',
   'table audit_queue_stats|pg_monitor|SELECT',
-  'table audit_records|audit_queue_reader|SELECT';
+  'table audit_records|audit_queue_reader|SELECT',
+  'table pg_stat_audit_queue|pg_monitor|SELECT',
+  'table pg_stat_audit_queue_classes|pg_monitor|SELECT';
 
 default_privileges('GRANT', 'TO', 'public', 'pg_catalog');
 create_extension($node, 'open');
@@ -259,10 +274,16 @@ is(grants('open'), $granted, 'nor of its partitions');
 is( sql("SELECT bool_and(relrowsecurity AND relforcerowsecurity) FROM pg_class"
 		  . " WHERE relnamespace = 'audit_queue'::regnamespace AND relkind IN ('r', 'p')", 'open'),
 	't', 'all tables have row security');
-is(sql("SELECT string_agg(oid::regclass::text, ',') FROM pg_class WHERE relkind = 'v'"
-		  . " AND relname LIKE 'audit\\_%' AND reloptions @> '{security_invoker=true}'", 'open')
-	  =~ tr/,//, 1, 'both views use the privileges of their callers');
+is(sql("SELECT string_agg(oid::regclass::text, ',' ORDER BY relname) FROM pg_class"
+		  . " WHERE relkind = 'v' AND relname LIKE '%audit\\_%'"
+		  . " AND reloptions @> '{security_invoker=true}'", 'open'),
+	'audit_queue_stats,audit_records,pg_stat_audit_queue,pg_stat_audit_queue_classes',
+	'all views use the privileges of their callers');
 foreach my $sql ('SELECT * FROM audit_records', 'SELECT * FROM audit_queue_stats',
+	'SELECT * FROM pg_stat_audit_queue', 'SELECT * FROM pg_stat_audit_queue_classes',
+	'SELECT * FROM pg_stat_get_audit_queue()', 'SELECT * FROM pg_stat_get_audit_queue_classes()',
+	'SELECT * FROM audit_check()', 'SELECT * FROM audit_queue.records_elsewhere()',
+	'SELECT * FROM audit_queue.server_settings()', 'SELECT * FROM audit_queue.configuration_errors()',
 	'SELECT * FROM audit_queue_stats()', 'SELECT audit_flush()', 'SELECT audit_rotate()',
 	'SELECT audit_queue_stats_reset()', 'SELECT * FROM audit_queue.records')
 {
@@ -271,13 +292,14 @@ foreach my $sql ('SELECT * FROM audit_records', 'SELECT * FROM audit_queue_stats
 }
 
 # A grant on a view alone gives nothing of what is below it.
-sql('GRANT SELECT ON audit_records, audit_queue_stats TO reporting', 'open');
-foreach my $view (qw(audit_records audit_queue_stats))
+my @views = qw(audit_records audit_queue_stats pg_stat_audit_queue pg_stat_audit_queue_classes);
+sql('GRANT SELECT ON ' . join(', ', @views) . ' TO reporting', 'open');
+foreach my $view (@views)
 {
 	($stdout, $stderr) = sql_as('reporting', "SELECT * FROM $view", 'open');
 	like($stderr, qr/ERROR:  permission denied/, "a grant on $view alone is not enough");
 }
-sql('REVOKE SELECT ON audit_records, audit_queue_stats FROM reporting', 'open');
+sql('REVOKE SELECT ON ' . join(', ', @views) . ' FROM reporting', 'open');
 
 # Whom it is meant for, can.
 sql('GRANT audit_queue_reader TO auditor; GRANT pg_monitor TO reporting');

@@ -491,6 +491,7 @@ reload(void)
 	ProcessConfigFile(PGC_SIGHUP);
 	record_command("RELOAD", NULL,
 				   PgReloadTime != last_reload ? 0 : ERRCODE_CONFIG_FILE_ERROR);
+	paq_settings_publish();
 	disk.next_look = 0;
 }
 
@@ -631,6 +632,7 @@ paq_drain_main(Datum arg)
 	before_shmem_exit(worker_exit, (Datum) 0);
 	paq_setting_change_hook = record_setting;
 	record_command("WORKER START", NULL, 0);
+	paq_settings_publish();
 
 	if (sigsetjmp(local_sigjmp_buf, 1) != 0)
 	{

@@ -1,0 +1,460 @@
+# audit_check(): each finding is there when there is a reason for it, and gone when
+# that is mended; whoever may call it, whatever users have set, and without giving
+# them a chance to have something executed.  And the view audit_records, which says
+# so when the trail is somewhere else.
+#
+# Copyright (c) 2026, pg_audit_queue contributors
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::RealBin;
+use PaqTest;
+
+use JSON::PP;
+use Test::More;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+
+plan skip_all => 'the server is built with sanitizers' if sanitizers() ne '';
+
+my $node = audited_node(
+	'main',
+	settings => {
+		log               => 'all',
+		queue_size        => '1MB',
+		log_retention_age => '400d',
+		mask_patterns     => 'xyzzy',
+		log_directory     => PostgreSQL::Test::Utils::tempdir() . '/audit'
+	},
+	conf  => "autovacuum = off\nfsync = on\n",
+	start => 0);
+start_with_disk($node);
+set_disk($node);
+
+sub sql
+{
+	return unaudited_sql($node, @_);
+}
+
+my $profile;
+
+# What it finds, a hash of findings, each of them a hash
+sub check
+{
+	my ($role) = @_;
+	my $arguments = defined $profile ? "'$profile'" : '';
+	my @rows = map { decode_json($_) } split /\n/,
+	  sql(($role ? "SET ROLE $role; " : '')
+		. "SELECT row_to_json(c) FROM audit_check($arguments) c");
+	my %found = map { $_->{finding} => $_ } @rows;
+
+	is(scalar keys %found, scalar @rows, 'no finding twice');
+	my %order = (error => 0, warning => 1, info => 2);
+	my @order = map { $order{ $_->{severity} } } @rows;
+	is("@order", join(' ', sort @order), 'the worst come first');
+	my @incomplete = grep { my $row = $_; grep { ($row->{$_} // '') eq '' } keys %$row } @rows;
+	is(scalar @incomplete, 0, 'all of them say everything');
+	return \%found;
+}
+
+# Is there a finding of that severity whose detail matches, and no other than before?
+my %always;
+
+sub finds
+{
+	my ($finding, $severity, $detail, $what) = @_;
+	my $found = check();
+
+	is_deeply([ grep { !$always{$_} } sort keys %$found ], [$finding], "$finding: $what");
+	is($found->{$finding}{severity}, $severity, "$finding: how bad");
+	like($found->{$finding}{detail}, $detail, "$finding: what was seen");
+	return $found->{$finding};
+}
+
+sub finds_nothing
+{
+	my ($what) = @_;
+
+	is_deeply([ grep { !$always{$_} } sort keys %{ check() } ], [], $what);
+	return;
+}
+
+# Change settings in the configuration file, and wait until the worker has them: it
+# records that, and writes the record, after it has taken them over.
+sub set
+{
+	my (%settings) = @_;
+	my $before = config_records();
+
+	$node->append_conf('postgresql.conf', settings_text(%settings));
+	$node->reload;
+	return poll_until(sub { config_records() > $before }) || die 'no reload';
+}
+
+sub config_records
+{
+	flush_trail($node);
+	return sql("SELECT records FROM pg_stat_audit_queue_classes WHERE class = 'CONFIG'");
+}
+
+# A finding that settings cause, and that other settings mend
+sub setting_is_found
+{
+	my ($bad, $good, @finding) = @_;
+	my $found;
+
+	set(%$bad);
+	$found = finds(@finding);
+	set(%$good);
+	finds_nothing("$finding[0]: mended");
+	return $found;
+}
+
+# What is right for a server like this one: superusers, of whom one has a setting
+%always = map { $_ => 1 } qw(superusers overrides);
+my $found = check();
+is_deeply([ sort keys %$found ], [ sort keys %always ], 'nothing is wrong');
+like($found->{superusers}{detail}, qr/: (?:.*, )?paq_quiet\b.*\.$/, 'superusers are told of');
+like($found->{overrides}{detail}, qr/superuser paq_quiet: pg_audit_queue\.log=none/, 'and their settings');
+
+# Settings
+
+$found = setting_is_found({ log => 'none' }, { log => 'all' },
+	'log_none', 'error', qr/selects anything/, 'nothing is recorded');
+like($found->{remedy}, qr/^ALTER SYSTEM SET pg_audit_queue\.log = 'ddl, role, write';/, 'how to mend it');
+sql('CREATE ROLE selected');
+set(log => 'none', role => 'selected');
+finds_nothing('object auditing will do');
+set(log => 'all', role => '');
+setting_is_found({ role => 'missing' }, { role => '' },
+	'role_missing', 'error', qr/is missing, which does not exist/, 'a role that is not there');
+setting_is_found({ log_statement => 'off' }, { log_statement => 'on' },
+	'log_statement_off', 'warning', qr/log_statement is off/, 'no texts');
+setting_is_found({ mask_patterns => '' }, { mask_patterns => 'xyzzy' },
+	'masks_missing', 'info', qr/^Constants are recorded/, 'nothing is masked');
+setting_is_found({ mask_patterns => '', log_parameter => 'on' }, { mask_literals => 'read', log_parameter => 'off' },
+	'masks_missing', 'info', qr/^Constants and parameters/, 'parameters, too');
+set(mask_literals => 'none', mask_patterns => 'xyzzy');
+setting_is_found({ fsync => 'off' }, { fsync => 'on' },
+	'fsync_off', 'error', qr/pg_audit_queue\.fsync is off\.$/, 'our fsync');
+$node->append_conf('postgresql.conf', "fsync = off\n");
+set();
+finds('fsync_off', 'error', qr/waited for: fsync is off\.$/, 'the server\'s fsync');
+$node->append_conf('postgresql.conf', "fsync = on\n");
+setting_is_found({ overflow => 'drop' }, { overflow => 'wait' },
+	'overflow_drop', 'warning', qr/records are lost/, 'overflow');
+setting_is_found({ log_retention_age => 0 }, { log_retention_size => '20GB' },
+	'retention_none', 'warning', qr/ever removed/, 'no retention');
+set(log_retention_age => '400d', log_retention_size => 0);
+
+my $directory = PostgreSQL::Test::Utils::tempdir();
+symlink $node->data_dir . '/inside', "$directory/link" or die "symlink: $!";
+mkdir $node->data_dir . '/inside' or die "mkdir: $!";
+setting_is_found(
+	{ log_directory => "$directory/link" },
+	{ log_directory => trail_dir($node) },
+	'trail_in_data_directory', 'warning', qr{'\Q$directory\E/link'}, 'a link into the data directory');
+setting_is_found({ log_directory => 'audit' }, { log_directory => trail_dir($node) },
+	'trail_in_data_directory', 'warning', qr/pg_rewind/, 'the default directory');
+
+set(format => 'pgaudit');
+finds_nothing('the default prefix is right');
+foreach (['%m %%e %h ', '%m %5e %r '], [ '%m %e ', '%m %-5h %q%e ' ])
+{
+	setting_is_found({ log_line_prefix => $_->[0] }, { log_line_prefix => $_->[1] },
+		'prefix_incomplete', 'warning', qr/is '\Q$_->[0]\E'\.$/, $_->[0]);
+}
+setting_is_found({ log_line_prefix => '%m' }, { format => 'json' },
+	'prefix_incomplete', 'warning', qr/is '%m'\.$/, 'neither');
+
+# Profiles
+
+my ($status, $stdout, $stderr) = $node->psql('postgres', "SELECT * FROM audit_check('iso')");
+like($stderr, qr/ERROR:  unrecognized audit profile: "iso"\nHINT:  Available profiles: cis, pci, stig\./,
+	'an unknown profile');
+foreach (
+	[ cis => 'role, connect, ddl', 'write' ],
+	[ pci => 'connect, ddl, error, role, read', 'write' ],
+	[ stig => 'connect, ddl, error, role', 'read, write' ],
+	[ STIG => 'connect, ddl, error, role, read, write', '' ])
+{
+	my ($name, $log, $missing) = @$_;
+
+	$profile = $name;
+	set(log => $log);
+	$missing eq ''
+	  ? finds_nothing("$name: all classes")
+	  : finds('classes_missing', 'error', qr/Profile \L$name\E wants .* lacks: \Q$missing\E\.$/, $name);
+}
+$profile = 'pci';
+set(log => 'connect, ddl, error, role', role => 'selected');
+finds_nothing('pci: object auditing will do for reading and writing');
+$profile = 'stig';
+finds('classes_missing', 'error', qr/lacks: read, write\.$/, 'but not for stig');
+set(log => 'all', role => '');
+setting_is_found({ mask_literals => 'role, read' }, { mask_literals => 'read' },
+	'masks_hide', 'warning', qr/wants them: role\.$/, 'constants that a profile wants');
+$profile = 'pci';
+set(mask_literals => 'none');
+setting_is_found({ mask_patterns => '' }, { mask_patterns => 'xyzzy' },
+	'masks_missing', 'warning', qr/personal data/, 'masks');
+setting_is_found({ log_retention_age => '30d' }, { log_retention_age => '400d' },
+	'retention_short', 'warning', qr/after 30 days, 90 have to be at hand/, 'a month');
+setting_is_found({ log_retention_age => '100d' }, { log_retention_age => '400d' },
+	'retention_short', 'warning', qr/after 100 days, 365 have to be kept/, 'three months');
+$profile = undef;
+
+# The disk
+
+set_disk($node, audit => [ 1000, 250 ]);
+finds('disk_used', 'warning', qr/^The disk of the queue is 75 percent full: 250 of 1000 bytes are free\. The disk of the trail is 75 percent full: 250 of 1000/, '75 percent');
+set_disk($node, 'audit_queue' => [ 1000, 100 ]);
+finds('disk_used', 'error', qr/^The disk of the queue is 90 percent full: 100 of 1000 bytes are free\.$/, '90 percent');
+set_disk($node, audit => [ 1000, 251 ]);
+finds_nothing('less than 75 percent');
+
+# A trail that has grown to 100 MB in two days, and 300 MB are free
+sub old_file
+{
+	my $file = trail_dir($node) . '/audit-2020-01-01_000000.json';
+
+	open my $handle, '>', $file or die "$file: $!";
+	truncate $handle, 100_000_000 or die "truncate: $!";
+	close $handle;
+	utime time - 2 * 86400, time - 2 * 86400, $file or die "utime: $!";
+	return $file;
+}
+
+set_disk($node, audit => [ 1_000_000_000, 300_000_000 ]);
+my $old_file = old_file();
+finds('disk_growth', 'warning', qr/grows by 5\d{7} bytes a day, and 300000000 bytes are free/, 'a week');
+foreach my $settings ({ log_retention_size => '150MB' }, { log_retention_age => '3d' })
+{
+	set(%$settings);
+	finds_nothing('not if retention keeps it small');
+	set(log_retention_size => 0, log_retention_age => '400d');
+	ok(check()->{disk_growth}, 'but without that');
+}
+unlink $old_file or die "unlink: $!";
+set_disk($node);
+finds_nothing('no growth, no finding');
+
+# What has happened: the queue was too small, records were dropped, the trail could
+# not be written
+
+rename trail_dir($node), trail_dir($node) . '.away' or die "rename: $!";
+append_to_file(trail_dir($node), '');
+my $load = start_psql($node, join("\n", map { "SELECT '$_" . ('x' x 20_000) . "';" } 1 .. 100));
+ok(poll_until(sub { stats($node)->{space_waits} > 0 }), 'the queue is full');
+my %found = %{ check() };
+is_deeply([ grep { !$always{$_} } sort keys %found ], [qw(last_error queue_small)], 'which is found');
+like($found{last_error}{detail}, qr/^The trail could not be written at [-0-9]+ .*: could not /, 'why');
+like($found{queue_small}{detail}, qr/^The queue of 1048576 bytes was filled to \d+; sessions waited [1-9]\d* times/,
+	'with figures');
+like($found{queue_small}{remedy}, qr/queue_size = '2048kB'/, 'how large it should be');
+unlink trail_dir($node) or die "unlink: $!";
+rename trail_dir($node) . '.away', trail_dir($node) or die "rename: $!";
+finish_psql($load);
+flush_trail($node);
+sql('SELECT audit_queue_stats_reset()');
+finds_nothing('and forgotten, when somebody says so');
+
+set(overflow => 'drop');
+rename trail_dir($node), trail_dir($node) . '.away' or die "rename: $!";
+append_to_file(trail_dir($node), '');
+finish_psql(start_psql($node, join("\n", map { "SELECT '$_" . ('x' x 20_000) . "';" } 1 .. 100)));
+unlink trail_dir($node) or die "unlink: $!";
+rename trail_dir($node) . '.away', trail_dir($node) or die "rename: $!";
+flush_trail($node);
+%found = %{ check() };
+is($found{records_dropped}{severity}, 'error', 'records were dropped');
+like($found{records_dropped}{detail}, qr/^[1-9]\d* records were dropped: [1-9]\d* because the queue was full, 0 /,
+	'how many');
+set(overflow => 'wait');
+sql('SELECT audit_queue_stats_reset()');
+finds_nothing('as if nothing had been');
+
+# Roles and databases
+
+sql('CREATE DATABASE second');
+finds('extension_missing', 'warning', qr/: second\.$/, 'a database without the extension');
+create_extension($node, 'second');
+finds_nothing('and with it');
+foreach (
+	[ 'pg_read_server_files', 'trail_readers', 'info' ],
+	[ 'audit_queue_reader', 'trail_readers', 'info' ],
+	[ 'pg_write_server_files', 'trail_writers', 'warning' ],
+	[ 'pg_execute_server_program', 'trail_writers', 'warning' ])
+{
+	my ($role, $finding, $severity) = @$_;
+
+	sql("CREATE ROLE between; CREATE ROLE \"Some\"\"body\" LOGIN NOINHERIT IN ROLE between; GRANT $role TO between");
+	finds($finding, $severity, qr/: "Some""body"\.$/, $role);
+	sql('DROP ROLE "Some""body"; DROP ROLE between');
+	finds_nothing("$finding: revoked");
+}
+sql('CREATE ROLE standby LOGIN REPLICATION');
+finds('trail_readers', 'info', qr/: standby\.$/, 'replication');
+sql('DROP ROLE standby; CREATE ROLE reads_all LOGIN IN ROLE pg_read_all_data');
+finds_nothing('row security keeps pg_read_all_data away');
+sql('ALTER ROLE reads_all BYPASSRLS');
+finds('trail_readers', 'info', qr/: reads_all\.$/, 'but not with BYPASSRLS');
+sql('DROP ROLE reads_all; CREATE ROLE creator LOGIN CREATEROLE');
+if (sql('SHOW server_version_num') < 160000)
+{
+	finds('trail_writers', 'warning', qr/: creator\.$/, 'CREATEROLE');
+}
+else
+{
+	finds_nothing('CREATEROLE can no longer do everything');
+}
+sql('DROP ROLE creator');
+
+sql('CREATE ROLE granted; GRANT SET ON PARAMETER pg_audit_queue.mode TO granted');
+finds('settings_granted', 'warning', qr/: pg_audit_queue\.mode to granted\.$/, 'a setting that is granted');
+sql('REVOKE SET ON PARAMETER pg_audit_queue.mode FROM granted; DROP ROLE granted');
+finds_nothing('settings_granted: revoked');
+
+# Overrides are always there, because of the tests' own role; what becomes of others
+my $odd = "\"x'; SELECT 1/0; --\n%s\"";
+sql("CREATE ROLE $odd; CREATE DATABASE $odd");
+sql("ALTER ROLE $odd SET pg_audit_queue.log = 'read'; ALTER DATABASE second SET pg_audit_queue.mode = 'commit';"
+	  . " ALTER ROLE ALL SET pg_audit_queue.log_rows = on; ALTER ROLE $odd IN DATABASE second SET pg_audit_queue.log = 'write';"
+	  . ' CREATE FUNCTION quiet() RETURNS int LANGUAGE sql SET pg_audit_queue.log = none RETURN 1');
+like(
+	check()->{overrides}{detail},
+	qr/: all roles: pg_audit_queue\.log_rows=on, database second: pg_audit_queue\.mode=commit, function public\.quiet\(\): pg_audit_queue\.log=none, role "x'; SELECT 1\/0; --\n%s" in database second: pg_audit_queue\.log=write, role "x'; SELECT 1\/0; --\n%s": pg_audit_queue\.log=read, superuser paq_quiet: /,
+	'settings of roles, databases and functions');
+like(check()->{extension_missing}{detail}, qr/: "x'; SELECT 1\/0; --\n%s"\.$/, 'odd names');
+sql("DROP FUNCTION quiet(); ALTER ROLE ALL RESET ALL; ALTER DATABASE second RESET ALL; DROP DATABASE $odd");
+sql("ALTER ROLE $odd IN DATABASE second RESET ALL");
+sql("DROP ROLE $odd");
+unlike(check()->{overrides}{detail}, qr/quiet\(\)|second|all roles/, 'gone');
+
+# What only the catalog can be made to say: nothing of it makes the check fail.
+sql(q{INSERT INTO pg_db_role_setting VALUES (0, 4711, '{PG_AUDIT_QUEUE.Log=x,"",=,pg_audit_queue.,NULL}'),
+	(4712, 4711, NULL)});
+like(check()->{overrides}{detail}, qr/role 4711: PG_AUDIT_QUEUE\.Log=x, role 4711: pg_audit_queue\./,
+	'what is no setting, of nobody');
+sql('DELETE FROM pg_db_role_setting WHERE setrole = 4711');
+
+# Names in another encoding
+sql("CREATE DATABASE latin1 TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'");
+create_extension($node, 'latin1');
+sql(q{DO $$ BEGIN EXECUTE format('CREATE ROLE %I LOGIN', 'caf' || chr(233));
+	EXECUTE format('ALTER ROLE %I SET pg_audit_queue.log = none', 'caf' || chr(233)); END $$}, 'latin1');
+is(sql("SELECT count(*) FROM audit_check() WHERE finding = 'overrides' AND detail::bytea::text LIKE '%636166e9%'"),
+	1, 'a name that is not valid in this encoding');
+sql(q{DO $$ BEGIN EXECUTE format('DROP ROLE %I', 'caf' || chr(233)); END $$}, 'latin1');
+
+# More than ten
+sql(join ';', map { "CREATE ROLE many_$_ LOGIN REPLICATION" } 10 .. 21);
+finds('trail_readers', 'info', qr/: many_10, .* many_19 and 2 more\.$/, 'a long list');
+sql(join ';', map { "DROP ROLE many_$_" } 10 .. 21);
+
+# Versions, configuration files, and who may see what
+
+my $version = sql("SELECT extversion FROM pg_extension WHERE extname = 'pg_audit_queue'");
+sql("UPDATE pg_extension SET extversion = '1.0' WHERE extname = 'pg_audit_queue'");
+finds('version_mismatch', 'error', qr/has version 1\.0, the library that is loaded \Q$version\E\.$/, 'versions');
+sql("UPDATE pg_extension SET extversion = '$version' WHERE extname = 'pg_audit_queue'");
+finds_nothing('the same version');
+
+$node->append_conf('postgresql.conf', "pg_audit_queue.log = 'raed'\n");
+finds('configuration_errors', 'error', qr/pg_audit_queue\.log in .*postgresql\.conf line \d+: /, 'a wrong value');
+sql('CREATE ROLE monitor LOGIN IN ROLE pg_monitor; CREATE ROLE nobody LOGIN');
+%found = %{ check('monitor') };
+ok(!$found{configuration_errors}, 'which monitoring may not see');
+like($found{not_visible}{detail}, qr/because monitor may not: wrong values in configuration files\.$/, 'and says so');
+$node->append_conf('postgresql.conf', "pg_audit_queue.log = 'all'\n");
+finds_nothing('a right value behind it');
+is_deeply([ grep { !$always{$_} } sort keys %{ check('monitor') } ], ['not_visible'],
+	'monitoring sees everything else');
+foreach my $sql ('SELECT * FROM audit_check()', 'SELECT * FROM audit_queue.server_settings()',
+	'SELECT * FROM audit_queue.configuration_errors()', q{SELECT * FROM audit_queue.profile('pci')},
+	'SELECT * FROM audit_queue.records_elsewhere()', 'SELECT * FROM pg_stat_audit_queue')
+{
+	($status, $stdout, $stderr) = $node->psql('postgres', $sql, extra_params => [ '-U', 'nobody' ]);
+	like($stderr, qr/ERROR:  permission denied/, "not for everybody: $sql");
+}
+
+# The settings are those of the server, not of the session that asks.
+is( $node->safe_psql(
+		'postgres', q{SET pg_audit_queue.log = 'none'; SET pg_audit_queue.mask_patterns = '';
+		SELECT count(*) FROM audit_check() WHERE finding IN ('log_none', 'masks_missing')}),
+	0, 'settings of the caller do not count');
+
+# Objects of somebody else's are not called.
+sql(q{
+	CREATE SCHEMA trap;
+	CREATE TABLE trap.called (a text);
+	CREATE FUNCTION trap.spy(text, text) RETURNS bool LANGUAGE plpgsql AS
+		'BEGIN INSERT INTO trap.called VALUES ($1); RETURN true; END';
+	CREATE OPERATOR trap.= (LEFTARG = text, RIGHTARG = text, FUNCTION = trap.spy);
+	CREATE OPERATOR trap.<> (LEFTARG = text, RIGHTARG = text, FUNCTION = trap.spy);
+	CREATE FUNCTION trap.lower(text) RETURNS text LANGUAGE plpgsql AS
+		'BEGIN INSERT INTO trap.called VALUES ($1); RETURN NULL; END';
+	CREATE FUNCTION trap.starts_with(text, text) RETURNS bool LANGUAGE plpgsql AS
+		'BEGIN INSERT INTO trap.called VALUES ($1); RETURN NULL; END';
+	CREATE FUNCTION trap.quote_ident(text) RETURNS text LANGUAGE plpgsql AS
+		'BEGIN INSERT INTO trap.called VALUES ($1); RETURN NULL; END'});
+is( sql(q{SET search_path = trap, pg_catalog; SELECT pg_catalog.count(*) OPERATOR(pg_catalog.>) 1 FROM audit_check();
+		SELECT pg_catalog.count(*) FROM trap.called}),
+	"t\n0", 'nor with a search path that leads to them');
+is( sql(q{CREATE TEMPORARY TABLE pg_roles (oid oid, rolname text);
+		SELECT count(*) FROM audit_check() WHERE finding = 'superusers'}),
+	1, 'or a temporary table');
+
+# The view audit_records
+
+my $elsewhere = qr/^psql:<stdin>:\d+: ERROR:  the audit trail is not in the table of this database\n/;
+sql('GRANT audit_queue_reader TO nobody');
+foreach my $query ('SELECT * FROM audit_records', 'SELECT count(*) FROM audit_records WHERE log_time > now()')
+{
+	($status, $stdout, $stderr) = $node->psql('postgres', $query);
+	like($stderr, $elsewhere, "an error: $query");
+	like($stderr, qr/HINT:  Read file "\Q@{[ trail_dir($node) ]}\E\/audit-\S+\.json" and those before it,/,
+		'which says where the trail is');
+}
+($status, $stdout, $stderr) = $node->psql('postgres', 'SELECT * FROM audit_records',
+	extra_params => [ '-U', 'nobody' ]);
+like($stderr, $elsewhere, 'for readers, too');
+unlike($stderr, qr/\.json/, 'who are not told the name of a file that only superusers may know');
+sql('REVOKE audit_queue_reader FROM nobody');
+
+$node->append_conf('postgresql.conf', settings_text(sink => 'table', table_retention => '400d'));
+$node->reload;
+ok(poll_until(sub { stats($node)->{sink} eq 'table' }), 'sink = table');
+$node->safe_psql('postgres', q{SELECT 'in the table'});
+ok(table_loaded($node), 'the table is loaded');
+($status, $stdout, $stderr) = $node->psql('postgres',
+	q{SELECT count(*) FROM audit_records WHERE command_text = $$SELECT 'in the table'$$});
+is("$stdout|$stderr", '1|', 'no complaint');
+($status, $stdout, $stderr) = $node->psql('second', 'SELECT count(*) FROM audit_records');
+like($stderr, qr/$elsewhere.*HINT:  Connect to database "postgres"/, 'but in another database');
+like(
+	sql(q{EXPLAIN (COSTS off) SELECT * FROM audit_records WHERE log_time >= '2000-01-01' AND log_time < '2000-01-02'}),
+	qr/^Function Scan on records_elsewhere\n  Filter: /, 'partitions are left out by the planner');
+like(
+	sql(q{EXPLAIN (COSTS off) SELECT * FROM audit_records WHERE log_time > now() + interval '1000 days'}),
+	qr/Subplans Removed: [1-9]/, 'and by the executor');
+
+setting_is_found({ table_retention => '0' }, { table_retention => '400d' },
+	'retention_none', 'warning', qr/ever removed/, 'retention of the table');
+
+$node->append_conf('postgresql.conf', settings_text(sink => 'file'));
+$node->reload;
+ok(poll_until(sub { stats($node)->{sink} eq 'file' }), 'back to files');
+($status, $stdout, $stderr) = $node->psql('postgres',
+	q{SELECT count(*) FROM audit_records WHERE command_text = $$SELECT 'in the table'$$});
+is($stdout, 1, 'old rows can be read');
+like($stderr, qr/WARNING:  new audit records do not go into the table of this database\nHINT:  Read file/,
+	'with a warning');
+$node->command_ok([ 'pg_dump', '-f', PostgreSQL::Test::Utils::tempdir() . '/dump', '-d', $node->connstr('second') ],
+	'pg_dump does not mind');
+$node->stop;
+
+done_testing();
