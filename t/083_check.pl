@@ -319,16 +319,16 @@ sql('REVOKE SET ON PARAMETER pg_audit_queue.mode FROM granted; DROP ROLE granted
 finds_nothing('settings_granted: revoked');
 
 # Overrides are always there, because of the tests' own role; what becomes of others
-my $odd = "\"x'; SELECT 1/0; --\n%s\"";
+my $odd = "\"x'; SELECT 1/0; --\t%s\"";
 sql("CREATE ROLE $odd; CREATE DATABASE $odd");
 sql("ALTER ROLE $odd SET pg_audit_queue.log = 'read'; ALTER DATABASE second SET pg_audit_queue.mode = 'commit';"
 	  . " ALTER ROLE ALL SET pg_audit_queue.log_rows = on; ALTER ROLE $odd IN DATABASE second SET pg_audit_queue.log = 'write';"
 	  . ' CREATE FUNCTION quiet() RETURNS int LANGUAGE sql SET pg_audit_queue.log = none RETURN 1');
 like(
 	check()->{overrides}{detail},
-	qr/: all roles: pg_audit_queue\.log_rows=on, database second: pg_audit_queue\.mode=commit, function public\.quiet\(\): pg_audit_queue\.log=none, role "x'; SELECT 1\/0; --\n%s" in database second: pg_audit_queue\.log=write, role "x'; SELECT 1\/0; --\n%s": pg_audit_queue\.log=read, superuser paq_quiet: /,
+	qr/: all roles: pg_audit_queue\.log_rows=on, database second: pg_audit_queue\.mode=commit, function public\.quiet\(\): pg_audit_queue\.log=none, role "x'; SELECT 1\/0; --\t%s" in database second: pg_audit_queue\.log=write, role "x'; SELECT 1\/0; --\t%s": pg_audit_queue\.log=read, superuser paq_quiet: /,
 	'settings of roles, databases and functions');
-like(check()->{extension_missing}{detail}, qr/: "x'; SELECT 1\/0; --\n%s"\.$/, 'odd names');
+like(check()->{extension_missing}{detail}, qr/: "x'; SELECT 1\/0; --\t%s"\.$/, 'odd names');
 sql("DROP FUNCTION quiet(); ALTER ROLE ALL RESET ALL; ALTER DATABASE second RESET ALL; DROP DATABASE $odd");
 sql("ALTER ROLE $odd IN DATABASE second RESET ALL");
 sql("DROP ROLE $odd");
