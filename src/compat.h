@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * compat.h
- *		Differences between PostgreSQL majors 15 to 18, in one place.
+ *		Differences between PostgreSQL majors 15 to 19, in one place.
  *
  * Everything here is a static inline function or a macro with the newest
  * major's name or a neutral one, so that no other file tests PG_VERSION_NUM
@@ -22,6 +22,9 @@
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
+#include "parser/analyze.h"
+#include "parser/parser.h"
+#include "parser/scanner.h"
 #include "postmaster/bgworker_internals.h"
 #include "regex/regex.h"
 #include "storage/proc.h"
@@ -33,8 +36,8 @@
 #include "parser/parse_relation.h"
 #endif
 
-#if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 190000
-#error "pg_audit_queue supports PostgreSQL 15 to 18"
+#if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 200000
+#error "pg_audit_queue supports PostgreSQL 15 to 19"
 #endif
 
 #ifdef EXEC_BACKEND
@@ -261,25 +264,96 @@ paq_guc_find(const char *name)
 
 /*
  * The "extra" of the value that RESET would give the setting, which GUC has no
- * function for
+ * function for.  Up to 18, config_generic is the first part of a struct for each
+ * type of setting; from 19 on, it has those structs in a union.
  */
 static inline void *
-paq_guc_reset_extra(struct config_generic *setting)
+paq_guc_reset_extra(const struct config_generic *setting)
 {
+#if PG_VERSION_NUM >= 190000
+	return setting->reset_extra;
+#else
 	switch (setting->vartype)
 	{
 		case PGC_BOOL:
-			return ((struct config_bool *) setting)->reset_extra;
+			return ((const struct config_bool *) setting)->reset_extra;
 		case PGC_INT:
-			return ((struct config_int *) setting)->reset_extra;
+			return ((const struct config_int *) setting)->reset_extra;
 		case PGC_REAL:
-			return ((struct config_real *) setting)->reset_extra;
+			return ((const struct config_real *) setting)->reset_extra;
 		case PGC_STRING:
-			return ((struct config_string *) setting)->reset_extra;
+			return ((const struct config_string *) setting)->reset_extra;
 		case PGC_ENUM:
-			return ((struct config_enum *) setting)->reset_extra;
+			return ((const struct config_enum *) setting)->reset_extra;
 	}
 	return NULL;
+#endif
+}
+
+/* Does an integer setting have a way of its own to be shown? */
+static inline bool
+paq_guc_int_has_show_hook(const struct config_generic *setting)
+{
+	Assert(setting->vartype == PGC_INT);
+#if PG_VERSION_NUM >= 190000
+	return setting->_int.show_hook != NULL;
+#else
+	return ((const struct config_int *) setting)->show_hook != NULL;
+#endif
+}
+
+/* The word for a value of an enum setting */
+static inline const char *
+paq_guc_enum_word(struct config_generic *setting, int value)
+{
+	Assert(setting->vartype == PGC_ENUM);
+#if PG_VERSION_NUM >= 190000
+	return config_enum_lookup_by_value(setting, value);
+#else
+	return config_enum_lookup_by_value((struct config_enum *) setting, value);
+#endif
+}
+
+/* ---------- Parser ---------- */
+
+/* What the post_parse_analyze hook is given: not to be changed, from 19 on */
+#if PG_VERSION_NUM >= 190000
+#define PAQ_JUMBLE_STATE	const JumbleState
+#else
+#define PAQ_JUMBLE_STATE	JumbleState
+#endif
+
+/*
+ * Can a backslash in an ordinary string constant be an escape?  It can up to 18, if
+ * standard_conforming_strings is off.
+ */
+static inline bool
+paq_backslash_is_ambiguous(void)
+{
+	return PG_VERSION_NUM < 190000;
+}
+
+/* Are ordinary string constants read without escapes now? */
+static inline bool
+paq_strings_conform(void)
+{
+#if PG_VERSION_NUM >= 190000
+	return true;
+#else
+	return standard_conforming_strings;
+#endif
+}
+
+/* Have the scanner read them in that way, and warn of nothing. */
+static inline void
+paq_scanner_set_conforming(core_yy_extra_type *extra, bool conforming)
+{
+#if PG_VERSION_NUM >= 190000
+	Assert(conforming);
+#else
+	extra->escape_string_warning = false;
+	extra->standard_conforming_strings = conforming;
+#endif
 }
 
 /* ---------- Regular expressions ---------- */

@@ -154,7 +154,7 @@ int_text(char *buf, const struct config_generic *setting, int value)
 	const Unit *unit = units_of(setting);
 
 	/* only permissions are shown in a way of their own */
-	if (((const struct config_int *) setting)->show_hook != NULL)
+	if (paq_guc_int_has_show_hook(setting))
 	{
 		snprintf(buf, VALUE_LEN, "%04o", value);
 		return buf;
@@ -177,8 +177,7 @@ new_value_text(char *buf, struct config_generic *setting,
 		case PGC_STRING:
 			return value.stringval;
 		case PGC_ENUM:
-			return config_enum_lookup_by_value((struct config_enum *) setting,
-											   value.enumval);
+			return paq_guc_enum_word(setting, value.enumval);
 		default:
 			return int_text(buf, setting, value.intval);
 	}

@@ -16,6 +16,7 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "file_util.h"
 #include "fmgr.h"
 #include "funcapi.h"

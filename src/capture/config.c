@@ -35,6 +35,7 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "capture/capture_internal.h"
+#include "catalog/pg_database.h"
 #include "catalog/pg_db_role_setting.h"
 #include "commands/dbcommands.h"
 #include "miscadmin.h"

@@ -33,6 +33,7 @@
 #include "postmaster/bgworker.h"
 #include "utils/guc.h"
 #include "utils/inval.h"
+#include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
 #define NCACHED_ROLES	8

@@ -768,7 +768,7 @@ paq_statement_close(PaqStatement *statement)
 
 static void
 capture_post_parse_analyze(ParseState *pstate, Query *query,
-						   JumbleState *jstate)
+						   PAQ_JUMBLE_STATE *jstate)
 {
 	if (pstate->p_sourcetext == debug_query_string)
 	{

@@ -30,9 +30,9 @@
  */
 #include "postgres.h"
 
+#include "compat.h"
 #include "guc.h"
 #include "mask/mask_internal.h"
-#include "parser/parser.h"
 #include "utils/memutils.h"
 
 /* $1 and its like, with a space on each side */
@@ -222,6 +222,13 @@ render(const PaqMaskText *text, int max_param, PaqMasked *shown)
 	return true;
 }
 
+/* The first place that may be read in two ways, see read_both_ways(). */
+static const char *
+find_ambiguous(const char *text)
+{
+	return paq_backslash_is_ambiguous() ? strstr(text, "\\'") : NULL;
+}
+
 /*
  * There is no memory: show the beginning of the text with all literals masked.
  * It is valid until this is called the next time.
@@ -231,9 +238,9 @@ show_beginning(const char *data, Size len, PaqMasked *shown)
 {
 	static uint8 marks[BEGINNING_LEN];
 	static char beginning[BEGINNING_LEN * MAX_GROWTH + 1];
-	const char *ambiguous = strstr(data, "\\'");
+	const char *ambiguous = find_ambiguous(data);
 	PaqMaskText text = {data, Min(len, BEGINNING_LEN), marks};
-	PaqMaskWork work = {.conforming = standard_conforming_strings};
+	PaqMaskWork work = {.conforming = paq_strings_conform()};
 	Output		output = {beginning, 0};
 
 	/* what follows can be read in two ways */
@@ -349,7 +356,7 @@ read_both_ways(PaqMaskWork *work, PaqMaskText *text, int options,
 	PaqMaskWork other_work = {.conforming = !work->conforming};
 	PaqMaskText other = {0};
 
-	if (strstr(text->data, "\\'") != NULL)
+	if (find_ambiguous(text->data) != NULL)
 	{
 		if (!begin_text(&other, text->data, text->len))
 			return false;
@@ -378,7 +385,7 @@ static void
 show_text(const char *data, Size len, int options, bool candidate,
 		  PaqMasked *shown)
 {
-	PaqMaskWork work = {.conforming = standard_conforming_strings};
+	PaqMaskWork work = {.conforming = paq_strings_conform()};
 	bool		constants = (options & PAQ_MASK_CONSTANTS) != 0;
 	bool		ambiguous = false;
 	bool		done = true;
@@ -508,7 +515,7 @@ void
 paq_mask_value(const char *value, bool is_text, PaqMasked *shown)
 {
 	const Size	len = strlen(value);
-	PaqMaskWork work = {.conforming = standard_conforming_strings};
+	PaqMaskWork work = {.conforming = paq_strings_conform()};
 	PaqMaskText text;
 	bool		known;
 
@@ -532,7 +539,7 @@ paq_mask_value(const char *value, bool is_text, PaqMasked *shown)
 bool
 paq_mask_param_rules(const char *data, List **rules)
 {
-	PaqMaskWork work = {.conforming = standard_conforming_strings};
+	PaqMaskWork work = {.conforming = paq_strings_conform()};
 	PaqMaskText text;
 	const Size	len = strlen(data);
 	bool		done = false;
@@ -545,12 +552,13 @@ paq_mask_param_rules(const char *data, List **rules)
 	work.want_rules = true;
 	work.context = CurrentMemoryContext;
 	/* it may have been parsed with the other setting */
-	for (int i = 0; i < 2 && !done; i++)
+	for (int i = 0; i < (paq_backslash_is_ambiguous() ? 2 : 1) && !done; i++)
 	{
 		work.rules = NIL;
 		work.suspect = false;
+		if (i > 0)
+			work.conforming = !work.conforming;
 		done = paq_scan(&work, &text, true) == len && !work.suspect;
-		work.conforming = !work.conforming;
 	}
 	pfree(text.marks);
 	*rules = work.rules;
@@ -601,7 +609,7 @@ static void
 mark_quoted_literals(PaqMaskText *message, const PaqMaskText *text, int depth,
 					 uint64 *compared)
 {
-	const bool	conforming = standard_conforming_strings;
+	const bool	conforming = paq_strings_conform();
 	char	   *data = allocate(text->len + 1, 0);
 	PaqMaskText contents = {data};
 	uint32		pos = 0;

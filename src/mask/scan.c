@@ -36,6 +36,7 @@
  */
 #include "postgres.h"
 
+#include "compat.h"
 #include "mask/mask_internal.h"
 #include "miscadmin.h"
 #include "parser/parser.h"
@@ -501,8 +502,7 @@ scan(PaqMaskWork *work, PaqMaskText *text, int depth, PaqRules *rules,
 										 ScanKeywordTokens);
 
 	extra.backslash_quote = BACKSLASH_QUOTE_ON;
-	extra.escape_string_warning = false;
-	extra.standard_conforming_strings = work->conforming;
+	paq_scanner_set_conforming(&extra, work->conforming);
 	for (;;)
 	{
 		core_YYSTYPE value;
