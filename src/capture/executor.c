@@ -31,6 +31,7 @@
 #include "capture/capture_internal.h"
 #include "compat.h"
 #include "executor/executor.h"
+#include "miscadmin.h"
 #include "stats.h"
 #include "tcop/tcopprot.h"
 
@@ -519,6 +520,29 @@ checked_statement(void)
 	}
 }
 
+/*
+ * Does PostgreSQL look for the key of a foreign key?  From 19 on it does so without
+ * a query, in the index, with the rights of the owner of the table referred to.
+ * That is part of the statement that has changed the referring table, or of the
+ * commit, and no statement that anybody could have recorded.
+ *
+ * Code of users can run while SECURITY_NOFORCE_RLS is set: operators, casts,
+ * triggers.  But its statements begin in ExecutorStart and, as does everything
+ * that the parser has seen, name their relations (eref).
+ */
+static bool
+is_key_check(List *rangeTable)
+{
+	RangeTblEntry *rte;
+
+	if ((paq_stack.frame != NULL && paq_stack.frame->starting) ||
+		!InNoForceRLSOperation() || list_length(rangeTable) != 1)
+		return false;
+	rte = linitial_node(RangeTblEntry, rangeTable);
+	return rte->rtekind == RTE_RELATION && rte->eref == NULL &&
+		rte->rellockmode == RowShareLock;
+}
+
 /* Does a parallel worker check again what its leader has checked? */
 static bool
 is_checked_again(void)
@@ -530,7 +554,7 @@ static bool
 capture_ExecutorCheckPerms(PAQ_CHECK_PERMS_ARGS)
 {
 	if (paq_capture_wanted() && !IsAbortedTransactionBlockState() &&
-		!is_checked_again())
+		!is_checked_again() && !is_key_check(rangeTable))
 	{
 		PaqStatement *statement = checked_statement();
 
