@@ -130,6 +130,8 @@ typedef struct PaqStatement
 	bool		top_level;		/* the client's, not run by another one */
 	bool		others_rights;	/* runs with rights that the session's user
 								 * lacks: session auditing leaves it out */
+	bool		for_key;		/* executed for a foreign key, by PostgreSQL
+								 * or by code of users; if "role" is set */
 	bool		granted_known;	/* "granted" is complete */
 	List	   *granted;		/* relations that object auditing selects, see
 								 * relation.c */
@@ -315,6 +317,7 @@ extern void paq_record_relations(PaqStatement *statement, List *rangeTable,
 extern void paq_record_truncate(PaqStatement *statement, Oid relid);
 extern bool paq_has_others_rights(void);
 extern bool paq_catalog_allows(Oid function);
+extern void paq_note_key_call(Oid function);
 extern void paq_find_granted(PaqStatement *statement, PlannedStmt *plan);
 extern void paq_forget_granted(PaqStatement *statement);
 extern void paq_record_failed_start(PaqStatement *statement, PlannedStmt *plan);

@@ -157,6 +157,8 @@ note_call(Oid function)
 {
 	bool		in_catalog;
 
+	if (!is_built_in(function))
+		paq_note_key_call(function);
 	if (unlikely(!paq_log_catalog))
 		look_at_hidden(function);
 	if (paq_stack.frame == NULL && paq_fastpath_begins())

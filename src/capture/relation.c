@@ -33,12 +33,15 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/sysattr.h"
 #include "access/transam.h"
 #include "access/xact.h"
 #include "capture/capture_internal.h"
 #include "catalog/catalog.h"
 #include "catalog/pg_authid.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_language.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_subscription.h"
 #include "catalog/pg_user_mapping.h"
@@ -67,6 +70,9 @@ static struct
 	char		name[NAMEDATALEN];
 	Oid			oid;
 }			audit_role;
+
+/* Functions that may execute statements have been called for a foreign key. */
+static bool keys_call_functions = false;
 
 /*
  * Columns with passwords, hashed or not, and columns that may contain some; and
@@ -228,6 +234,80 @@ relation_command(const PaqStatement *statement, RangeTblEntry *rte,
 							 statement->query_desc->operation : CMD_UNKNOWN);
 }
 
+/* Is it the only relation of the statement, and the current user's own? */
+static bool
+is_own_only_relation(List *rangeTable, List *perminfos)
+{
+	Oid			relid = InvalidOid;
+	HeapTuple	tuple;
+	ListCell   *lc;
+	bool		result;
+
+	foreach(lc, rangeTable)
+	{
+		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
+		PaqRtePerms perms = paq_rte_perms(rte, perminfos);
+
+		if (perms.requiredPerms == 0 || !OidIsValid(rte->relid))
+			continue;
+		if (OidIsValid(relid) || OidIsValid(perms.checkAsUser))
+			return false;
+		relid = rte->relid;
+	}
+	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	result = ((Form_pg_class) GETSTRUCT(tuple))->relowner == GetUserId();
+	ReleaseSysCache(tuple);
+	return result;
+}
+
+/*
+ * Is it a query with which PostgreSQL checks a foreign key, or does what that asks
+ * for?  PostgreSQL executes it with the rights of the owner of its one relation.
+ * SECURITY_NOFORCE_RLS is set then, but also while code of users runs meanwhile,
+ * which can be anything:
+ *
+ * - triggers, and all that they execute, are executed by the query;
+ * - functions can also be called by the planner or, from 19 on, without a query;
+ * - queries that rules make of it have another relation, or another owner's.
+ */
+static bool
+is_key_query(PaqStatement *statement, List *rangeTable, List *perminfos)
+{
+	if (likely(!InNoForceRLSOperation()))
+		return false;
+	statement->for_key = true;
+	for (PaqCallFrame *frame = paq_stack.frame; frame != NULL; frame = frame->parent)
+	{
+		if (frame->statement != NULL && frame->statement != statement &&
+			frame->statement->for_key)
+			return false;
+	}
+	return !keys_call_functions && is_own_only_relation(rangeTable, perminfos);
+}
+
+/*
+ * A function is about to be called.  If that is for a foreign key, and the
+ * function may execute statements, these cannot be told from PostgreSQL's own
+ * any more in this session.
+ */
+void
+paq_note_key_call(Oid function)
+{
+	HeapTuple	tuple;
+	Oid			language;
+
+	if (likely(!InNoForceRLSOperation()) || keys_call_functions)
+		return;
+	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	if (!HeapTupleIsValid(tuple))
+		return;
+	language = ((Form_pg_proc) GETSTRUCT(tuple))->prolang;
+	keys_call_functions = language != INTERNALlanguageId && language != ClanguageId;
+	ReleaseSysCache(tuple);
+}
+
 /*
  * Before permissions are checked: note the relations that object auditing
  * selects.
@@ -237,11 +317,13 @@ paq_find_granted(PaqStatement *statement, PlannedStmt *plan)
 {
 	Oid			role = find_audit_role();
 	List	   *perminfos = paq_stmt_perm_infos(plan);
+	bool		for_key;
 	ListCell   *lc;
 
 	statement->granted_known = true;
+	for_key = is_key_query(statement, plan->rtable, perminfos);
 	if (role == InvalidOid || creating_extension ||
-		(statement->others_rights && InNoForceRLSOperation()))
+		(statement->others_rights && for_key))
 		return;
 	foreach(lc, plan->rtable)
 	{
@@ -406,7 +488,7 @@ paq_has_others_rights(void)
  * rangeTable have been checked: one for the statement as a whole or one for
  * each relation, and one for each relation that the audit role's grants
  * select.  The latter cover what a function does with its owner's rights,
- * too, but not PostgreSQL's own checks of foreign keys.
+ * too, but not PostgreSQL's own queries for foreign keys.
  *
  * With log_rows, the record of a utility statement as a whole is made at its
  * end, unless one of its relations has a record, which must not come first.
@@ -438,7 +520,8 @@ paq_record_relations(PaqStatement *statement, List *rangeTable,
 		if (!found)
 			session = !paq_has_others_rights();
 		found = true;
-		if (!session && (role == InvalidOid || InNoForceRLSOperation()))
+		if (!session && (role == InvalidOid ||
+						 is_key_query(statement, rangeTable, perminfos)))
 			return;
 		if (catalog_is_hidden(rte, &perms))
 		{
