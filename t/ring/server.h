@@ -12,6 +12,7 @@
 
 #include "postgres.h"
 
+#include "portability/instr_time.h"
 #include "storage/proc.h"
 
 #if PG_VERSION_NUM >= 160000
@@ -40,6 +41,15 @@ set_proc_number(int number)
 	MyProcNumber = number;
 #else
 	MyProc->pgprocno = number;
+#endif
+}
+
+/* Make the clock usable for durations. */
+static inline void
+initialize_timing(void)
+{
+#if PG_VERSION_NUM >= 190000
+	pg_initialize_timing();
 #endif
 }
 

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "fault.h"
+#include "server.h"
 
 Stress	   *stress = NULL;
 bool		stress_verbose = false;
@@ -32,6 +33,7 @@ stress_init(void)
 		perror("mmap");
 		exit(1);
 	}
+	initialize_timing();
 }
 
 /* Say what is wrong, and let nobody go on. */

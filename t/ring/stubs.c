@@ -624,6 +624,15 @@ wait_for_event(volatile int *event, int before, long timeout)
 	return true;
 }
 
+/* From 17 on; nobody looks at wait events here. */
+extern uint32 WaitEventExtensionNew(const char *wait_event_name);
+
+uint32
+WaitEventExtensionNew(const char *wait_event_name)
+{
+	return 0;
+}
+
 int
 WaitLatch(Latch *latch, int wakeEvents, long timeout, uint32 wait_event_info)
 {
