@@ -464,6 +464,8 @@ is(worker_pid($standby), $worker, 'promoted: with the same worker');
 flush_trail($standby);
 @records = check_trail($standby, 'promoted: its trail is whole');
 splice @records, 0, $flushed;
+# from 19 on PostgreSQL's test modules wait for a standby by a statement there
+@records = grep { ($_->{commandText} // '') !~ /^WAIT FOR LSN / } @records;
 is_deeply(
 	[ map { s/\s*;?\s*(?=\|)//r } columns('commandText exitCode', without_config(@records)) ],
 	[
