@@ -22,8 +22,9 @@ DATA = $(sort $(wildcard pg_audit_queue--*.sql))
 # The symbols that are not hidden
 SHLIB_EXPORTS = exports.txt
 
-# The version is that of the extension, and in the control file only.
-PAQ_VERSION = $(shell sed -n "s/^default_version = '\(.*\)'.*/\1/p" $(srcdir)/pg_audit_queue.control)
+# The version is that of the control file.
+PAQ_VERSION := $(shell sed -n "s/^default_version *= *'\(.*\)'.*/\1/p" \
+	$(dir $(firstword $(MAKEFILE_LIST)))pg_audit_queue.control)
 
 # Headers are included as "room/file.h".
 PG_CPPFLAGS = -I$(srcdir)/src -DPAQ_VERSION='"$(PAQ_VERSION)"'

@@ -29,6 +29,7 @@
 #include "postgres.h"
 
 #include "capture/capture.h"
+#include "compat.h"
 #include "drain/drain.h"
 #include "fmgr.h"
 #include "guc.h"
@@ -42,7 +43,7 @@
 #include "storage/shmem.h"
 #include "utils/guc.h"
 
-PG_MODULE_MAGIC;
+PAQ_MODULE_MAGIC;
 
 void		_PG_init(void);
 

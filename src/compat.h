@@ -44,6 +44,16 @@
 #error "pg_audit_queue needs a postmaster that forks; EXEC_BACKEND builds are not supported"
 #endif
 
+/* ---------- Module ---------- */
+
+/* What a library says of itself; from 18 on pg_get_loaded_modules() shows it. */
+#if PG_VERSION_NUM >= 180000
+#define PAQ_MODULE_MAGIC \
+	PG_MODULE_MAGIC_EXT(.name = "pg_audit_queue", .version = PAQ_VERSION)
+#else
+#define PAQ_MODULE_MAGIC	PG_MODULE_MAGIC
+#endif
+
 /* ---------- Processes ---------- */
 
 /*

@@ -17,6 +17,19 @@ use Test::More;
 
 my $node = audited_node('main');
 
+# From PostgreSQL 18 on the library tells its version, that of the extension.
+
+if ($node->pg_version->major >= 18)
+{
+	is( unaudited_sql(
+			$node,
+			q{SELECT m.module_name, m.version = e.default_version
+			FROM pg_get_loaded_modules() m, pg_available_extensions e
+			WHERE m.file_name LIKE 'pg_audit_queue%' AND e.name = 'pg_audit_queue'}),
+		'pg_audit_queue|t',
+		'version of the library');
+}
+
 # A statement and its record
 
 my ($record, @more) = records_for($node, 'SELECT 42 AS answer');
