@@ -241,7 +241,13 @@ sub entries
 sub with_header
 {
 	my ($bytes, %fields) = @_;
-	my $l = layout();
+
+	return _with_header($bytes, layout(), %fields);
+}
+
+sub _with_header
+{
+	my ($bytes, $l, %fields) = @_;
 
 	foreach my $at (0, 4 * $l->{page})
 	{
@@ -254,6 +260,42 @@ sub with_header
 		  pack('L<', crc32c(substr($bytes, $at, $l->{'header.crc'})));
 	}
 	return $bytes;
+}
+
+# with_boot_id($bytes, $layout, $id): the same as a file that was in use in that
+# run of the operating system.
+sub with_boot_id
+{
+	my ($bytes, $l, $id) = @_;
+
+	substr($bytes, 3 * $l->{page} + $l->{'live.boot_id'}, $l->{boot_id_len}) =
+	  pack("Z$l->{boot_id_len}", $id);
+	return $bytes;
+}
+
+# adopted($bytes, $layout, %identity): the same as a file of another server, of a
+# build with that layout.  The identity is system_identifier, inode and boot_id,
+# and trail_inode, a sub that tells the inode of a trail file by its path.
+sub adopted
+{
+	my ($bytes, $l, %identity) = @_;
+	my $salt = u64(\$bytes, $l->{'header.salt'});
+
+	$bytes = _with_header($bytes, $l,
+		(map { $_ => $identity{$_} } qw(system_identifier inode)), birth => 0);
+	foreach my $at ($l->{page}, 2 * $l->{page})
+	{
+		my $trail = $at + $l->{'checkpoint.trail'};
+		my $file  = unpack('Z*', substr($bytes, $trail + $l->{'trail.file'}, 1024));
+
+		next if u64(\$bytes, $at + $l->{'checkpoint.counter'}) == 0;
+		substr($bytes, $trail + $l->{'trail.inode'}, 8) =
+		  pack('Q<', $identity{trail_inode}->($file))
+		  if $file ne '';
+		substr($bytes, $at + $l->{'checkpoint.crc'}, 4) = pack('L<',
+			crc32c(pack('Q<', $salt) . substr($bytes, $at, $l->{'checkpoint.crc'})));
+	}
+	return with_boot_id($bytes, $l, $identity{boot_id});
 }
 
 1;

@@ -58,8 +58,10 @@ main(void)
 	FIELD("checkpoint", PaqCheckpoint, synced_end);
 	FIELD("checkpoint", PaqCheckpoint, drops);
 	FIELD("checkpoint", PaqCheckpoint, trail);
+	FIELD("checkpoint", PaqCheckpoint, crc);
 	SHOW("trail.offset", offsetof(PaqSinkState, offset));
 	SHOW("trail.flushed", offsetof(PaqSinkState, flushed));
+	SHOW("trail.inode", offsetof(PaqSinkState, inode));
 	SHOW("trail.file", offsetof(PaqSinkState, file));
 
 	SHOW("live", sizeof(PaqLive));
