@@ -43,7 +43,7 @@ library_path=
 pg_source=
 
 # Packages that the tests need
-readonly test_packages=(binutils clang-format dpkg-dev libipc-run-perl perl pgbadger
+readonly test_packages=(binutils clang-format dpkg-dev git libipc-run-perl perl pgbadger
 	python3 python3-asyncpg python3-jsonschema python3-psycopg strace valgrind)
 
 say()
