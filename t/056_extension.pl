@@ -385,6 +385,7 @@ $new->start;
 is(unaudited_sql($new, 'SELECT count(*) FROM audit_records', 'open'), $rows,
 	'the trail is in the new cluster');
 is(unaudited_sql($new, 'SELECT sink FROM audit_queue_stats', 'open'), 'file', 'the views work');
+cmp_ok(scalar trail_files($new), '>', 0, 'what was in files stays, a new trail begins');
 is(unaudited_sql($new, 'SHOW allow_system_table_mods', 'open'), 'off',
 	'catalogs can be changed while pg_upgrade runs only');
 $new->stop;

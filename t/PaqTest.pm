@@ -40,6 +40,7 @@ use Test::More;
 
 our @EXPORT = qw(
   audited_node
+  bare_install
   build_test_library
   check_load
   check_trail
@@ -53,6 +54,7 @@ our @EXPORT = qw(
   force_parallel
   full_tests
   kill_worker
+  other_install
   parse_record
   parse_trail
   poll_until
@@ -835,21 +837,57 @@ sub set_disk
 # what install_path of audited_node() wants.
 sub fault_install
 {
+	return _private_install('pg_config', 'COPT=-DPAQ_FAULT_POINTS');
+}
+
+# other_install($pg_config): the same for the server that this program is of, with
+# the library as it is.
+sub other_install
+{
+	my ($pg_config) = @_;
+
+	return _private_install($pg_config);
+}
+
+# bare_install(): a copy of the server without the library and the extension's
+# files.
+sub bare_install
+{
+	return _copy_server('pg_config', PostgreSQL::Test::Utils::tempdir());
+}
+
+sub _private_install
+{
+	my ($pg_config, @options) = @_;
 	my $base   = PostgreSQL::Test::Utils::tempdir();
 	my $source = "$FindBin::RealBin/..";
-	my %dir =
-	  map { chomp(my $dir = `pg_config --$_`); $_ => $dir }
-	  qw(bindir pkglibdir sharedir);
+	my @files  = (glob("$source/*.control"), glob("$source/*.sql"));
 
-	# without objects that were built without those points
+	# without objects that were built in another way
 	mkdir("$base/source") or die "mkdir: $!";
 	system_or_bail('cp', '-R', (map { "$source/$_" } qw(src Makefile exports.txt)),
-		glob("$source/*.c"), glob("$source/*.control"), "$base/source");
+		glob("$source/*.c"), @files, "$base/source");
 	system("find $base/source -name '*.o' -delete") == 0 or die 'find';
-	system_or_bail("make -s -C $base/source COPT=-DPAQ_FAULT_POINTS"
+	system_or_bail("make -s -C $base/source PG_CONFIG=$pg_config @options"
 		  . " pg_audit_queue.so >$base/build.log 2>&1");
 
-	# The server finds its other files from where its program is.
+	my $path = _copy_server($pg_config, $base);
+	chomp(my $libraries = `$path/bin/pg_config --pkglibdir`);
+	chomp(my $shared = `$path/bin/pg_config --sharedir`);
+	system_or_bail('cp', "$base/source/pg_audit_queue.so", "$libraries/");
+	system_or_bail('cp', @files, "$shared/extension/");
+	return $path;
+}
+
+# Copy the server's programs below a directory, and link to the rest: the server
+# finds its other files from where its program is.
+sub _copy_server
+{
+	my ($pg_config, $base) = @_;
+	my %dir =
+	  map { chomp(my $dir = `$pg_config --$_`); $_ => $dir }
+	  qw(bindir pkglibdir sharedir);
+
 	foreach my $name (sort keys %dir)
 	{
 		my $copy = "$base$dir{$name}";
@@ -859,9 +897,8 @@ sub fault_install
 			$name eq 'bindir' ? '-RL' : ('-Rs', '--no-preserve=mode'),
 			"$dir{$name}/.", $copy);
 	}
-	unlink("$base$dir{pkglibdir}/pg_audit_queue.so");
-	system_or_bail('cp', "$base/source/pg_audit_queue.so",
-		"$base$dir{pkglibdir}/");
+	unlink("$base$dir{pkglibdir}/pg_audit_queue.so",
+		glob("$base$dir{sharedir}/extension/pg_audit_queue*"));
 	return "$base$dir{bindir}/..";
 }
 
