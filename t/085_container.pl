@@ -1,0 +1,135 @@
+# container/Containerfile is well formed, its commands make what it says, and the
+# extension image works where doc/upgrade.md says that it is mounted (PostgreSQL
+# 18 and later).  Nothing here needs an engine for containers, or a network: what
+# installs packages is not run.
+#
+# Copyright (c) 2026, pg_audit_queue contributors
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::RealBin;
+use PaqTest;
+
+use Test::More;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+
+my $source = "$FindBin::RealBin/..";
+
+# Instructions as lists of word and rest, lines with a backslash joined
+my $text = slurp_file("$source/container/Containerfile");
+$text =~ s/^\s*#.*\n//mg;
+$text =~ s/\\\n//g;
+my @instructions = map { [ split ' ', $_, 2 ] } grep { /\S/ } split /\n/, $text;
+
+my %stages;
+my %arguments = map { $_ => 1 } qw(PG_CONFIG);
+my @faults;
+my $in_stage;
+foreach my $instruction (@instructions)
+{
+	my ($word, $rest) = @$instruction;
+
+	push @faults, "$word is no instruction" if $word !~ /^(?:ARG|COPY|ENV|FROM|RUN|WORKDIR)$/;
+	push @faults, "$word before FROM" if !$in_stage && $word !~ /^(?:ARG|FROM)$/;
+	$arguments{$1} = 1 if $word eq 'ARG' && $rest =~ /^(\w+)/;
+	foreach my $name ($rest =~ /\$\{(\w+)\}/g)
+	{
+		push @faults, "$word: $name is not known" if !$arguments{$name};
+	}
+	if ($word eq 'FROM')
+	{
+		my ($image, $stage) = $rest =~ /^(\S+)(?: AS (\w+))?$/;
+
+		push @faults, "FROM $rest" if !defined $image;
+		$in_stage = 1;
+		$stages{$stage} = 1 if defined $stage;
+	}
+	elsif ($word eq 'COPY')
+	{
+		push @faults, "COPY from $1, which is no stage"
+		  if $rest =~ /^--from=(\w+)/ && !$stages{$1};
+	}
+}
+is(join('; ', @faults), '', 'the Containerfile is well formed');
+ok($stages{extension}, 'there is an extension image');
+
+# Its commands, with folders of ours in place of those of the image
+my $image = PostgreSQL::Test::Utils::tempdir();
+chomp(my $pg_config = `sh -c 'command -v pg_config'`);
+my %folders = ('/build' => "$image/build", '/staged' => "$image/staged", '/image' => "$image/image");
+mkdir("$image/build") or die "mkdir: $!";
+system_or_bail('cp', '-R', (map { "$source/$_" } qw(src Makefile exports.txt)),
+	glob("$source/*.c"), glob("$source/*.control"), glob("$source/*.sql"), "$image/build");
+system("find $image/build -name '*.o' -delete") == 0 or die 'find';
+foreach my $command (map { $_->[1] } grep { $_->[0] eq 'RUN' && $_->[1] !~ /apt-get/ } @instructions)
+{
+	(my $run = $command) =~ s{(?<![\w.])(/build|/staged|/image)\b}{$folders{$1}}g;
+
+	my ($out, $err) = run_command(
+		[ 'env', '-C', "$image/build", "PG_CONFIG=$pg_config", 'sh', '-ec', $run ]);
+	unlike($err, qr/error|not found|cannot/i, "runs: $command");
+}
+my @files = split /\n/, `cd $image/image && find . -type f | sort`;
+is_deeply(
+	\@files,
+	[
+		'./lib/pg_audit_queue.so',
+		sort map { "./share/extension/$_" }
+		  grep { /^pg_audit_queue.*\.(?:sql|control)$/ } slurp_dir($source)
+	],
+	'the extension image has the library and the extension\'s files');
+
+# A server that has nothing of it but the image
+my ($settings) =
+  slurp_file("$source/doc/upgrade.md") =~ /^((?:    \w+ = '.*?pg_audit_queue.*'\n)+)/m;
+like($settings, qr/extension_control_path.*dynamic_library_path.*shared_preload_libraries/s,
+	'doc/upgrade.md has the settings');
+$settings =~ s{/extensions/pg_audit_queue}{$image/image}g;
+
+SKIP:
+{
+	my ($major) = `pg_config --version` =~ /(\d+)/;
+
+	skip "extension_control_path needs PostgreSQL 18, this is $major", 7 if $major < 18;
+	my $node = PostgreSQL::Test::Cluster->new('mounted', install_path => bare_install());
+
+	$node->init;
+	$node->append_conf('postgresql.conf',
+		$settings . settings_text(log => 'read', format => 'json', sink => 'table'));
+	$node->start;
+	$node->safe_psql('postgres', "CREATE EXTENSION pg_audit_queue VERSION '1.0'");
+	is($node->safe_psql('postgres', "SELECT 'mounted-'"), 'mounted-', 'the server works');
+	like($node->safe_psql('postgres', 'SELECT audit_flush()'), qr/^\d+$/, 'with functions');
+	ok( poll_until(
+			sub {
+				$node->safe_psql('postgres',
+					"SELECT count(*) FROM audit_records WHERE command_text LIKE '%mounted-%'");
+			}),
+		'and the table');
+	$node->safe_psql('postgres', 'ALTER EXTENSION pg_audit_queue UPDATE');
+	is( $node->safe_psql('postgres',
+			"SELECT extversion = default_version FROM pg_extension JOIN pg_available_extensions"
+			  . " ON extname = name WHERE extname = 'pg_audit_queue'"),
+		't', 'it can be updated');
+	$node->safe_psql('postgres', 'CREATE TABLE t (a int); DROP TABLE t');
+	$node->restart;
+	$node->safe_psql('postgres', "SELECT 'mounted again-'");
+	$node->safe_psql('postgres', 'SELECT audit_flush()');
+	ok( poll_until(
+			sub {
+				$node->safe_psql('postgres',
+					"SELECT count(*) FROM audit_records WHERE command_text LIKE '%mounted again-%'");
+			}),
+		'also after a restart');
+	is($node->safe_psql('postgres', 'SELECT count(*) - count(DISTINCT sequence) FROM audit_records'),
+		0, 'each record once');
+	is($node->safe_psql('postgres', 'DROP EXTENSION pg_audit_queue; SELECT 1'), 1,
+		'it can be dropped');
+	$node->stop;
+}
+
+done_testing();
