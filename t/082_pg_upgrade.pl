@@ -1,0 +1,229 @@
+# From an older major version to this one: pg_upgrade of a server with a full
+# queue and a trail in the table, and pg_dump.  Nothing is lost, nothing is there
+# twice.
+#
+# Needs the older server and its headers: PAQ_OLD_PG_CONFIG names its pg_config;
+# otherwise any that Debian's packages have installed.  The library is built for
+# it here.
+#
+# Copyright (c) 2026, pg_audit_queue contributors
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::RealBin;
+use PaqTest;
+
+use IPC::Run;
+use Test::More;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+
+# The major version of a server, undef if extensions cannot be built for it
+sub major_of
+{
+	my ($pg_config) = @_;
+	my ($major) = `$pg_config --version 2>&1` =~ /(\d+)/;
+
+	chomp(my $pgxs = `$pg_config --pgxs`);
+	chomp(my $bindir = `$pg_config --bindir`);
+	return -f $pgxs && -x "$bindir/initdb" ? $major : undef;
+}
+
+my $new_major = major_of('pg_config');
+my @old =
+  grep { (major_of($_) // 99) < $new_major && major_of($_) >= 15 }
+  $ENV{PAQ_OLD_PG_CONFIG} // glob('/usr/lib/postgresql/*/bin/pg_config');
+
+plan skip_all => "no PostgreSQL from 15 to below $new_major with its headers here;"
+  . ' PAQ_OLD_PG_CONFIG=pg_config can name one'
+  if !@old;
+
+# initdb of version 18 has made checksums the default, and both have to have
+# them.
+my @initdb = (extra => ['-k']);
+my %settings = (
+	log            => 'all, -connect',
+	format         => 'json',
+	sink           => 'table',
+	queue_size     => '64kB',
+	flush_interval => '10ms',
+	overflow       => 'error');
+my $number = 0;
+my $directory = PostgreSQL::Test::Utils::tempdir();
+
+sub numbers
+{
+	my ($node, $label, $condition) = @_;
+
+	return unaudited_sql($node,
+		"SELECT string_agg(n, ' ' ORDER BY n::int) FROM (SELECT substring(command_text"
+		  . " FROM '''$label-(\\d+)-''') FROM audit_records WHERE $condition) AS r (n)");
+}
+
+# Run pg_upgrade from one node to another.  Returns whether it worked; the log has
+# the reason otherwise.
+sub upgrade
+{
+	my ($old, $new) = @_;
+	my $output;
+
+	chdir $directory or die $!;
+	return 1
+	  if IPC::Run::run(
+		[
+			'pg_upgrade', '-d', $old->data_dir, '-D', $new->data_dir,
+			'-b', $old->config_data('--bindir'), '-B', $new->config_data('--bindir'),
+			'-s', $new->host, '-p', $old->port, '-P', $new->port
+		],
+		'>&', \$output);
+	note($output);
+	note(scalar `grep -h error: @{[ $new->data_dir ]}/pg_upgrade_output.d/*/log/*.log`);
+	return 0;
+}
+
+# The same for servers with nothing but a table
+sub plain_upgrade
+{
+	my ($install) = @_;
+	my $old = PostgreSQL::Test::Cluster->new("plain_old$number", install_path => $install);
+	my $new = PostgreSQL::Test::Cluster->new("plain_new$number");
+
+	$_->init(@initdb) foreach $old, $new;
+	$old->start;
+	$old->safe_psql('postgres', 'CREATE TABLE t (a int)');
+	$old->stop;
+	return upgrade($old, $new);
+}
+
+foreach my $pg_config (@old)
+{
+	my $major = major_of($pg_config);
+	my $label = "$major to $new_major";
+	my %versions = (old => `$pg_config --version`, new => `pg_config --version`);
+
+	chomp(%versions);
+
+	$number++;
+	my $install = other_install($pg_config);
+
+	# Not every pair of minor versions can do it: a table of anybody's tells.
+	if (!plain_upgrade($install))
+	{
+	  SKIP:
+		{
+			skip "$label: pg_upgrade fails without pg_audit_queue, too, from"
+			  . " $versions{old} to $versions{new}", 1;
+		}
+		next;
+	}
+	my $old = audited_node(
+		"old$number",
+		install_path => $install,
+		init         => \@initdb,
+		start        => 0,
+		settings     => \%settings,
+		conf         => "autovacuum = off\nfsync = off\n");
+
+	# The objects of the first release, as they are in servers that are old
+	$old->start;
+	unaudited_sql($old, "CREATE EXTENSION pg_audit_queue VERSION '1.0'");
+	$old->safe_psql('postgres', join ';', map { "SELECT 'loaded-$_-'" } 1 .. 50);
+	ok(table_loaded($old), "$label: the table has records");
+
+	# Dump the old server with the new pg_dump, and restore that into another one.
+	my $rows = unaudited_sql($old,
+		"SELECT count(*), md5(string_agg(r::text, '|' ORDER BY series, sequence)) FROM audit_records r");
+	$old->command_ok(
+		[ 'pg_dump', '-Fc', '-f', "$directory/dump", '-d', $old->connstr('postgres'),
+		  '-U', 'paq_quiet' ],
+		"$label: pg_dump");
+	my $restored = audited_node("restored$number", start => 0);
+	$restored->start;
+	$restored->command_ok(
+		[ 'pg_restore', '-1', '-d', $restored->connstr('postgres'), "$directory/dump" ],
+		"$label: pg_restore");
+	is( unaudited_sql($restored,
+			"SELECT count(*), md5(string_agg(r::text, '|' ORDER BY series, sequence)) FROM audit_records r"),
+		$rows, "$label: the trail is restored");
+	$restored->append_conf('postgresql.conf', settings_text(sink => 'table'));
+	$restored->reload;
+	$restored->safe_psql('postgres', "SELECT 'after-1-'");
+	ok(table_loaded($restored), "$label: the loader goes on in the restored table");
+	is(numbers($restored, 'after', 'true'), '1', "$label: behind the restored records");
+	$restored->stop;
+
+	# Nothing takes records out of the queue, until it is full.
+	my $worker = worker_pid($old);
+	kill('STOP', $worker);
+	my $filler = start_psql($old, join "\n", map { "SELECT 'queued-$_-';" } 1 .. 1000);
+	my ($status, $stdout, $stderr) = finish_psql($filler);
+	my $queued = () = $stdout =~ /^queued-/mg;
+
+	like($stderr, qr/ERROR:  53400: .*queue is full/, "$label: the queue is full");
+	cmp_ok($queued, '>', 50, "$label: of many records");
+	crash_node($old, $worker);
+
+	# pg_upgrade wants a server that was stopped cleanly.  Single-user mode leaves
+	# the queue to the next start.
+	my ($input, $output) = ('');
+	ok( poll_until(
+			sub {
+				local $ENV{PGOPTIONS} = '';
+				IPC::Run::run(
+					[
+						$old->installed_command('postgres'), '--single', '-D',
+						$old->data_dir, '-c', 'pg_audit_queue.log=none', 'postgres'
+					],
+					'<', \$input, '>&', \$output);
+			}),
+		"$label: recovery");
+	cmp_ok(scalar(grep { /^queue\.\d+$/ } slurp_dir(queue_dir($old))),
+		'>', 0, "$label: the queue still has its records");
+
+	my $new = PostgreSQL::Test::Cluster->new("new$number");
+	$new->init(@initdb);
+	$new->append_conf('postgresql.conf',
+		"shared_preload_libraries = 'pg_audit_queue'\n" . settings_text(%settings));
+	ok(upgrade($old, $new), "$label: pg_upgrade") or next;
+
+	# The old server has written its queue when pg_upgrade has started it.
+	is_deeply([ grep { /^queue\.\d+$|^spill/ } slurp_dir(queue_dir($old)) ],
+		[], "$label: the old queue is written");
+	cmp_ok(scalar(grep { /\.json$/ } slurp_dir(queue_dir($old) . '/load')),
+		'>', 0, "$label: into files that are to be loaded");
+
+	# These are loaded by the new server if it has them.
+	mkdir(queue_dir($new) . '/load');
+	system_or_bail('cp', '-p', glob(queue_dir($old) . '/load/*'), queue_dir($new) . '/load/');
+	$new->start;
+	$new->safe_psql('postgres', "SELECT 'after-1-'");
+	ok(table_loaded($new), "$label: the new server loads");
+	is(numbers($new, 'loaded', 'true'), join(' ', 1 .. 50),
+		"$label: records that were in the table are there once");
+	is(numbers($new, 'queued', "sqlstate = '00000'"), join(' ', 1 .. $queued),
+		"$label: records that were in the queue, too");
+	is(numbers($new, 'after', 'true'), '1', "$label: and new ones");
+	is( unaudited_sql($new,
+			'SELECT count(*) - count(DISTINCT (series, sequence)), max(missing),'
+			  . " count(*) FILTER (WHERE type = 'gap')"
+			  . ' FROM audit_records, LATERAL (SELECT max(sequence) - min(sequence) + 1 - count(*)'
+			  . '   FROM audit_records r WHERE r.series = audit_records.series) AS s (missing)'),
+		'0|0|0', "$label: nothing is missing in a series, and nothing is there twice");
+	is_deeply([ grep { /\.kept$/ } slurp_dir(queue_dir($new) . '/load') ],
+		[], "$label: no file is kept");
+	cmp_ok(unaudited_sql($new, "SELECT count(*) FROM audit_records WHERE command_text LIKE '%binary_upgrade%'"),
+		'>', 0, "$label: what pg_upgrade has done is recorded");
+	is(unaudited_sql($new, "SELECT extversion FROM pg_extension WHERE extname = 'pg_audit_queue'"),
+		'1.0', "$label: the extension is what it was");
+	unaudited_sql($new, 'ALTER EXTENSION pg_audit_queue UPDATE');
+	$new->safe_psql('postgres', "SELECT 'after-2-'");
+	ok(table_loaded($new), "$label: it can be updated");
+	is(numbers($new, 'after', 'true'), '1 2', "$label: and goes on");
+
+	$new->stop;
+}
+
+done_testing();
