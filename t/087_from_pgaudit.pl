@@ -1,0 +1,115 @@
+# scripts/from-pgaudit: what it prints moves a server with settings of pgaudit's,
+# wherever they are and whatever is in names and values, to this extension.
+#
+# Copyright (c) 2026, pg_audit_queue contributors
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::RealBin;
+use PaqTest;
+
+use IPC::Run;
+use Test::More;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+
+my $program = "$FindBin::RealBin/../scripts/from-pgaudit";
+my $script  = "$PostgreSQL::Test::Utils::tmp_check/from_pgaudit.sql";
+my $node    = PostgreSQL::Test::Cluster->new('main');
+
+$node->init;
+$node->append_conf('postgresql.conf', <<'CONF');
+shared_preload_libraries = '$libdir/auto_explain, "auto_explain"'
+pgaudit.log = 'ddl, write'
+PgAudit.Log_Level = notice
+pgaudit.log = 'role, read'
+CONF
+# without contrib there is nothing to preload
+$node->append_conf('postgresql.conf', "shared_preload_libraries = ''")
+  if !-e $node->config_data('--pkglibdir') . '/auto_explain.so';
+$node->start;
+
+# Print the script and run it.  Returns both outputs.
+sub move
+{
+	my ($printed, $errors);
+	local %ENV = (%ENV, PGHOST => $node->host, PGPORT => $node->port, PGDATABASE => 'postgres');
+
+	IPC::Run::run([$program], '<', \'', '>', \$printed, '2>', \$errors)
+	  or die "from-pgaudit: $errors";
+	open(my $file, '>', $script) or die "$script: $!";
+	print $file $printed;
+	close($file);
+	my ($out, $err) = ('', '');
+	IPC::Run::run([ 'psql', '-X', '-q', '-f', $script ], '<', \'', '>', \$out, '2>', \$err);
+	return ($printed, "$out$err");
+}
+
+my $has_pgaudit = $node->safe_psql('postgres',
+	"SELECT count(*) FROM pg_available_extensions WHERE name = 'pgaudit'");
+my $database = q{a "b" 'c' d=\\e};
+my $role     = q{r "o'\\le};
+
+# in single-quoted SQL literals
+my ($database_literal, $role_literal) = map { s/'/''/gr } $database, $role;
+
+$node->safe_psql('postgres', <<"SQL");
+SET standard_conforming_strings = on;
+SELECT format('CREATE DATABASE %I', '$database_literal'), format('CREATE ROLE %I', '$role_literal') \\gexec
+SELECT format('ALTER ROLE %I SET pgaudit.log = %L', '$role_literal', 'all, -misc'),
+	   format('ALTER ROLE %I IN DATABASE %I SET pgaudit.role = %L', '$role_literal', '$database_literal', 'a=b''\\'),
+	   format('ALTER DATABASE %I SET pgaudit.log_catalog = off', '$database_literal') \\gexec
+ALTER ROLE ALL SET PGAUDIT.LOG_parameter = on;
+SQL
+
+my ($printed, $output) = move();
+like($output, qr/^Restart the server, then run this script again\.$/m, 'first it preloads');
+unlike($output, qr/ERROR|WARNING/, 'without errors');
+my $before = $node->safe_psql('postgres', 'SHOW shared_preload_libraries');
+$node->restart;
+is( $node->safe_psql('postgres', 'SHOW shared_preload_libraries'),
+	($before eq '' ? 'pg_audit_queue' : '"$libdir/auto_explain", auto_explain, pg_audit_queue'),
+	'beside what was preloaded');
+
+if ($has_pgaudit)
+{
+	# its extension can only be created where the library is loaded
+	my $libraries = $node->safe_psql('postgres', 'SHOW shared_preload_libraries');
+	$node->safe_psql('postgres',
+		'ALTER SYSTEM SET shared_preload_libraries = '
+		  . join(', ', map { "'$_'" } split(/, /, $libraries =~ tr/"//dr), 'pgaudit'));
+	$node->restart;
+	$node->safe_psql('template1', 'CREATE EXTENSION pgaudit');
+}
+
+($printed, $output) = move();
+unlike($output, qr/ERROR|FATAL|Restart/, 'then it takes over settings');
+ok(poll_until(sub { $node->safe_psql('postgres', 'SHOW pg_audit_queue.format') eq 'pgaudit' }),
+	'format pgaudit');
+is($node->safe_psql('postgres', 'SHOW pg_audit_queue.log'), 'role, read',
+	'of the server, the last value in postgresql.conf');
+is($node->safe_psql('postgres', 'SHOW pg_audit_queue.log_level'), 'notice', '... by a name in other letters');
+is( $node->safe_psql('postgres',
+		q{SELECT d.datname, r.rolname, lower(c) FROM pg_db_role_setting s
+		    LEFT JOIN pg_database d ON d.oid = setdatabase LEFT JOIN pg_roles r ON r.oid = setrole,
+		         unnest(setconfig) c
+		   WHERE c LIKE 'pg_audit_queue.%' ORDER BY 1 NULLS FIRST, 2 NULLS FIRST, 3}),
+	join("\n",
+		'||pg_audit_queue.log_parameter=on',
+		"|$role|pg_audit_queue.log=all, -misc",
+		"$database||pg_audit_queue.log_catalog=off",
+		"$database|$role|pg_audit_queue.role=a=b'\\"),
+	'of databases and roles');
+is( $node->safe_psql('template1', "SELECT count(*) FROM pg_extension WHERE extname = 'pg_audit_queue'"),
+	($has_pgaudit ? 1 : 0),
+	'the extension is where that of pgaudit is');
+is( $node->safe_psql('postgres', "SELECT count(*) FROM pg_extension WHERE extname = 'pg_audit_queue'"),
+	0, 'and nowhere else');
+
+($printed, $output) = move();
+unlike($output, qr/ERROR|FATAL/, 'it can be run again');
+
+done_testing();
