@@ -44,7 +44,7 @@ pg_source=
 
 # Packages that the tests need
 readonly test_packages=(binutils clang-format dpkg-dev git libipc-run-perl perl pgbadger
-	python3 python3-asyncpg python3-jsonschema python3-psycopg strace valgrind)
+	jq python3 python3-asyncpg python3-jsonschema python3-psycopg strace valgrind)
 
 say()
 {

@@ -2,7 +2,7 @@
  *
  * guc_list.h
  *		All settings, pg_audit_queue.*: a new one is an entry here, beside its
- *		row in README.md and its lines in the tests that go through all settings.
+ *		row in doc/settings.md and its lines in the tests that go through all settings.
  *
  * This is included with the macros defined as they are needed: guc.h declares
  * the variables, guc.c defines them with the assign hooks, and gives them to

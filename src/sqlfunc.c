@@ -216,8 +216,8 @@ stats_row(FunctionCallInfo fcinfo, bool all)
 /*
  * audit_queue_stats() returns record
  *
- * The one row of the view of the same name; the columns are described in the
- * README.
+ * The one row of the view of the same name; doc/settings.md describes the
+ * columns.
  */
 Datum
 audit_queue_stats(PG_FUNCTION_ARGS)

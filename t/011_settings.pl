@@ -290,7 +290,7 @@ my $after = epoch('now');
 my $record = $records[2];
 my ($line) = grep { /"sequence":$record->{sequence},/ } trail_lines($node);
 my ($documentation) =
-  slurp_file("$FindBin::RealBin/../README.md") =~ /^### Format json$(.*?)^##/ms;
+  slurp_file("$FindBin::RealBin/../doc/formats.md") =~ /^## Format json$(.*?)(?:^## |\z)/ms;
 my @documented = $documentation =~ /^\| `(\w+)`/mg;
 
 cmp_ok(scalar @documented, '>', 40, 'there is a list of documented fields');

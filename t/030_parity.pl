@@ -8,7 +8,7 @@
 # if it fails within another statement that goes on, with /* caught */.
 #
 # The two differ on purpose where pgaudit is wrong.  PaqParityRules.pm has the
-# rules, README.md ("Differences from pgaudit") the reasons.  A rule that no
+# rules, doc/differences.md the reasons.  A rule that no
 # statement needs is a failure as well.
 #
 # Each major version of PostgreSQL has a pgaudit of its own, whose records ours are

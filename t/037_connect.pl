@@ -661,7 +661,8 @@ ok($stop->finish, 'the server stops');
 my @last = trail_lines($small);
 # from 18 on PostgreSQL may give a client that it is going to refuse to another
 # kind of process
-(my $refused = $session) =~ s/(?=client backend)/dead-end /
+my $refused = $session;
+$refused =~ s/(?=client backend)/dead-end /
   if $last[-3] =~ /dead-end/ && $small->pg_version->major >= 18;
 is_deeply(
 	[ map { s/\|.*?\|LOG:  AUDIT: /|/r } @last[ -4 .. -1 ] ],

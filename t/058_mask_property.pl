@@ -160,7 +160,7 @@ sub check_files
 my $root = "$FindBin::RealBin/..";
 
 check_files("the project's files", 500,
-	map { glob "$root/$_" } 't/*.pl', 't/parity/*.sql', 'sql/*.sql', '*.sql', 'README.md', 'src/*/*.c');
+	map { glob "$root/$_" } 't/*.pl', 't/parity/*.sql', 'sql/*.sql', '*.sql', 'README.md', 'doc/*.md', 'src/*/*.c');
 SKIP:
 {
 	my $suite = ($ENV{PAQ_PG_SOURCE} // '') . '/src/test/regress/sql';

@@ -367,7 +367,7 @@ foreach my $way (grep { $_ ne $unexecuted } sort keys %ways)
 }
 is(dropped(), 0, 'nothing was dropped');
 
-# README: whatever the setting, what goes beyond the memory for it is dropped.
+# doc/durability.md: whatever the setting, what goes beyond the memory for it is dropped.
 $number{$unexecuted} = TIMES;
 test_dropping("wait: $unexecuted", $unexecuted);
 

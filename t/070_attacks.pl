@@ -5,7 +5,7 @@
 #
 # Members of pg_execute_server_program, pg_read_server_files and
 # pg_write_server_files can do to files what the server's own user can, and
-# nothing can keep them from the trail's files (README).  So they may see the
+# nothing can keep them from the trail's files (doc/trail.md).  So they may see the
 # trail; t/067 tests changes that they make to it.
 #
 # Copyright (c) 2026, pg_audit_queue contributors

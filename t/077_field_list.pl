@@ -1,5 +1,5 @@
-# The list of fields, src/record/fieldlist.h, and what repeats it: README.md's
-# table of the fields, the JSON Schema and the SQL script have the same fields, in
+# The list of fields, src/record/fieldlist.h, and what repeats it: the table of the
+# fields in doc/formats.md, the JSON Schema and the SQL script have the same fields, in
 # the same order where there is one, of the same types, described in the same
 # words.  And this test notices where they do not: each is compared once more
 # after it has been changed, field by field.
@@ -18,7 +18,7 @@ use Test::More;
 my $root = "$FindBin::RealBin/..";
 my @fields = fields_of_list(slurp_file("$root/src/record/fieldlist.h"));
 my %texts = (
-	readme => slurp_file("$root/README.md"),
+	page => slurp_file("$root/doc/formats.md"),
 	schema => slurp_file("$root/doc/audit-record.schema.json"),
 	script => slurp_file("$root/pg_audit_queue--1.0.sql"));
 
@@ -67,10 +67,10 @@ sub fields_of_list
 	return @found;
 }
 
-# Rows of README.md's table, in the same way
-sub fields_of_readme
+# Rows of doc/formats.md's table, in the same way
+sub fields_of_page
 {
-	my ($section) = $_[0] =~ /^### Format json$(.*?)^##/ms;
+	my ($section) = $_[0] =~ /^## Format json$(.*?)(?:^## |\z)/ms;
 	my @found;
 
 	foreach my $line ($section =~ /^\| ([`-].*) \|$/mg)
@@ -79,7 +79,7 @@ sub fields_of_readme
 		my %entry;
 
 		$what =~ s/`//g;
-		$what =~ s/\[([^]]*)\]\(#[^)]*\)/$1/g;
+		$what =~ s/\[([^]]*)\]\([^)]*\)/$1/g;
 		$entry{what} = $what;
 		if ($name ne '-')
 		{
@@ -159,7 +159,7 @@ sub compare
 	return @found;
 }
 
-# Names of README.md, the schema and the script, each with its text: what is not as
+# Names of the page, the schema and the script, each with its text: what is not as
 # in the list.
 sub differences
 {
@@ -168,9 +168,9 @@ sub differences
 	my @found;
 
 	# in the order of the list
-	if (defined $text{readme})
+	if (defined $text{page})
 	{
-		push @found, compare('README.md', \@keys, \@fields, [ fields_of_readme($text{readme}) ]);
+		push @found, compare('doc/formats.md', \@keys, \@fields, [ fields_of_page($text{page}) ]);
 	}
 	if (defined $text{schema})
 	{
@@ -190,8 +190,8 @@ sub differences
 }
 
 cmp_ok(scalar @fields, '>', 50, 'the list can be read');
-is_deeply([ differences(%texts) ], [], 'README.md, schema and script agree with it');
-like($texts{readme}, qr{doc/audit-record\.schema\.json}, 'README.md tells of the schema');
+is_deeply([ differences(%texts) ], [], 'doc/formats.md, schema and script agree with it');
+like($texts{page}, qr{audit-record\.schema\.json}, 'doc/formats.md tells of the schema');
 
 my $required = decode_json($texts{schema})->{required};
 is_deeply(
@@ -222,14 +222,14 @@ foreach my $field (@fields)
 	my $row = defined $json ? qr/^\| `$json`(?: \*)? \| \w+ \| (?:-|`\w+` \w+) \|.*\n/m : qr/^\| - \| - \| `$column` .*\n/m;
 	my %change;
 
-	$change{'row of README.md'} = [ readme => $row, sub { '' } ];
-	$change{'words in README.md'} = [ readme => $row, sub { $_[0] =~ s/ \|$/ or so |/mr } ];
+	$change{'row of the page'} = [ page => $row, sub { '' } ];
+	$change{'words in the page'} = [ page => $row, sub { $_[0] =~ s/ \|$/ or so |/mr } ];
 	if (defined $json)
 	{
 		my $property = qr/^\t\t"$json": \{\n(?:\t\t\t.*\n)*\t\t\},?\n/m;
 
-		$change{'type in README.md'} =
-		  [ readme => $row, sub { $_[0] =~ s/ \| \w+ \|/ | object |/r } ];
+		$change{'type in the page'} =
+		  [ page => $row, sub { $_[0] =~ s/ \| \w+ \|/ | object |/r } ];
 		# in front of another property, so that a comma stays between them
 		$change{'name in schema'} = [ schema => $property, sub { $_[0] =~ s/"$json"/"other"/r } ];
 		$change{'words in schema'} =
@@ -240,8 +240,8 @@ foreach my $field (@fields)
 	{
 		my $line = qr/^    $column \w+(?: NOT NULL)?,?\n(?=(?:    \w+ \w+(?: NOT NULL)?,?\n)*\) PARTITION)/m;
 
-		$change{'column in README.md'} = [ readme => $row, sub { $_[0] =~ s/`$column` (\w+) \|/`other` $1 |/r } ];
-		$change{'type of column in README.md'} = [ readme => $row, sub { $_[0] =~ s/(`$column`) \w+ \|/$1 other |/r } ];
+		$change{'column in the page'} = [ page => $row, sub { $_[0] =~ s/`$column` (\w+) \|/`other` $1 |/r } ];
+		$change{'type of column in the page'} = [ page => $row, sub { $_[0] =~ s/(`$column`) \w+ \|/$1 other |/r } ];
 		$change{'column in script'} = [ script => $line, sub { '' } ];
 		$change{'type in script'} = [ script => $line, sub { $_[0] =~ s/($column) \w+/$1 other/r } ];
 	}

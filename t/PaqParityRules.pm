@@ -4,9 +4,8 @@
 #	The ways in which our records and pgaudit's differ on purpose: rules for
 #	PaqParity, which says what a rule is.
 #
-# Nearly all rules are about faults of pgaudit's that the README lists under
-# "Differences from pgaudit".  Each rule names the texts, or the settings, or
-# the files of t/parity/ in which the difference may be, so that the difference
+# Nearly all rules are about faults of pgaudit's that doc/differences.md lists.
+# Each rule names the texts, or the settings, or the files of t/parity/ in which the difference may be, so that the difference
 # is not accepted elsewhere.  A rule about a fault that pgaudit has mended names
 # the version in "until", and does not apply to that version and later ones;
 # "since" is the opposite.  What pgaudit has mended without another version is

@@ -5,7 +5,7 @@
  *
  * The columns are those of PostgreSQL 14 and later, quoted as PostgreSQL
  * quotes them, so that whatever reads its log reads this.  They say of the
- * record, not of the process that writes it.  README.md has those that differ from
+ * record, not of the process that writes it.  doc/formats.md has those that differ from
  * PostgreSQL's.  session_line_num is minus the sequence if the record has no number
  * in its session: it is unique together with session_id, as in the table of
  * PostgreSQL's documentation.

@@ -27,14 +27,14 @@
  *				record's header, 0 is null), NUMBER(likewise), or MADE(name):
  *				put_name() in format/json.c makes it
  *	flag		flag of the record that the mark shows
- *	what		what it is, in words.  README.md (where names and values are in
+ *	what		what it is, in words.  doc/formats.md (where names and values are in
  *				back quotes) and doc/audit-record.schema.json say the same
  *
  * These two and the SQL script are no code, so they repeat the list.
  * t/077_field_list.pl fails if they differ from it.
  *
  * A new field needs a line here, the column in the SQL script, the property in
- * the schema, the row in README.md, and, if it is MADE, a function.  A change of
+ * the schema, the row in doc/formats.md, and, if it is MADE, a function.  A change of
  * a field's meaning, type, name or place must raise put_format_version()'s number.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
@@ -72,7 +72,7 @@ PAQ_TRAIL_FIELD(HEAD, CLASS, "class", "class", STRING, "text", MADE(class),
 PAQ_TRAIL_FIELD(HEAD, COMMAND, "command", "command", STRING, "text", TEXT(COMMAND),
 				"command tag, or what happened: LOGIN, LOGOUT, SET, RESET, RELOAD, ...")
 PAQ_TRAIL_FIELD(HEAD, COMMAND_TEXT, "commandText", "command_text", STRING, "text", MADE(command_text),
-				"text of the statement, with secrets masked: its part of what was sent, if that has several")
+				"text of the statement, with secrets masked: its part of what was sent, if that has several; from PostgreSQL 17 on, as in pgaudit, without white space and semicolons around it")
 PAQ_TRAIL_FIELD(HEAD, COMMAND_TEXT_OMITTED, "commandTextOmitted", "command_text_omitted", STRING, "text", MADE(command_text_omitted),
 				"why commandText is not there: not logged (log_statement), or previously logged: in another record of the statement (log_statement_once, or more than 1 MB of it already)")
 PAQ_TRAIL_FIELD(HEAD, STATEMENT_LOCATION, "statementLocation", "statement_location", NUMBER, "integer", MADE(statement_location),

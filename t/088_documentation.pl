@@ -1,0 +1,139 @@
+# What README.md and the pages of doc/ show can be done as it is shown: settings
+# are accepted, SQL is executed, jq finds what it is said to find, and programs
+# are there.  What a block of code is, the word behind its fence says.
+#
+# Copyright (c) 2026, pg_audit_queue contributors
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::RealBin;
+use PaqTest;
+
+use IPC::Run;
+use Test::More;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+
+my $root  = "$FindBin::RealBin/..";
+my @pages = ("$root/README.md", glob("$root/doc/*.md"));
+my $node  = audited_node('main', settings => { log => 'all', flush_interval => '20ms' });
+my %count = map { $_ => 0 } qw(ini sql sh text);
+
+# What the examples are about
+unaudited_sql($node, $_) foreach
+  'CREATE ROLE teller LOGIN', 'CREATE ROLE payments', 'CREATE ROLE monitoring',
+  'CREATE DATABASE ledger', 'CREATE TABLE account (id int)', 'CREATE TABLE card (number text)';
+$node->psql('postgres', 'DELETE FROM account', extra_params => [ '-U', 'teller' ]);
+flush_trail($node);
+my $has_file_fdw = unaudited_sql($node,
+	"SELECT count(*) FROM pg_available_extensions WHERE name = 'file_fdw'");
+
+# Returns the page's blocks: [ line, kind, text ].
+sub blocks
+{
+	my ($page) = @_;
+	my @found;
+	my $number = 0;
+	my $open;
+
+	foreach my $line (split /^/, slurp_file($page))
+	{
+		$number++;
+		if ($line !~ /^```(\w*)/) { $open->[2] .= $line if $open; next }
+		if ($open) { push @found, $open; undef $open }
+		else { $open = [ $number, $1, '' ] }
+	}
+	die "$page: a fence is not closed" if $open;
+	return @found;
+}
+
+# Settings: their names and values are those of settings.
+sub check_ini
+{
+	my ($text) = @_;
+	my @wrong;
+
+	foreach my $line (split /\n/, $text)
+	{
+		my ($name, $value) = $line =~ /^([\w.]+)\s*=\s*('[^']*'|\S+)\s*(?:#.*)?$/;
+		my ($out, $err) = ('no setting', '');
+
+		$node->psql('postgres', "ALTER SYSTEM SET $name = $value", stdout => \$out, stderr => \$err)
+		  if defined $name;
+		push @wrong, "$line: $out$err" if !defined $name || $err ne '';
+	}
+	unaudited_sql($node, 'ALTER SYSTEM RESET ALL');
+	return join("\n", @wrong);
+}
+
+# SQL: no statement of it fails.
+sub check_sql
+{
+	my ($text) = @_;
+	my ($out, $err) = ('', '');
+
+	unaudited_sql($node, 'DROP EXTENSION pg_audit_queue')
+	  if $text =~ /CREATE EXTENSION pg_audit_queue/;
+	if ($text =~ /audit_records/)
+	{
+		unaudited_sql($node, "ALTER SYSTEM SET pg_audit_queue.sink = 'table'");
+		$node->reload;
+		table_loaded($node) or die 'nothing is loaded into the table';
+	}
+	$node->psql('postgres', $text, stdout => \$out, stderr => \$err);
+	unaudited_sql($node, 'ALTER SYSTEM RESET ALL');
+	$node->reload;
+	return join("\n", grep { /ERROR|FATAL/ } split /\n/, $err);
+}
+
+# Commands: jq finds something in the trail, and other programs of the project are
+# where they are said to be.
+sub check_sh
+{
+	my ($text) = @_;
+	my @missing =
+	  grep { !-x "$root/$_" } $text =~ m{^((?:scripts|bench)/[\w-]+)}mg;
+
+	if ($text =~ /^jq/)
+	{
+		my ($out, $err) = ('', '');
+
+		IPC::Run::run([ 'sh', '-c', $text ], '>', \$out, '2>', \$err,
+			init => sub { chdir trail_dir($node) or die });
+		push @missing, "jq: $err" if $?;
+		push @missing, 'jq finds nothing' if $out !~ /\S/;
+	}
+	return "@missing";
+}
+
+foreach my $page (@pages)
+{
+	my $name = $page =~ s{.*/}{}r;
+
+	foreach my $block (blocks($page))
+	{
+		my ($line, $kind, $text) = @$block;
+		my $check = { ini => \&check_ini, sql => \&check_sql, sh => \&check_sh, text => sub { '' } }->{$kind};
+
+		$count{$kind}++;
+	  SKIP:
+		{
+			skip 'file_fdw is not installed', 1 if $text =~ /file_fdw/ && !$has_file_fdw;
+			is($check ? $check->($text) : 'of no known kind', '', "$name, line $line: $kind");
+		}
+	}
+}
+cmp_ok($count{$_}, '>', 0, "examples in $_") foreach sort keys %count;
+
+# The checks notice what is wrong.
+isnt(check_ini("pg_audit_queue.lgo = 'all'\n"), '', 'a setting that does not exist');
+isnt(check_ini("pg_audit_queue.log = 'everything'\n"), '', 'a wrong value');
+isnt(check_ini("ALTER SYSTEM\n"), '', 'what is no setting');
+isnt(check_sql('SELECT audit_flesh();'), '', 'a statement that fails');
+isnt(check_sh("scripts/from-oracle\n"), '', 'a program that does not exist');
+isnt(check_sh("jq 'select(.exitCode == \"99999\")' audit-*.json\n"), '', 'jq that finds nothing');
+
+done_testing();
