@@ -76,7 +76,7 @@ PAQ_TRAIL_FIELD(HEAD, COMMAND_TEXT, "commandText", "command_text", STRING, "text
 PAQ_TRAIL_FIELD(HEAD, COMMAND_TEXT_OMITTED, "commandTextOmitted", "command_text_omitted", STRING, "text", MADE(command_text_omitted),
 				"why commandText is not there: not logged (log_statement), or previously logged: in another record of the statement (log_statement_once, or more than 1 MB of it already)")
 PAQ_TRAIL_FIELD(HEAD, STATEMENT_LOCATION, "statementLocation", "statement_location", NUMBER, "integer", MADE(statement_location),
-				"where the statement began in a text of several, bytes from 0, as it was sent; null if it was the whole text")
+				"where the statement began in a text of several, bytes from 0, as it was sent; null if it was the whole text, but for white space and semicolons")
 PAQ_TRAIL_FIELD(HEAD, STATEMENT_LENGTH, "statementLength", "statement_length", NUMBER, "integer", MADE(statement_length),
 				"its length there, bytes; null if it went to the end")
 PAQ_TRAIL_FIELD(HEAD, PARAM_LIST, "paramList", "parameters", ARRAY, "jsonb", MADE(param_list),
