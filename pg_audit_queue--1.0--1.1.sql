@@ -169,11 +169,12 @@ WITH wanted AS MATERIALIZED (
            CASE s.sink WHEN 'table' THEN s.table_age ELSE s.age END AS age,
            CASE s.sink WHEN 'table' THEN 0 ELSE s.size END AS size,
            g.growth,
+           CASE WHEN g.growth IS NOT NULL THEN
            least(7 * g.growth,
                  CASE WHEN s.sink <> 'table' AND s.size > 0
                       THEN greatest(s.size - q.trail_size, 0) END,
                  CASE WHEN s.sink <> 'table' AND s.age > 0
-                      THEN greatest(s.age / 1440.0 - g.days, 0) * g.growth END) AS needed
+                      THEN greatest(s.age / 1440.0 - g.days, 0) * g.growth END) END AS needed
       FROM setting s, stats q,
            LATERAL (SELECT d.days, CASE WHEN d.days >= 1 THEN q.trail_size / d.days END AS growth
                       FROM (SELECT (extract(epoch FROM clock_timestamp() - q.oldest_file_time)

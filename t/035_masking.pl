@@ -92,6 +92,16 @@ sub texts_by_tag
 	return %texts;
 }
 
+# Put a tag behind a statement's first word: from PostgreSQL 18 on comments in front
+# are not part of the statement.
+sub tagged
+{
+	my ($tag, $sql) = @_;
+
+	$sql =~ s{^(?:--.*\n)*\s*\w+\K}{ /* $tag */} or die "no word to begin with: $sql";
+	return $sql;
+}
+
 # Run cases in a way: the sub gets the connection and a case's text and sends
 # it in some form; it returns texts of which each record must have one, given
 # as formats for sprintf with the case's text in them.
@@ -109,7 +119,7 @@ sub check_cases
 			foreach my $case (@$cases)
 			{
 				my $tag = 'case' . ++$n;
-				my ($sent, $shown) = sent_and_shown("/* $tag */ $case");
+				my ($sent, $shown) = sent_and_shown(tagged($tag, $case));
 
 				$shown{$tag} = $shown;
 				$forms{$tag} = $sub->($client, $sent);
@@ -232,7 +242,7 @@ my @harmless = (
 	q{DO $$ BEGIN UPDATE users SET password = 'x' WHERE token = 'y'; END $$},
 	q{CREATE FUNCTION f3() RETURNS text LANGUAGE sql AS 'SELECT password FROM users WHERE token = ''x'''},
 	q{SELECT 1 -- postgres://u:p@h/d},
-	qq{--x://u:\nSELECT name FROM users\n--\@h},
+	qq{SELECT --x://u:\nname FROM users\n--\@h},
 	q{SELECT name /*x://u:*/ FROM users WHERE name LIKE 'b%' /*@h*/},
 	q{SELECT name FROM users WHERE 'PASSWORD ' <> '' AND name LIKE '123%'},
 	q{SELECT name AS "password" FROM users WHERE name = '123' -- token},
@@ -347,7 +357,7 @@ foreach my $tail (q{'}, q{"}, q{$$}, q{/*}, q{)}, q{nonsense 'x'}, q{'x' "y})
 
 			foreach my $case (grep { /\[\[.*#/ } @statements)
 			{
-				my ($sent) = sent_and_shown("/* tail */ $case");
+				my ($sent) = sent_and_shown(tagged('tail', $case));
 
 				$client->query("$sent $tail");
 			}
@@ -371,7 +381,7 @@ foreach my $case (
 {
 	foreach my $at_record (@conforming)
 	{
-		my ($sent, $shown) = sent_and_shown("/* tag */ $case->[0]");
+		my ($sent, $shown) = sent_and_shown(tagged('tag', $case->[0]));
 		my $before =
 		  $at_record eq $case->[1]
 		  ? ''
@@ -844,7 +854,7 @@ sub random_statement
 
 			foreach my $n (1 .. $number)
 			{
-				my $sql = "/* random$n */ " . random_statement(secret(), 0);
+				my $sql = tagged("random$n", random_statement(secret(), 0));
 
 				$sql .= one_of(" '", ' "', " 'x'", ' $$', " foo 'bar", ' /*',
 					' )', ' EXTRA')

@@ -711,15 +711,16 @@ ok( poll_until(
 	'format pgaudit');
 my $prefix = "00000 $superuser|LOG:  AUDIT: SESSION,0,0,CONFIG";
 my $own    = '00000 |LOG:  AUDIT: SESSION,0,0,CONFIG';
+my $end    = shown_text($lines, ';');
 is_deeply(
 	[ trail_lines($lines) ],
 	[
 		"$own,WORKER START,,,,\",,\"",
-		"55P02 $superuser|LOG:  AUDIT: SESSION,0,0,CONFIG,SET,SETTING,pg_audit_queue.log_line_prefix,SET pg_audit_queue.log_line_prefix = 'x';,\"%e %u|,x,session\"",
+		"55P02 $superuser|LOG:  AUDIT: SESSION,0,0,CONFIG,SET,SETTING,pg_audit_queue.log_line_prefix,SET pg_audit_queue.log_line_prefix = 'x'$end,\"%e %u|,x,session\"",
 		"$prefix,SET,SETTING,$log,,\"none,\"\"read, \"\"\"\"write\"\"\"\"\"\",session\"",
 		"$prefix,RESET,SETTING,$log,,\"\"\"read, \"\"\"\"write\"\"\"\"\"\",none,configuration file\"",
-		"$prefix,ALTER ROLE,SETTING,pg_audit_queue.role,\"ALTER ROLE ALL SET pg_audit_queue.role = 'a\"\"b';\",\",\"\"a\"\"\"\"b\"\",global\"",
-		"$prefix,ALTER ROLE,SETTING,pg_audit_queue.role,ALTER ROLE ALL RESET pg_audit_queue.role;,\"\"\"a\"\"\"\"b\"\",,global\"",
+		"$prefix,ALTER ROLE,SETTING,pg_audit_queue.role,\"ALTER ROLE ALL SET pg_audit_queue.role = 'a\"\"b'$end\",\",\"\"a\"\"\"\"b\"\",global\"",
+		"$prefix,ALTER ROLE,SETTING,pg_audit_queue.role,ALTER ROLE ALL RESET pg_audit_queue.role$end,\"\"\"a\"\"\"\"b\"\",,global\"",
 		"00000 paq_quiet|LOG:  AUDIT: SESSION,0,0,CONFIG,ALTER SYSTEM,SETTING,pg_audit_queue.flush_threshold,ALTER SYSTEM SET pg_audit_queue.flush_threshold = 60,\"50,60,configuration file\"",
 		"$own,SET,SETTING,pg_audit_queue.flush_threshold,,\"50,60,configuration file\"",
 		"$own,RELOAD,,,,\",,\""

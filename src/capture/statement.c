@@ -20,8 +20,7 @@
  * place.  It is recorded as it was sent or, from PostgreSQL 17 on, without white
  * space and semicolons around it, as pgaudit does.  Before PostgreSQL 18, the part
  * of a statement begins behind the semicolon of the one before, and includes
- * comments in front of it.  From 19 on that is so for the first one only because
- * we see to it: comments in front of all are often the application's.
+ * comments in front of it.
  *
  * PostgreSQL does not always know the place.  The query of a statement such as
  * EXPLAIN or DECLARE CURSOR has the place of that statement.  What a rule makes
@@ -646,39 +645,13 @@ is_end(const char *rest)
 	return *rest == '\0';
 }
 
-/*
- * Is there nothing but white space and comments in front of the place, and
- * semicolons, if they are allowed?  The parser has been there, so comments are
- * complete.
- */
+/* Is there nothing but white space and semicolons in front of the place? */
 static bool
-is_beginning(const char *text, int location, bool semicolons)
+is_beginning(const char *text, int location)
 {
-	int			depth = 0;
-	int			pos = 0;
-
-	while (pos < location)
-	{
-		if (text[pos] == '/' && text[pos + 1] == '*')
-		{
-			depth++;
-			pos += 2;
-		}
-		else if (depth > 0)
-		{
-			const bool	ends = text[pos] == '*' && text[pos + 1] == '/';
-
-			depth -= ends ? 1 : 0;
-			pos += ends ? 2 : 1;
-		}
-		else if (text[pos] == '-' && text[pos + 1] == '-')
-			pos += strcspn(text + pos, "\r\n");
-		else if (scanner_isspace(text[pos]) || (semicolons && text[pos] == ';'))
-			pos++;
-		else
-			return false;
-	}
-	return true;
+	while (location > 0 && is_separator(text[location - 1]))
+		location--;
+	return location == 0;
 }
 
 /* Is the text all of the statement, or is the statement's place not known? */
@@ -691,7 +664,7 @@ has_whole_text(const PaqStatement *statement)
 		(statement->location == 0 && statement->len <= 0) ||
 		!is_within_text(statement))
 		return true;
-	return is_beginning(text, statement->location, true) &&
+	return is_beginning(text, statement->location) &&
 		(statement->len <= 0 ||
 		 is_end(text + statement->location + statement->len));
 }
@@ -710,13 +683,6 @@ paq_statement_part(PaqStatement *statement)
 
 	if (likely(statement->part != NULL))
 		return statement->part;
-	if (statement->location > 0 && is_within_text(statement) &&
-		is_beginning(statement->text, statement->location, false))
-	{
-		if (statement->len > 0)
-			statement->len += statement->location;
-		statement->location = 0;
-	}
 	whole = has_whole_text(statement);
 	if (whole)
 	{
@@ -730,9 +696,8 @@ paq_statement_part(PaqStatement *statement)
 	}
 
 	part = statement->text + Max(statement->location, 0);
-	len = statement->len > 0 ? (Size) statement->len :
-		text_length(statement->text) - (part - statement->text);
-	for (; len > 0 && scanner_isspace(*part); len--)
+	len = statement->len > 0 ? (Size) statement->len : strlen(part);
+	for (; len > 0 && (scanner_isspace(*part) || (whole && is_separator(*part))); len--)
 		part++;
 	while (len > 0 && is_separator(part[len - 1]))
 		len--;
