@@ -243,58 +243,74 @@ apt()
 	fi
 }
 
+has_packages()
+{
+	command -v dpkg-query >/dev/null || {
+		say "Not a Debian system: taking what is there."
+		return 1
+	}
+}
+
+# Update the lists of packages, once.
+update_lists()
+{
+	[ -z "$apt_log" ] || return 0
+	apt_log=$(mktemp)
+	say "Updating the list of packages"
+	apt update
+}
+
+# Install those of the packages given that are missing.
+install_missing()
+{
+	local package missing=()
+
+	has_packages || return 0
+	for package in "$@"; do
+		is_installed "$package" || missing+=("$package")
+	done
+	[ "${#missing[@]}" -gt 0 ] || return 0
+	if [ "$(id -u)" -ne 0 ]; then
+		say "Missing packages: ${missing[*]}" >&2
+		say "Install them with: sudo apt-get install ${missing[*]}" >&2
+		exit 1
+	fi
+	update_lists
+	say "Installing ${missing[*]}"
+	apt install --no-install-recommends "${missing[@]}"
+}
+
 # Install what is missing of PostgreSQL (server and headers), a compiler, and
 # the packages given; MAJOR in a name stands for PostgreSQL's major version.
 need_packages()
 {
-	local major package updated= missing=()
+	local major
 
 	if [ -n "${PG_CONFIG:-}" ]; then
 		# somebody who brings his own server looks after its packages too
 		return
 	fi
-	if ! command -v dpkg-query >/dev/null; then
-		say "Not a Debian system: taking what is there."
-		return
-	fi
+	has_packages || return 0
 
-	apt_log=${apt_log:-$(mktemp)}
 	major=$(installed_major)
 	if [ -z "$major" ] && [ "$(id -u)" -eq 0 ]; then
-		say "Updating the list of packages"
-		apt update
-		updated=1
+		update_lists
 	fi
 	major=${major:-$(default_major)}
 	major=${major:-15}
 
+	if ! is_installed "postgresql-$major" && [ "$(id -u)" -eq 0 ]; then
+		# no cluster named "main": nobody has asked for one
+		cluster_conf_made=1
+		mkdir -p "$(dirname "$cluster_conf")"
+		echo 'create_main_cluster = false' >"$cluster_conf"
+	fi
 	# the last two: for what PostgreSQL's libpq/libpq-be.h includes
-	for package in "postgresql-$major" "postgresql-server-dev-$major" \
-		gcc libc6-dev make libkrb5-dev libssl-dev "${@//MAJOR/$major}"; do
-		is_installed "$package" || missing+=("$package")
-	done
-	if [ "${#missing[@]}" -gt 0 ]; then
-		if [ "$(id -u)" -ne 0 ]; then
-			say "Missing packages: ${missing[*]}" >&2
-			say "Install them with: sudo apt-get install ${missing[*]}" >&2
-			exit 1
-		fi
-		[ -n "$updated" ] || {
-			say "Updating the list of packages"
-			apt update
-		}
-		say "Installing ${missing[*]}"
-		if ! is_installed "postgresql-$major"; then
-			# no cluster named "main": nobody has asked for one
-			cluster_conf_made=1
-			mkdir -p "$(dirname "$cluster_conf")"
-			echo 'create_main_cluster = false' >"$cluster_conf"
-		fi
-		apt install --no-install-recommends "${missing[@]}"
-		if [ -n "$cluster_conf_made" ]; then
-			rm -f "$cluster_conf"
-			cluster_conf_made=
-		fi
+	install_missing "postgresql-$major" "postgresql-server-dev-$major" \
+		gcc libc6-dev make libkrb5-dev libssl-dev "${@//MAJOR/$major}"
+	if [ -n "$cluster_conf_made" ]; then
+		rm -f "$cluster_conf"
+		cluster_conf_made=
 	fi
 }
 

@@ -1,0 +1,145 @@
+# scripts/matrix: which folders it removes, what it installs and unpacks, and its
+# table.  Nothing here makes a system: programs of ours stand in for those that
+# would, and write down how they are called.
+#
+# Copyright (c) 2026, pg_audit_queue contributors
+
+use strict;
+use warnings;
+
+use FindBin;
+use IPC::Run;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $base     = PostgreSQL::Test::Utils::tempdir();
+my $calls    = "$base/calls";
+my %programs = (
+
+	# a user that has no other to switch to
+	id => 'case $1 in -u) echo 0 ;; -un) echo nobody ;; -g) exec /usr/bin/id -g ;; *) exit 1 ;; esac',
+	'dpkg-query' => '[ ! -e missing ] && echo installed',
+	'apt-get'    => 'true',
+	debootstrap  => '[ -e can_bootstrap ] && mkdir -p "$3/etc/apt/apt.conf.d"',
+	python3      => <<'SH',
+case "$*" in
+	*download*)
+		while [ "$1" != --dest ]; do shift; done
+		cat "$2/wanted" >>requirements
+		[ -e has_wheel ] && touch "$2/a.whl"
+		;;
+esac
+SH
+
+	# what runs in a system
+	unshare => <<'SH',
+case "$*" in
+	*scripts/test*)
+		echo 'Building with PostgreSQL 15.18 (Debian 15.18-0+deb12u1)'
+		echo 'Files=82, Tests=4123, 900 wallclock secs'
+		;;
+	*bench/torture*) echo 'seed 1, mode mixed, queue mixed, rounds 100, 240 s; kills: all 9; wrong: 0' ;;
+	*scripts/regress*)
+		echo 'outputs: 217 the same, 0 different'
+		[ ! -e regress_fails ]
+		;;
+	*dpkg-query*) printf 1.7.0-2 ;;
+esac
+SH
+);
+
+mkdir("$base/$_") or die "mkdir: $!" foreach 'bin', 'run';
+foreach my $name (keys %programs)
+{
+	open my $fh, '>', "$base/bin/$name" or die "open: $!";
+	print $fh "#!/bin/sh\ncd '$base/run'\necho \"$name \$*\" >>'$calls'\n$programs{$name}\n";
+	close $fh;
+	chmod 0755, "$base/bin/$name";
+}
+
+# What the stand-ins are to do
+sub stand_ins
+{
+	my (@files) = @_;
+
+	unlink glob("$base/run/*");
+	append_to_file("$base/run/$_", '') foreach @files;
+	unlink $calls;
+	return;
+}
+
+# Run it; returns its status, output, and the calls
+sub matrix
+{
+	my ($directory, @arguments) = @_;
+	my $output;
+
+	local %ENV = (
+		%ENV,
+		PATH           => "$base/bin:$ENV{PATH}",
+		TMPDIR         => $base,
+		PAQ_MATRIX_DIR => $directory);
+	IPC::Run::run(
+		[ 'env', '-C', $base, "$FindBin::RealBin/../scripts/matrix", @arguments ],
+		'<', \'', '>&', \$output);
+	return ($? >> 8, $output, -e $calls ? slurp_file($calls) : '');
+}
+
+# A folder that somebody has
+mkdir("$base/$_") foreach 'systems', 'systems/15';
+append_to_file("$base/systems/15/precious", 'x');
+append_to_file("$base/systems/15.made", '');
+
+stand_ins('can_bootstrap');
+my ($status, $output, $called) = matrix('systems', '15');
+is($status, 77, 'a folder of somebody else: no system');
+like($output, qr{\Q$base\E/systems/15 has not been made by this script}, 'and it says so');
+ok(-e "$base/systems/15/precious", 'nothing is removed');
+unlike($called, qr/^debootstrap/m, 'nor made in it');
+
+# One that it has begun to make, by a relative name
+stand_ins();
+($status, $output, $called) = matrix('own', '15');
+is($status, 77, 'no debootstrap: no system');
+like($called, qr{^debootstrap .* bookworm \Q$base\E/own/15 *$}m, 'the name is made absolute');
+append_to_file("$base/own/15/half", 'x');
+stand_ins('can_bootstrap');
+($status, $output, $called) = matrix('own', '15');
+is($status, 0, 'the next time it is made') or diag($output);
+ok(!-e "$base/own/15/half", 'anew');
+append_to_file("$base/own/15/kept", 'x');
+stand_ins('can_bootstrap');
+($status, $output, $called) = matrix('own', '15');
+ok(-e "$base/own/15/kept", 'then it is kept');
+unlike($called, qr/^debootstrap/m, 'and used again');
+
+is( ($output =~ /(^\|.*)/ms)[0],
+	<<'TABLE', 'the table');
+| PostgreSQL | Debian | pgaudit | tests | crashes | PostgreSQL's own suite |
+|---|---|---|---|---|---|
+| 15.18 | bookworm | 1.7.0-2 | 4123 in 82 files | 100 rounds, 0 wrong | 217 the same, 0 different |
+TABLE
+stand_ins('regress_fails');
+($status, $output) = matrix('own', '15');
+is($status, 1, 'something fails');
+like($output, qr/ \| \*\*failed\*\* 217 the same, 0 different \|$/m, 'the table says so');
+
+# debootstrap is wanted whoever brings a server
+stand_ins('missing');
+{
+	local $ENV{PG_CONFIG} = '/nowhere/pg_config';
+	($status, $output, $called) = matrix('own', '15');
+}
+like($called, qr/^apt-get .* install .*debootstrap/m, 'debootstrap is installed beside PG_CONFIG');
+unlike($called, qr/^apt-get .*postgresql/m, 'and no server');
+
+# A wheel that is not the one that was looked at is not unpacked: pip refuses.
+stand_ins('can_bootstrap');
+($status, $output, $called) = matrix('own', '16');
+is($status, 77, 'no wheel: no system');
+like($called, qr/^python3 .*download.* --require-hashes/m, 'pip checks the hash');
+like(slurp_file("$base/run/requirements"), qr/^\S+==\S+ --hash=sha256:[0-9a-f]{64}$/,
+	'of this file');
+unlike($called, qr/^python3 .*zipfile/m, 'nothing is unpacked');
+
+done_testing();
