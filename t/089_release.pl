@@ -219,8 +219,51 @@ run_there('git', 'commit', '-q', '-a', '-m', 'no notes');
 refused('nothing to say', qr/says nothing/, $version);
 run_there('git', 'reset', '-q', '--hard', 'HEAD~');
 
+# A script of a version that ends like this one
+append_to_file("$clone/pg_audit_queue--1.0--2$version.sql", "-- another version\n");
+run_there('git', 'add', '-A');
+run_there('git', 'commit', '-q', '-m', 'another version');
+
+# Whatever fails or interrupts it, nothing is left.  A hook does so at one of the two
+# commits.
+my $hook = "$clone/.git/hooks/pre-commit";
+my $head = run_there('git', 'rev-parse', 'HEAD');
+
+foreach my $case (
+	[ 'the first commit fails',        1, 'exit 1', 1 ],
+	[ 'the second commit fails',       2, 'exit 1', 1 ],
+	[ 'interrupted in the first',      1, 'kill -TERM $(ps -o ppid= -p $PPID)', 143 ],
+	[ 'interrupted behind the second', 2, 'kill -INT $(ps -o ppid= -p $PPID)', 130 ],
+	[ 'a hangup',                      2, 'kill -HUP $(ps -o ppid= -p $PPID)', 129 ])
+{
+	my ($name, $number, $action, $status) = @$case;
+
+	unlink("$clone/.git/count", $hook);
+	append_to_file($hook, <<"HOOK");
+#!/bin/sh
+echo x >>.git/count
+[ \$(wc -l <.git/count) -ne $number ] || $action
+HOOK
+	chmod 0755, $hook;
+	($ok, $output) = release($version);
+	is($? >> 8, $status, "$name: the status");
+	like($output, qr/^release: not made; everything is as it was$/m, "$name: and it says so");
+	is(run_there('git', 'rev-parse', 'HEAD'), $head, "$name: no commit");
+	is(run_there('git', 'tag'), '', "$name: no tag");
+	is(run_there('git', 'status', '--porcelain'), '', "$name: no change");
+}
+unlink($hook);
+
 ($ok, $output) = release($version);
 ok($ok, "version $version is made") or diag($output);
+my ($take_back) = $output =~ /^To take it back before it is pushed: (.*)$/m;
+like($take_back // '', qr/\S/, 'it says how to take that back');
+run_there('sh', '-c', $take_back);
+is(run_there('git', 'rev-parse', 'HEAD') . run_there('git', 'tag') . run_there('git', 'status', '--porcelain'),
+	$head, 'and so it is');
+
+($ok, $output) = release($version);
+ok($ok, "version $version is made again") or diag($output);
 is(run_there('git', 'status', '--porcelain'), '', 'everything is committed');
 is(run_there('git', 'tag'), "v$version\n", 'there is a tag');
 
@@ -236,6 +279,7 @@ like(tagged('rpm/pg_audit_queue.spec'), qr/^Version: +\Q$version\E$/m, 'the spec
 is(JSON::PP->new->utf8->decode(tagged('META.json'))->{release_status}, 'stable', 'META.json');
 like(tagged('t/released/scripts.sha256'), qr/--\Q$version\E\.sql$/m,
 	'the scripts of this version do not change any more');
+unlike(tagged('t/released/scripts.sha256'), qr/--2\Q$version\E\.sql$/m, 'and only those');
 is(run_there('sh', '-c', 'sha256sum --quiet -c t/released/scripts.sha256'), '',
 	'and are what they were');
 
