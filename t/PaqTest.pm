@@ -849,11 +849,13 @@ sub other_install
 	return _private_install($pg_config);
 }
 
-# bare_install(): a copy of the server without the library and the extension's
-# files.
+# bare_install($pg_config): a copy of that server, by default of the one that is
+# tested, without the library and the extension's files.
 sub bare_install
 {
-	return _copy_server('pg_config', PostgreSQL::Test::Utils::tempdir());
+	my ($pg_config) = @_;
+
+	return _copy_server($pg_config // 'pg_config', PostgreSQL::Test::Utils::tempdir());
 }
 
 sub _private_install
