@@ -559,11 +559,7 @@ is(left(@files), basename($files[1]), 'what is young is kept there');
 # each record once, and each file is named by a record.
 
 my $vault = PostgreSQL::Test::Utils::tempdir();
-my $keep  = PostgreSQL::Test::Utils::tempdir() . '/keep.so';
-chomp(my $compiler = `pg_config --cc`);
-system_or_bail(
-	split(' ', $compiler), '-shared', '-fPIC', '-o', $keep,
-	"$FindBin::RealBin/keep/keep.c", '-ldl');
+my $keep  = build_preloaded('keep');
 put_away(log_rotation_size => '64kB', log_retention_size => '1MB');
 $node->stop;
 $ENV{PAQ_KEEP}   = $vault;

@@ -11,7 +11,6 @@ use FindBin;
 use lib $FindBin::RealBin;
 use PaqTest;
 
-use IPC::Run;
 use Test::More;
 
 use PostgreSQL::Test::Cluster;
@@ -19,17 +18,7 @@ use PostgreSQL::Test::Utils;
 
 plan skip_all => 'the server is built with sanitizers' if sanitizers() ne '';
 
-my $dir   = PostgreSQL::Test::Utils::tempdir();
-my $clock = "$dir/clock";
-my $output;
-
-chomp(my $compiler = `pg_config --cc`);
-IPC::Run::run(
-	[
-		split(' ', $compiler), '-shared', '-fPIC', '-o', "$dir/clock.so",
-		"$FindBin::RealBin/clock/clock.c", '-ldl'
-	],
-	'>&', \$output) or die "could not build clock.so: $output";
+my $clock = PostgreSQL::Test::Utils::tempdir() . '/clock';
 
 # By how many seconds the server's time differs from ours, from now on
 sub set_clock
@@ -50,7 +39,7 @@ my $node = audited_node(
 	conf     => "autovacuum = off\n",
 	start    => 0);
 {
-	local $ENV{LD_PRELOAD} = "$dir/clock.so";
+	local $ENV{LD_PRELOAD} = build_preloaded('clock');
 	local $ENV{PAQ_CLOCK}  = $clock;
 
 	$node->start;

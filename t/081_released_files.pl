@@ -117,7 +117,8 @@ sub _begin
 	return $client;
 }
 
-sub make_clean
+# Start the server, and a client whose first records are durable
+sub begin_flushed
 {
 	my ($state, $server) = @_;
 
@@ -126,6 +127,14 @@ sub make_clean
 
 	execute($state, $client, 'flushed');
 	$client->query('SELECT audit_flush()');
+	return $client;
+}
+
+sub make_clean
+{
+	my ($state, $server) = @_;
+	my $client = begin_flushed($state, $server);
+
 	execute($state, $client, 'last');
 	$client->quit;
 	$server->stop;
@@ -136,12 +145,8 @@ sub make_clean
 sub make_crash
 {
 	my ($state, $server) = @_;
+	my $client = begin_flushed($state, $server);
 
-	$server->start or die 'does not start';
-	my $client = $server->connect;
-
-	execute($state, $client, 'flushed');
-	$client->query('SELECT audit_flush()');
 	execute($state, $client, $_) foreach qw(queued spilled failed);
 	my @running = begin_running($state, $server);
 	$server->kill_all;
@@ -227,7 +232,7 @@ sub keep_state
 	unlink("$files/pg_audit_queue/lock");
 	foreach my $path (queue_files("$files/pg_audit_queue"))
 	{
-		write_file($path,
+		SavedState::write_file($path,
 			QueueFile::with_boot_id(SavedState::read_file($path), QueueFile::layout(), ''));
 	}
 	system_or_bail('tar', '-C', $files, '--owner=0', '--group=0', '--sort=name',
@@ -246,16 +251,6 @@ sub queue_files
 	my ($directory) = @_;
 
 	return map { "$directory/$_" } grep { /^queue(?:\.\d+)?$/ } slurp_dir($directory);
-}
-
-sub write_file
-{
-	my ($path, $bytes) = @_;
-
-	open my $fh, '+<:raw', $path or die "open $path: $!";
-	print $fh $bytes;
-	close $fh or die "close $path: $!";
-	return;
 }
 
 if (defined $keep)
@@ -301,7 +296,7 @@ sub node_with_files
 
 	foreach my $path (queue_files("$data/pg_audit_queue"))
 	{
-		write_file(
+		SavedState::write_file(
 			$path,
 			QueueFile::adopted(
 				SavedState::read_file($path), $layout{$version},
@@ -334,21 +329,14 @@ sub check_texts
 	return;
 }
 
-# What was durable in the trail when the files were kept, by path
-sub kept_trail
-{
-	my ($files) = @_;
-
-	return map { $_ => slurp_file("$files/audit/$_") } slurp_dir_names("$files/audit");
-}
-
+# Is what was durable in the trail when the files were kept still there?
 sub check_kept_trail
 {
-	my ($node, $label, %kept) = @_;
+	my ($node, $label, $files) = @_;
 
-	foreach my $name (sort keys %kept)
+	foreach my $name (slurp_dir_names("$files/audit"))
 	{
-		my ($flushed) = $kept{$name} =~ /\A(.*'flushed-20-'[^\n]*\n)/s;
+		my ($flushed) = slurp_file("$files/audit/$name") =~ /\A(.*'flushed-20-'[^\n]*\n)/s;
 
 		is(substr(slurp_file(trail_dir($node) . "/$name"), 0, length $flushed),
 			$flushed, "$label: what was in the trail is as it was");
@@ -365,33 +353,32 @@ sub no_complaints
 	return;
 }
 
-# Execute one more statement with all that is there written; the server stays up.
-sub go_on
+# A node that has taken over the files of that state, executed one more statement,
+# and written everything; it is running.  With the files as they were.
+sub take_over
 {
-	my ($node) = @_;
+	my ($version, $name, $boot, $label) = @_;
+	my ($node, $files) = node_with_files($version, $name, $boot);
 
 	$node->start;
 	$node->safe_psql('postgres', "SELECT 'after-1-'");
 	create_extension($node);
 	flush_trail($node);
-	return;
+	no_complaints($node, $label);
+	check_kept_trail($node, $label, $files);
+	return ($node, $files);
 }
 
 sub test_clean
 {
 	my ($version, $boot) = @_;
 	my $label = "$version, clean" . ($boot ? '' : ', after a restart of the system');
-	my ($node, $files) = node_with_files($version, 'clean', $boot);
-	my %kept = kept_trail($files);
-
-	go_on($node);
-	no_complaints($node, $label);
+	my ($node) = take_over($version, 'clean', $boot, $label);
 	my @records = check_trail($node, "$label: one sequence, without gaps");
 
 	check_texts($states{clean}, $label, map { $_->{commandText} // '' } @records);
 	is(numbers('after', map { $_->{commandText} // '' } @records), '1', "$label: and goes on");
 	is(scalar(grep { $_->{type} eq 'gap' } @records), 0, "$label: no GAP record");
-	check_kept_trail($node, $label, %kept);
 	$node->stop;
 	return;
 }
@@ -400,18 +387,14 @@ sub test_crash_json
 {
 	my ($version) = @_;
 	my $label = "$version, two crashes, json";
-	my ($node, $files) = node_with_files($version, 'crash_json', 1);
-	my %kept = kept_trail($files);
+	my ($node, $files) = take_over($version, 'crash_json', 1, $label);
 
 	is(scalar queue_files("$files/pg_audit_queue"), 2, "$label: there are two queue files");
 	is(scalar(grep { /^spill\./ } slurp_dir("$files/pg_audit_queue")),
 		2, "$label: and spill files");
-	go_on($node);
-	no_complaints($node, $label);
 	my @records = check_trail($node, "$label: one sequence, without gaps");
 
 	check_texts($states{crash_json}, $label, map { $_->{commandText} // '' } @records);
-	check_kept_trail($node, $label, %kept);
 	foreach my $record (@records)
 	{
 		my ($kind) = ($record->{commandText} // '') =~ /'(\w+)-\d+-'/;
@@ -444,17 +427,13 @@ sub test_crash_other
 	my ($version, $format, $boot) = @_;
 	my $name  = "crash_$format";
 	my $label = "$version, crash, $format" . ($boot ? '' : ', of the system');
-	my ($node, $files) = node_with_files($version, $name, $boot);
-	my %kept = kept_trail($files);
+	my ($node) = take_over($version, $name, $boot, $label);
 
-	go_on($node);
-	no_complaints($node, $label);
 	$node->stop;
 	my @records = parse_trail($format, trail_files($node));
 	my @texts   = map { join '|', map { $_ // '' } ref $_->[-1] ? @{ $_->[-1] } : @$_ } @records;
 
 	check_texts($states{$name}, $label, @texts);
-	check_kept_trail($node, $label, %kept);
 	is(numbers('after', @texts), 1, "$label: and goes on");
 	cmp_ok(scalar(grep { /GAP/ } @texts), $boot ? '==' : '>=', $boot ? 0 : 1,
 		"$label: GAP records");

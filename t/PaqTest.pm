@@ -41,6 +41,7 @@ use Test::More;
 our @EXPORT = qw(
   audited_node
   bare_install
+  build_preloaded
   build_test_library
   check_load
   check_trail
@@ -213,6 +214,25 @@ sub build_test_library
 		'>', \$output, '2>&1')
 	  or die "could not build $name: $output";
 	return "$dir/$name";
+}
+
+# build_preloaded($name): build the library t/NAME/NAME.c, which stands in front of
+# functions of libc when a server is started with it in LD_PRELOAD.  Returns its
+# path.
+sub build_preloaded
+{
+	my ($name) = @_;
+	my $library = PostgreSQL::Test::Utils::tempdir() . "/$name.so";
+	my $output;
+
+	chomp(my $compiler = `pg_config --cc`);
+	IPC::Run::run(
+		[
+			split(' ', $compiler), '-shared', '-fPIC', '-o', $library,
+			"$FindBin::RealBin/$name/$name.c", '-ldl'
+		],
+		'>&', \$output) or die "could not build $name.so: $output";
+	return $library;
 }
 
 # full_tests(): may a test take many minutes?  (scripts/test --full)
@@ -798,20 +818,11 @@ my %disk_file;
 sub start_with_disk
 {
 	my ($node) = @_;
-	my $dir = PostgreSQL::Test::Utils::tempdir();
-	my $output;
+	my $file = PostgreSQL::Test::Utils::tempdir() . '/disk';
 
-	chomp(my $compiler = `pg_config --cc`);
-	IPC::Run::run(
-		[
-			split(' ', $compiler), '-shared', '-fPIC', '-o', "$dir/disk.so",
-			"$FindBin::RealBin/disk/disk.c", '-ldl'
-		],
-		'>&', \$output) or die "could not build disk.so: $output";
-	$disk_file{ $node->name } = "$dir/disk";
-
-	local $ENV{LD_PRELOAD} = "$dir/disk.so";
-	local $ENV{PAQ_DISK}   = "$dir/disk";
+	$disk_file{ $node->name } = $file;
+	local $ENV{LD_PRELOAD} = build_preloaded('disk');
+	local $ENV{PAQ_DISK}   = $file;
 	$node->start;
 	create_extension($node);
 	return;

@@ -121,19 +121,19 @@ sub restore
 
 		next if exists $bytes{$name} && !defined $bytes{$name};
 		chmod 0600, $link;
-		_write($link, $bytes{$name} // $self->{files}{$name});
+		write_file($link, $bytes{$name} // $self->{files}{$name});
 		link($link, "$self->{queue}/$name") or die "link $name: $!";
 	}
 	foreach my $name ($self->spill_files)
 	{
-		_write("$self->{queue}/$name", $bytes{$name} // $self->{spill}{$name})
+		write_file("$self->{queue}/$name", $bytes{$name} // $self->{spill}{$name})
 		  if !exists $bytes{$name} || defined $bytes{$name};
 	}
 	foreach my $file ($self->files_of_trail)
 	{
 		next if exists $bytes{ $file->{path} } && !defined $bytes{ $file->{path} };
 		chmod 0600, $file->{link};
-		_write($file->{link}, $bytes{ $file->{path} } // $file->{bytes});
+		write_file($file->{link}, $bytes{ $file->{path} } // $file->{bytes});
 		link($file->{link}, $file->{path}) or die "link $file->{path}: $!";
 		chmod $file->{mode}, $file->{path};
 		Time::HiRes::utime($file->{mtime}, $file->{mtime}, $file->{path});
@@ -155,8 +155,8 @@ sub _empty
 	return;
 }
 
-# Into the file that is there, if there is one
-sub _write
+# write_file($path, $bytes): into the file that is there, if there is one.
+sub write_file
 {
 	my ($path, $bytes) = @_;
 
