@@ -588,6 +588,9 @@ sub _as_text
 	return join('|', map { $_ // '' } @$record{@shown});
 }
 
+# What may be between a semicolon and the statement, one of it
+my $between = qr{\s|/\*.*?\*/|--[^\n]*\n}s;
+
 # A statement's part of a text of several is its text with us; pgaudit may have the
 # whole text, see new().  Put that into our records, where the part is in it: at
 # the place that the record says, if it does, else between semicolons.  Which text
@@ -611,7 +614,7 @@ sub _restore_texts
 			  && $_->{oname} eq $record->{oname}
 			  && ( defined $location
 				? substr($_->{text}, $location, length $text) eq $text
-				: $_->{text} =~ /(?:^|;)\s*\Q$text\E\s*(?:;|$)/)
+				: $_->{text} =~ /(?:^|;)$between*\Q$text\E\s*(?:;|$)/)
 		} @whole;
 		my ($same) = grep {
 			$_->{id} == ($record->{id} // 0) && $_->{subid} == ($record->{subid} // 0)

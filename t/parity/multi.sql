@@ -23,4 +23,24 @@ BEGIN\; DECLARE c CURSOR FOR SELECT a FROM t\; FETCH ALL FROM c\; COMMIT;
 -- only a comment
 /* a comment in front */ SELECT 11 /* in between */ AS x -- behind
 ;
+
+-- Semicolons and comments in front of a statement.  Whether the place that
+-- PostgreSQL says of a statement is behind them depends on the version.
+\;\;SELECT 20;
+\; \;  SELECT 21\;\;SELECT 22\; ;
+/* in front */ \; -- of both
+	SELECT 23;
+\; /* behind a semicolon */ SELECT 24 ;
+-- the first thing
+/* the second */
+	/* and /* nested */ */ SELECT 25;
+/* a */\;/* b */\;/* c */INSERT INTO t VALUES (50)/* d */\;/* e */;
+\;\;DO $$ BEGIN PERFORM 3; END $$;
+\;CREATE TABLE t2 (a int)\;\;DROP TABLE t2\;;
+\;\;SELECT 1 / 0 /* fails */;
+\;/* explained */EXPLAIN (COSTS off) SELECT a FROM t;
+\;CREATE TABLE t3 AS SELECT 1 AS a;
+\;\;BEGIN\;\;DECLARE c CURSOR FOR SELECT a FROM t\;FETCH 1 FROM c\;COMMIT;
+\;\;PREPARE p AS SELECT $1::int\;\;EXECUTE p (1)\;DEALLOCATE p;
+\;;
 DROP SCHEMA mul CASCADE;
