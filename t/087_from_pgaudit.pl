@@ -50,8 +50,8 @@ sub move
 
 my $has_pgaudit = $node->safe_psql('postgres',
 	"SELECT count(*) FROM pg_available_extensions WHERE name = 'pgaudit'");
-my $database = q{a "b" 'c' d=\\e};
-my $role     = q{r "o'\\le};
+my $database = qq{a "b" 'c' d=\\e\n\\! false :x};
+my $role     = qq{r "o'\\le\n\\q};
 
 # in single-quoted SQL literals
 my ($database_literal, $role_literal) = map { s/'/''/gr } $database, $role;
@@ -82,7 +82,7 @@ if ($has_pgaudit)
 		'ALTER SYSTEM SET shared_preload_libraries = '
 		  . join(', ', map { "'$_'" } split(/, /, $libraries =~ tr/"//dr), 'pgaudit'));
 	$node->restart;
-	$node->safe_psql('template1', 'CREATE EXTENSION pgaudit');
+	$node->safe_psql($_, 'CREATE EXTENSION pgaudit') foreach 'template1', $database;
 }
 
 ($printed, $output) = move();
@@ -103,9 +103,9 @@ is( $node->safe_psql('postgres',
 		"$database||pg_audit_queue.log_catalog=off",
 		"$database|$role|pg_audit_queue.role=a=b'\\"),
 	'of databases and roles');
-is( $node->safe_psql('template1', "SELECT count(*) FROM pg_extension WHERE extname = 'pg_audit_queue'"),
+is( $node->safe_psql($_, "SELECT count(*) FROM pg_extension WHERE extname = 'pg_audit_queue'"),
 	($has_pgaudit ? 1 : 0),
-	'the extension is where that of pgaudit is');
+	"the extension is where that of pgaudit is: $_") foreach 'template1', $database;
 is( $node->safe_psql('postgres', "SELECT count(*) FROM pg_extension WHERE extname = 'pg_audit_queue'"),
 	0, 'and nowhere else');
 
