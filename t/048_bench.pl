@@ -130,7 +130,7 @@ cmp_ok(
 	'<', 1e-9, 'JSON: a ratio');
 my $rate = $result->{loads}{limited}{rate};
 my ($slowest) = sort { $a <=> $b } map { $_->{tps} } @{ $result->{runs} }[ 0, 1 ];
-cmp_ok($rate, '<', $slowest, 'the limited rate is below what all can do');
+cmp_ok($rate, '<', $slowest, 'the limited rate is below what the slowest did');
 is($result->{published}{rows}[1]{tps}, 1337.7, 'JSON: published figures');
 
 SKIP:

@@ -73,7 +73,8 @@ def report(result):
     rate = result["loads"].get("limited", {}).get("rate")
     text = tables(result, (
         ("saturated", "As fast as the server can"),
-        ("limited", f"{rate:.0f} transactions a second, which all can do" if rate else "")),
+        ("limited", f"At {rate:.0f} transactions a second, {BELOW_SATURATION} of the slowest above"
+         if rate else "")),
         SPEED, COSTS)
     return text + ["### Published", "", PUBLISHED["source"] + ". " + PUBLISHED["note"], "",
                    published_table(), ""]
