@@ -82,6 +82,29 @@ isnt($second, $first, 'the next record is in another file');
 is(basename($second), basename($returned), 'of that name');
 is(dirname($second), $dir, 'in the directory of the trail');
 
+# What the worker has not written yet when audit_rotate() is called goes into the new
+# file.  The worker sleeps, so that nothing is half done when it is stopped.
+my $drainer = worker_pid($node);
+
+flush_trail($node);
+ok(poll_until(sub { slurp_file("/proc/$drainer/stat") =~ /\) S / }), 'the worker sleeps');
+kill('STOP', $drainer) or die "kill: $!";
+$node->safe_psql('postgres', q{SELECT 'in the queue'});
+my $rotating = start_psql($node, 'SELECT audit_rotate()');
+ok( poll_until(
+		sub {
+			unaudited_sql($node, "SELECT wait_event_type = 'Extension' FROM pg_stat_activity"
+				  . " WHERE query LIKE 'SELECT audit_rotate()%'") eq 't';
+		}),
+	'audit_rotate() waits');
+kill('CONT', $drainer) or die "kill: $!";
+finish_psql($rotating);
+flush_trail($node);
+my $third = current_file();
+isnt($third, $second, 'there is a new file');
+like(slurp_file($third), qr/in the queue/, 'which has records that were in the queue');
+unlike(slurp_file($second), qr/in the queue/, 'and the old one has not');
+
 # Names that are taken get a number: all of these are of the same day
 
 ok(reconfigure(log_filename => 'day-%Y-%m-%d'), 'another log_filename');
