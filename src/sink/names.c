@@ -7,7 +7,8 @@
  * perhaps a dot and the number that tells it from others of the same name, then
  * the ending of a format.  rotate.c makes them.
  *
- * Used by sessions, too.  Must not raise.
+ * Used by sessions, too.  May raise, for lack of memory or when somebody cancels
+ * the query: callers can be left in the middle.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
