@@ -251,4 +251,74 @@ foreach my $volatility ('IMMUTABLE', 'VOLATILE')
 	}
 }
 
+# The planner puts what is in a function into the query.  Then PostgreSQL calls what
+# that calls, while it plans the query: functions in C, which may be an extension's,
+# and its own.
+
+unaudited_sql($node, q{
+	CREATE FUNCTION in_c(tbl regclass, nulls bool, forest bool, ns text) RETURNS xml
+		LANGUAGE internal STABLE AS 'table_to_xml';});
+foreach my $function (qw(in_c table_to_xml))
+{
+	unaudited_sql(
+		$node, qq{
+		CREATE TYPE t_$function AS (i int);
+		ALTER TYPE t_$function OWNER TO owner;
+		GRANT USAGE ON TYPE t_$function TO app, referrer;
+		SET ROLE owner;
+		CREATE TABLE own_$function (a int);
+		GRANT SELECT ON own_$function TO auditor;
+		CREATE FUNCTION to_int_$function(t_$function) RETURNS int LANGUAGE sql STABLE AS
+			\$\$SELECT \$1.i + 0 * length($function('own_$function'::regclass, true, true, '')::text)\$\$;
+		CREATE CAST (t_$function AS int) WITH FUNCTION to_int_$function AS IMPLICIT;
+		RESET ROLE;
+		SET ROLE referrer;
+		CREATE TABLE cast_$function (id t_$function REFERENCES p);
+		GRANT ALL ON cast_$function TO app;
+		RESET ROLE;});
+	my @read = grep { ($_->{objectName} // '') eq "public.own_$function" }
+	  records_of('app', "INSERT INTO cast_$function VALUES (ROW(1)::t_$function)");
+
+	# from 19 on there is no query, and nothing to be planned
+	cmp_ok(scalar @read, '>=', $has_queries ? 2 : 1,
+		"each call of $function in a cast leaves a record");
+}
+
+# Functions in C that compare what is referred to do not make more records.
+
+unaudited_sql(
+	$node, join '', q{
+	CREATE TYPE number;
+	CREATE FUNCTION number_in(cstring) RETURNS number LANGUAGE internal IMMUTABLE STRICT AS 'int4in';
+	CREATE FUNCTION number_out(number) RETURNS cstring LANGUAGE internal IMMUTABLE STRICT AS 'int4out';
+	CREATE TYPE number (INPUT = number_in, OUTPUT = number_out, LIKE = int4);
+	CREATE FUNCTION number_cmp(number, number) RETURNS int
+		LANGUAGE internal IMMUTABLE STRICT AS 'btint4cmp';},
+	map({
+			my ($name, $operator) = @$_;
+			"CREATE FUNCTION number_$name(number, number) RETURNS bool
+				LANGUAGE internal IMMUTABLE STRICT AS 'int4$name';
+			CREATE OPERATOR $operator (LEFTARG = number, RIGHTARG = number, FUNCTION = number_$name);";
+		} [ lt => '<' ], [ le => '<=' ], [ eq => '=' ], [ ge => '>=' ], [ gt => '>' ]),
+	q{
+	CREATE OPERATOR CLASS number_ops DEFAULT FOR TYPE number USING btree AS OPERATOR 1 <, OPERATOR 2 <=,
+		OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >, FUNCTION 1 number_cmp(number, number);
+	SET ROLE owner;
+	CREATE TABLE p_number (id number PRIMARY KEY);
+	INSERT INTO p_number VALUES ('1');
+	GRANT REFERENCES ON p_number TO referrer;
+	SET ROLE referrer;
+	CREATE TABLE f_number (id number REFERENCES p_number);
+	GRANT ALL ON f_number TO app;
+	RESET ROLE;
+	GRANT SELECT ON p_number TO auditor;});
+is_deeply(
+	[
+		columns('auditType class command objectName', grep { $_->{class} ne 'FUNCTION' }
+			records_of('app',
+				"INSERT INTO f_number VALUES ('1'), ('1'), ('1'); INSERT INTO f VALUES (1)"))
+	],
+	[ ('SESSION|WRITE|INSERT|') x 2 ],
+	'comparing with functions in C makes no more records');
+
 done_testing();

@@ -317,7 +317,7 @@ extern void paq_record_relations(PaqStatement *statement, List *rangeTable,
 extern void paq_record_truncate(PaqStatement *statement, Oid relid);
 extern bool paq_has_others_rights(void);
 extern bool paq_catalog_allows(Oid function);
-extern void paq_note_key_call(Oid function);
+extern void paq_note_key_call(void);
 extern void paq_find_granted(PaqStatement *statement, PlannedStmt *plan);
 extern void paq_forget_granted(PaqStatement *statement);
 extern void paq_record_failed_start(PaqStatement *statement, PlannedStmt *plan);

@@ -36,6 +36,7 @@
 #include "miscadmin.h"
 #include "tcop/tcopprot.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
@@ -50,6 +51,16 @@ static inline bool
 is_built_in(Oid function)
 {
 	return function < FirstGenbkiObjectId;
+}
+
+/*
+ * Is it a function of PostgreSQL's own that executes queries on users' relations,
+ * and that the planner may call?  There is one of xpath() among them.
+ */
+static inline bool
+reads_relations(Oid function)
+{
+	return function >= F_TABLE_TO_XML && function <= F_DATABASE_TO_XML_AND_XMLSCHEMA;
 }
 
 /* Qualified name of a function, palloc'ed; NULL if it cannot be had. */
@@ -157,8 +168,8 @@ note_call(Oid function)
 {
 	bool		in_catalog;
 
-	if (!is_built_in(function))
-		paq_note_key_call(function);
+	if (!is_built_in(function) || reads_relations(function))
+		paq_note_key_call();
 	if (unlikely(!paq_log_catalog))
 		look_at_hidden(function);
 	if (paq_stack.frame == NULL && paq_fastpath_begins())

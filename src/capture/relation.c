@@ -71,7 +71,7 @@ static struct
 	Oid			oid;
 }			audit_role;
 
-/* Functions that may execute statements have been called for a foreign key. */
+/* Functions have been called for a foreign key, outside of a query. */
 static bool keys_call_functions = false;
 
 /*
@@ -262,6 +262,19 @@ is_own_only_relation(List *rangeTable, List *perminfos)
 	return result;
 }
 
+/* Is anything else than this statement being executed for a foreign key? */
+static bool
+in_key_query(const PaqStatement *except)
+{
+	for (PaqCallFrame *frame = paq_stack.frame; frame != NULL; frame = frame->parent)
+	{
+		if (frame->statement != NULL && frame->statement != except &&
+			frame->statement->for_key)
+			return true;
+	}
+	return false;
+}
+
 /*
  * Is it a query with which PostgreSQL checks a foreign key, or does what that asks
  * for?  PostgreSQL executes it with the rights of the owner of its one relation.
@@ -278,34 +291,23 @@ is_key_query(PaqStatement *statement, List *rangeTable, List *perminfos)
 	if (likely(!InNoForceRLSOperation()))
 		return false;
 	statement->for_key = true;
-	for (PaqCallFrame *frame = paq_stack.frame; frame != NULL; frame = frame->parent)
-	{
-		if (frame->statement != NULL && frame->statement != statement &&
-			frame->statement->for_key)
-			return false;
-	}
-	return !keys_call_functions && is_own_only_relation(rangeTable, perminfos);
+	return !in_key_query(statement) && !keys_call_functions &&
+		is_own_only_relation(rangeTable, perminfos);
 }
 
 /*
- * A function is about to be called.  If that is for a foreign key, and the
- * function may execute statements, these cannot be told from PostgreSQL's own
- * any more in this session.
+ * A function is about to be called.  If that is for a foreign key, but not within a
+ * query of PostgreSQL's that is being executed, what the function executes cannot be
+ * told from these queries any more in this session.  Any function may execute
+ * something, whatever its language: a user's function, which the planner replaces
+ * by what is in it, can call those of PostgreSQL's and of extensions.
  */
 void
-paq_note_key_call(Oid function)
+paq_note_key_call(void)
 {
-	HeapTuple	tuple;
-	Oid			language;
-
 	if (likely(!InNoForceRLSOperation()) || keys_call_functions)
 		return;
-	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
-	if (!HeapTupleIsValid(tuple))
-		return;
-	language = ((Form_pg_proc) GETSTRUCT(tuple))->prolang;
-	keys_call_functions = language != INTERNALlanguageId && language != ClanguageId;
-	ReleaseSysCache(tuple);
+	keys_call_functions = !in_key_query(NULL);
 }
 
 /*
