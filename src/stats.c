@@ -156,7 +156,13 @@ sum_counters(PaqStatsCounters *sum)
 		sum->dropped[i] = pg_atomic_read_u64(&paq_stats->dropped[i]);
 }
 
-/* Sum up all counters since the last reset, whose time is returned. */
+/*
+ * Sum up all counters since the last reset, whose time is returned.
+ *
+ * What the worker has drained is less again after a failed flush, until it has
+ * been drained once more.  If there was a reset in between, it was counted before
+ * that, so there is nothing to be counted yet.
+ */
 TimestampTz
 paq_stats_since_reset(PaqStatsCounters *counters)
 {
@@ -164,14 +170,14 @@ paq_stats_since_reset(PaqStatsCounters *counters)
 	PaqStatsCounters base;
 	TimestampTz reset_time;
 
-	/* first what is subtracted, so that it is never more than what it is from */
+	/* first what is subtracted, so that there is no later reset in it */
 	SpinLockAcquire(&paq_stats->mutex);
 	base = paq_stats->base;
 	reset_time = paq_stats->reset_time;
 	SpinLockRelease(&paq_stats->mutex);
 	sum_counters(counters);
 	for (int i = 0; i < sizeof(base) / sizeof(uint64); i++)
-		counter[i] -= ((uint64 *) &base)[i];
+		counter[i] -= Min(((uint64 *) &base)[i], counter[i]);
 	return reset_time;
 }
 

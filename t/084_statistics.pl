@@ -89,6 +89,24 @@ sql('SELECT audit_queue_stats_reset()');
 $node->safe_psql('postgres', 'SELECT 1');
 is(counted()->{READ}, 1, 'a reset starts anew');
 
+# A reset after records were written, and before it turns out that they have to be
+# written again: what has been counted before is not counted.
+$pid = worker_pid($node);
+set_faults($node, 'trail-fsync' => 'stop');
+$load = start_psql($node, join "\n", map { "SELECT 'n$_';" } 1 .. 20);
+finish_psql($load);
+ok(wait_until_stopped($pid), 'the worker is about to flush');
+my $unflushed = all_stats();
+cmp_ok($unflushed->{drained}, '>', $unflushed->{flushed}, 'what it has counted');
+sql('SELECT audit_queue_stats_reset()');
+set_faults($node, 'trail-fsync' => 5);
+kill('CONT', $pid) == 1 or die "kill: $!";
+ok(poll_until(sub { all_stats()->{last_error_time} gt all_stats()->{stats_reset} }), 'the flush fails');
+is(all_stats()->{drained}, 0, 'no records are drained then, rather than fewer than none');
+is(sql('SELECT min(records) FROM pg_stat_audit_queue_classes'), 0, 'nor in a class');
+set_faults($node);
+flush_trail($node);
+
 # The old view, and what the new one has in addition
 
 flush_trail($node);

@@ -14,7 +14,6 @@ use lib $FindBin::RealBin;
 use PaqTest;
 
 use Test::More;
-use Time::HiRes qw(sleep);
 
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -26,9 +25,10 @@ my $delay = 10;
 
 my $node = audited_node(
 	'main',
-	settings => { log => 'none', flush_interval => '10ms' },
-	conf     => "autovacuum = off\n",
-	start    => 0);
+	install_path => fault_install(),
+	settings     => { log => 'none', flush_interval => '10ms', log_rotation_age => 0 },
+	conf         => "autovacuum = off\n",
+	start        => 0);
 
 # so many percent of the trail's disk are in use
 sub used
@@ -106,14 +106,34 @@ is(warnings(), 2, 'a second warning');
 is(scalar disk_records(), 2, 'and record');
 
 # Nobody wakes up for this.
-my $wakeups = worker_at_rest($node);
-sleep $delay + 1;
-is(stats($node)->{wakeups}, $wakeups, 'an idle worker stays asleep');
+ok(defined worker_at_rest($node), 'an idle worker');
+is(last_sleep($node, worker_pid($node)), -1, 'stays asleep until somebody wakes it');
+
+# The worker looks before it writes the record of the reload, also if it has to write
+# at once: both come while it is stopped.
+used(69);
+ok(look(), 'space again');
+used(77);
+my $worker = worker_pid($node);
+kill('STOP', $worker) == 1 or die "kill: $!";
+set_faults($node, 'batch-written' => 'stop');
+my $flush = start_psql($node, 'SELECT audit_flush()', name => 'flush', settings => { log => 'all' });
+ok(wait_until_waiting($node, 'flush'), 'somebody waits for the worker');
+$node->reload;
+kill('CONT', $worker) == 1 or die "kill: $!";
+ok(poll_until(sub { slurp_file($node->logfile) =~ /disk of the audit trail is 77 percent full/ }, 10),
+	'a warning') or diag('the worker writes before it looks');
+ok(wait_until_stopped($worker), 'the worker has not yet written the record of the reload');
+set_faults($node);
+kill('CONT', $worker) == 1 or die "kill: $!";
+finish_psql($flush);
+my @commands = map { $_->{command} } grep { $_->{class} eq 'CONFIG' } trail_records($node);
+like("@commands", qr/ RELOAD DISK SPACE\b/, 'both are in one batch');
 
 # What cannot be looked at is no reason to fail.
 set_disk($node, audit => [ 0, 0 ]);
 ok(look(), 'a file system that does not answer');
-is(warnings(), 2, 'is none that is full');
+is(warnings(), 3, 'is none that is full');
 
 # With the table as the sink, the files on their way there count.
 set_disk($node, load => [ 1000, 100 ]);

@@ -55,6 +55,7 @@ our @EXPORT = qw(
   force_parallel
   full_tests
   kill_worker
+  last_sleep
   other_install
   parse_record
   parse_trail
@@ -81,6 +82,7 @@ our @EXPORT = qw(
   unaudited_sql
   wait_for_log
   wait_for_worker
+  wait_until_stopped
   wait_until_waiting
   with_line_changed
   without_config
@@ -841,6 +843,23 @@ sub set_disk
 		map { "$_ @{ $disks{$_} }\n" } sort { length $b <=> length $a } keys %disks);
 	rename("$file.new", $file) or die "rename: $!";
 	return;
+}
+
+# last_sleep($node, $pid): for how long a process of that node has last gone to sleep,
+# in ms; -1 for until somebody wakes it.
+sub last_sleep
+{
+	my ($node, $pid) = @_;
+
+	return slurp_file("$disk_file{ $node->name }.$pid") + 0;
+}
+
+# wait_until_stopped($pid): wait until a process has been stopped by a signal.
+sub wait_until_stopped
+{
+	my ($pid) = @_;
+
+	return poll_until(sub { `ps -o state= -p $pid` =~ /^T/ });
 }
 
 # fault_install(): build the library with the points of src/fault.h and put it

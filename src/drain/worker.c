@@ -332,8 +332,8 @@ look_at_disk(TimestampTz now)
 	disk.next_look = TimestampTzPlusMilliseconds(now, DISK_DELAY);
 	if (!paq_trail_space(&size, &available) || size == 0)
 	{
-		/* If it has gone, the sink will say so. */
-		disk.next_written = PG_UINT64_MAX;
+		/* If it has gone, the sink will say so; if it is new, make it. */
+		disk.next_written = written + 1;
 		return;
 	}
 	disk.next_written = written + size / DISK_FRACTION;
@@ -492,7 +492,6 @@ reload(void)
 	record_command("RELOAD", NULL,
 				   PgReloadTime != last_reload ? 0 : ERRCODE_CONFIG_FILE_ERROR);
 	paq_settings_publish();
-	disk.next_look = 0;
 }
 
 /* Requests that come by signal. */
@@ -504,6 +503,10 @@ handle_signals(TimestampTz now)
 	{
 		ConfigReloadPending = false;
 		reload();
+
+		/* It may be another disk; who sees the record of the reload knows. */
+		disk.next_look = 0;
+		look_at_disk(now);
 
 		/* Perhaps that was what made the sink fail. */
 		if (drain.retry_at != 0)

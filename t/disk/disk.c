@@ -9,6 +9,10 @@
  * them; a size of 0 is an I/O error.  What is written is written to the real disk
  * all the same.
  *
+ * Beside that file, there is one for each process, its name ended by a dot and the
+ * process id, that says for how long the process has last gone to sleep, in ms, -1
+ * for until somebody wakes it.
+ *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
  *-------------------------------------------------------------------------
@@ -19,7 +23,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 /* Like statvfs() if the file has a line for the path; 1 if it has none. */
 static int
@@ -66,3 +72,28 @@ function(const char *path, struct type *st) \
 
 STATVFS(statvfs, statvfs)
 STATVFS(statvfs64, statvfs64)
+
+int
+epoll_wait(int epoll, struct epoll_event *events, int n, int timeout)
+{
+	static int	(*next) (int, struct epoll_event *, int, int) = NULL;
+	static int	last = 0;
+	const char *name = getenv("PAQ_DISK");
+	char		path[1024];
+	FILE	   *file;
+
+	if (next == NULL)
+		next = (int (*) (int, struct epoll_event *, int, int)) dlsym(RTLD_NEXT, "epoll_wait");
+	if (timeout != 0 && timeout != last && name != NULL)
+	{
+		snprintf(path, sizeof(path), "%s.%d", name, (int) getpid());
+		file = fopen(path, "we");
+		if (file != NULL)
+		{
+			fprintf(file, "%d\n", timeout);
+			fclose(file);
+		}
+		last = timeout;
+	}
+	return next(epoll, events, n, timeout);
+}
