@@ -107,6 +107,10 @@ sql('CREATE DATABASE second');
 create_extension($node, 'second');
 sql('CREATE ROLE app LOGIN; ALTER ROLE app SET pg_audit_queue.log = $$ddl$$;'
 	  . ' ALTER DATABASE second SET pg_audit_queue.mode = $$commit$$');
+sql('CREATE ROLE mixed; ALTER ROLE mixed SET PG_Audit_Queue.Log_Rows = on');
+is(sql(q{SELECT setconfig FROM pg_db_role_setting WHERE setrole = 'mixed'::regrole}),
+	'{pg_audit_queue.log_rows=on}', 'PostgreSQL has a setting by its own name');
+sql(q{UPDATE pg_db_role_setting SET setconfig = '{PG_Audit_Queue.Log_Rows=on}' WHERE setrole = 'mixed'::regrole});
 sql('ALTER SYSTEM SET pg_audit_queue.log_rows = on');
 
 # The statement of the documentation that finds them
@@ -115,6 +119,7 @@ my ($query) =
 ok(defined $query, 'doc/upgrade.md has a query for settings of roles and databases');
 is(sql($query // ''), "ALTER DATABASE second RESET pg_audit_queue.mode;\n"
 	  . "ALTER ROLE app RESET pg_audit_queue.log;\n"
+	  . "ALTER ROLE mixed RESET pg_audit_queue.log_rows;\n"
 	  . "ALTER ROLE paq_quiet RESET pg_audit_queue.log;\n"
 	  . 'ALTER ROLE paq_quiet RESET pg_audit_queue.role;', 'it finds them');
 
@@ -153,6 +158,7 @@ is($node->safe_psql('second', 'SHOW pg_audit_queue.mode', connstr => $node->conn
 	'commit', 'and sessions have them');
 is($node->safe_psql('postgres', $query // ''), "ALTER DATABASE second RESET pg_audit_queue.mode;\n"
 	  . "ALTER ROLE app RESET pg_audit_queue.log;\n"
+	  . "ALTER ROLE mixed RESET pg_audit_queue.log_rows;\n"
 	  . "ALTER ROLE paq_quiet RESET pg_audit_queue.log;\n"
 	  . 'ALTER ROLE paq_quiet RESET pg_audit_queue.role;', 'the query still finds them');
 $node->safe_psql('postgres', 'ALTER SYSTEM RESET pg_audit_queue.log_rows; ' . $_)
