@@ -98,6 +98,7 @@ CREATE FUNCTION audit_queue.server_settings(
     OUT log_parameter boolean,
     OUT mask_literals text[],
     OUT mask_patterns boolean,
+    OUT log_catalog boolean,
     OUT log_directory text,
     OUT in_data_directory boolean
 )
@@ -105,19 +106,28 @@ RETURNS record
 AS 'MODULE_PATHNAME', 'audit_queue_server_settings'
 LANGUAGE C STRICT VOLATILE PARALLEL SAFE;
 
--- Wrong values in configuration files, for who may read these.  The setting keeps
--- PostgreSQL from putting the query in the place of the call, which would ask
--- everybody for the privilege.
+-- Databases that have the extension are known in others by what only superusers can
+-- make: with policies or privileges of tables, the owner of a database could
+-- pretend that it has the extension.  The wrapper is of no other use.
+CREATE FOREIGN DATA WRAPPER pg_audit_queue NO HANDLER NO VALIDATOR;
+
+-- Wrong values in configuration files, for who may read these; those that only wait
+-- for a restart are not wrong.  Whether they do is known when the files have been
+-- read, so it is asked for each row.  The setting keeps PostgreSQL from putting the
+-- query in the place of the call, which would ask everybody for the privilege.
 CREATE FUNCTION audit_queue.configuration_errors()
 RETURNS SETOF text
 LANGUAGE sql VOLATILE
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT coalesce(name, 'syntax') || ' in ' || sourcefile || ' line ' || sourceline || ': ' || error
-      FROM pg_catalog.pg_file_settings
-     WHERE error IS NOT NULL
-       AND (name IS NULL OR starts_with(lower(name COLLATE "C"), 'pg_audit_queue.'))
-     ORDER BY seqno
+    SELECT coalesce(f.name, 'syntax') || coalesce(' in ' || f.sourcefile || ' line ' || f.sourceline, '')
+           || ': ' || f.error
+      FROM pg_catalog.pg_file_settings f
+     WHERE f.error IS NOT NULL
+       AND (f.name IS NULL OR starts_with(lower(f.name COLLATE "C"), 'pg_audit_queue.'))
+       AND (SELECT p.pending_restart FROM pg_catalog.pg_settings p
+             WHERE p.name = lower(f.name COLLATE "C")) IS NOT TRUE
+     ORDER BY f.seqno
 $$;
 
 -- What may be wrong with auditing on this server, for a profile of rules.  Names in
@@ -147,7 +157,7 @@ WITH wanted AS MATERIALIZED (
                          AND NOT (s.role <> '' AND c = ANY (w.by_object))) AS missing
       FROM audit_queue.server_settings() s, wanted w
 ), raw AS MATERIALIZED (
-    SELECT p.name, p.setting FROM pg_catalog.pg_settings p
+    SELECT p.name, p.setting, p.pending_restart FROM pg_catalog.pg_settings p
      WHERE starts_with(p.name, 'pg_audit_queue.') OR p.name IN ('fsync', 'server_version_num')
 ), setting AS MATERIALIZED (
     -- ages in minutes, sizes in bytes
@@ -164,10 +174,12 @@ WITH wanted AS MATERIALIZED (
       FROM raw r
 ), kept AS MATERIALIZED (
     -- what limits the trail; how fast it grows, bytes a day, and what it lacks
-    -- within a week to the size that retention allows
-    SELECT s.sink,
-           CASE s.sink WHEN 'table' THEN s.table_age ELSE s.age END AS age,
+    -- within a week to the size that retention allows; how to keep a year of it
+    SELECT CASE s.sink WHEN 'table' THEN s.table_age ELSE s.age END AS age,
            CASE s.sink WHEN 'table' THEN 0 ELSE s.size END AS size,
+           'ALTER SYSTEM SET pg_audit_queue.'
+           || CASE s.sink WHEN 'table' THEN 'table_retention' ELSE 'log_retention_age' END
+           || ' = ''400d''; SELECT pg_reload_conf();' AS remedy,
            g.growth,
            CASE WHEN g.growth IS NOT NULL THEN
            least(7 * g.growth,
@@ -179,27 +191,57 @@ WITH wanted AS MATERIALIZED (
            LATERAL (SELECT d.days, CASE WHEN d.days >= 1 THEN q.trail_size / d.days END AS growth
                       FROM (SELECT (extract(epoch FROM clock_timestamp() - q.oldest_file_time)
                                     / 86400)::numeric AS days) d) g
-), login AS MATERIALIZED (
+), file_function AS MATERIALIZED (
+    -- EXECUTE on functions that get at any file, or at any user's rights; only
+    -- superusers can make functions in C, so that nobody else's have these names
+    SELECT a.grantee, p.proname::text AS name,
+           p.proname NOT IN ('pg_read_file', 'pg_read_binary_file', 'lo_import') AS writes
+      FROM pg_catalog.pg_proc p,
+           aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a
+     WHERE p.proname IN ('pg_read_file', 'pg_read_binary_file', 'lo_import', 'lo_export',
+                         'pg_file_write', 'pg_file_rename', 'pg_file_unlink', 'dblink_connect_u')
+       AND p.prolang IN (SELECT l.oid FROM pg_catalog.pg_language l WHERE l.lanname IN ('internal', 'c'))
+       AND a.grantee <> p.proowner
+), power AS MATERIALIZED (
+    -- Roles with which one can read the trail, or change it, and by what.  Who is a
+    -- member of one has its privileges, or can have them by SET ROLE.
+    SELECT r.oid, r.rolsuper AS everything, r.rolsuper OR c.writes AS writes,
+           CASE WHEN r.rolsuper THEN 'member of ' || quote_ident(r.rolname) END AS by
+      FROM pg_catalog.pg_roles r, setting s,
+           LATERAL (SELECT r.rolname IN ('pg_write_server_files', 'pg_execute_server_program')
+                           OR (r.rolcreaterole AND s.version < 160000)
+                           OR has_table_privilege(r.oid, 'audit_queue.records'::regclass, 'TRUNCATE')
+                           OR (r.rolbypassrls
+                               AND has_table_privilege(r.oid, 'audit_queue.records'::regclass,
+                                                       'INSERT, UPDATE, DELETE')) AS writes) c
+     WHERE r.rolsuper OR c.writes OR r.rolreplication
+        OR r.rolname IN ('audit_queue_reader', 'pg_read_server_files')
+        OR (r.rolbypassrls
+            AND has_table_privilege(r.oid, 'audit_queue.records'::regclass, 'SELECT'))
+     UNION ALL
+    SELECT f.grantee, false, f.writes, f.name FROM file_function f
+), member AS MATERIALIZED (
     -- superusers can do everything, and are told of once
-    SELECT r.oid, quote_ident(r.rolname) AS name, r.rolreplication, r.rolbypassrls, r.rolcreaterole
-      FROM pg_catalog.pg_roles r
-     WHERE r.rolcanlogin AND NOT r.rolsuper
-), reader AS MATERIALIZED (
-    SELECT l.name FROM login l
-     WHERE l.rolreplication
-        OR EXISTS (SELECT FROM pg_catalog.pg_roles g
-                    WHERE g.rolname IN ('audit_queue_reader', 'pg_read_server_files')
-                      AND pg_has_role(l.oid, g.oid, 'MEMBER'))
-        OR (l.rolbypassrls
-            AND has_table_privilege(l.oid, 'audit_queue.records'::regclass, 'SELECT'))
-), writer AS MATERIALIZED (
-    SELECT l.name FROM login l, setting s
-     WHERE EXISTS (SELECT FROM pg_catalog.pg_roles g
-                    WHERE g.rolname IN ('pg_write_server_files', 'pg_execute_server_program')
-                      AND pg_has_role(l.oid, g.oid, 'MEMBER'))
-        OR (l.rolcreaterole AND s.version < 160000)
+    SELECT quote_ident(r.rolname) || coalesce(' (' || nullif(m.by, '') || ')', '') AS name,
+           m.everything, m.writes
+      FROM pg_catalog.pg_roles r,
+           LATERAL (SELECT bool_or(p.everything) AS everything, bool_or(p.writes) AS writes,
+                           CASE WHEN bool_or(p.everything)
+                                THEN min(p.by COLLATE "C") FILTER (WHERE p.everything)
+                                WHEN bool_and(p.by IS NOT NULL)
+                                THEN string_agg(DISTINCT p.by, ', ') END AS by
+                      FROM power p
+                     WHERE p.oid <> 0 AND pg_has_role(r.oid, p.oid, 'MEMBER')) m
+     WHERE r.rolcanlogin AND NOT r.rolsuper AND m.writes IS NOT NULL
+     UNION ALL
+    SELECT 'PUBLIC (' || string_agg(DISTINCT f.name, ', ') || ')', false, bool_or(f.writes)
+      FROM file_function f WHERE f.grantee = 0 HAVING count(*) > 0
 ), override AS MATERIALIZED (
-    SELECT CASE WHEN o.setrole = 0 THEN ''
+    SELECT (starts_with(lower(c.config COLLATE "C"), 'pg_audit_queue.log=')
+            OR starts_with(lower(c.config COLLATE "C"), 'pg_audit_queue.role='))
+           AND lower(c.config COLLATE "C") NOT IN ('pg_audit_queue.log=', 'pg_audit_queue.log=none',
+                                                   'pg_audit_queue.role=') AS selects,
+           CASE WHEN o.setrole = 0 THEN ''
                 WHEN r.rolsuper THEN 'superuser ' || quote_ident(r.rolname)
                 ELSE 'role ' || coalesce(quote_ident(r.rolname), o.setrole::text) END
            || CASE WHEN o.setrole <> 0 AND o.setdatabase <> 0 THEN ' in ' ELSE '' END
@@ -213,7 +255,7 @@ WITH wanted AS MATERIALIZED (
            unnest(o.setconfig) AS c (config)
      WHERE starts_with(lower(c.config COLLATE "C"), 'pg_audit_queue.')
      UNION ALL
-    SELECT 'function ' || p.oid::regprocedure::text || ': ' || c.config
+    SELECT false, 'function ' || p.oid::regprocedure::text || ': ' || c.config
       FROM pg_catalog.pg_proc p, unnest(p.proconfig) AS c (config)
      WHERE starts_with(lower(c.config COLLATE "C"), 'pg_audit_queue.')
 ), granted AS MATERIALIZED (
@@ -230,14 +272,17 @@ WITH wanted AS MATERIALIZED (
                    AND has_function_privilege('pg_catalog.pg_show_all_file_settings()', 'EXECUTE')
                    AS visible) v
 ), found (finding, severity, control, detail, remedy, names) AS (
-    SELECT 'log_none', 'error', 'PCI DSS 10.2.1, NIST AU-12, STIG SRG-APP-000089, CIS 3.2',
-           'Neither pg_audit_queue.log nor pg_audit_queue.role selects anything to record.',
+    SELECT 'log_none', CASE WHEN o.selects THEN 'warning' ELSE 'error' END, 'PCI DSS 10.2.1, NIST AU-12, STIG SRG-APP-000089, CIS 3.2',
+           'Neither pg_audit_queue.log nor pg_audit_queue.role selects anything to record'
+           || CASE WHEN o.selects THEN ', but for sessions with settings of their own: see overrides.'
+                   ELSE '.' END,
            'ALTER SYSTEM SET pg_audit_queue.log = '
            || quote_literal(CASE WHEN $1 IS NULL THEN 'ddl, role, write'
                                  ELSE array_to_string(w.classes, ', ') END)
            || '; SELECT pg_reload_conf();',
            NULL::text[]
-      FROM server s, wanted w WHERE s.log = '{}' AND s.role = ''
+      FROM server s, wanted w, (SELECT coalesce(bool_or(r.selects), false) AS selects FROM override r) o
+     WHERE s.log = '{}' AND s.role = ''
      UNION ALL
     SELECT 'role_missing', 'error', 'PCI DSS 10.2.1, NIST AU-12',
            'pg_audit_queue.role is ' || quote_ident(s.role) || ', which does not exist: no object is selected.',
@@ -260,6 +305,18 @@ WITH wanted AS MATERIALIZED (
            NULL
       FROM server s WHERE NOT s.log_statement
      UNION ALL
+    SELECT 'log_parameter_off', 'warning', 'NIST AU-3(1), STIG SRG-APP-000101',
+           'pg_audit_queue.log_parameter is off: records do not show the values that statements were executed with.',
+           'ALTER SYSTEM SET pg_audit_queue.log_parameter = on; SELECT pg_reload_conf();',
+           NULL
+      FROM server s WHERE NOT s.log_parameter AND lower($1 COLLATE "C") = 'stig'
+     UNION ALL
+    SELECT 'log_catalog_off', 'warning', 'NIST AU-12, STIG SRG-APP-000091',
+           'pg_audit_queue.log_catalog is off: statements that read only catalogs are not recorded.',
+           'ALTER SYSTEM SET pg_audit_queue.log_catalog = on; SELECT pg_reload_conf();',
+           NULL
+      FROM server s WHERE NOT s.log_catalog AND lower($1 COLLATE "C") = 'stig'
+     UNION ALL
     SELECT 'masks_hide', 'warning', 'NIST AU-3(1), STIG SRG-APP-000101',
            'pg_audit_queue.mask_literals hides the constants of classes in which profile '
            || lower($1 COLLATE "C") || ' wants them: ' || array_to_string(m.classes, ', ') || '.',
@@ -279,8 +336,9 @@ WITH wanted AS MATERIALIZED (
            || CASE WHEN s.log_parameter THEN ' and parameters' ELSE '' END
            || ' are recorded as they are, with whatever personal data is in them:'
               ' pg_audit_queue.mask_literals and pg_audit_queue.mask_patterns are empty.',
-           'ALTER SYSTEM SET pg_audit_queue.mask_patterns = ''"\m[0-9]{13,19}\M"'';'
-           || ' SELECT pg_reload_conf();',
+           -- with a word's ends that have no backslashes, whatever these mean here or there
+           'ALTER SYSTEM SET pg_audit_queue.mask_patterns = ''"[[:<:]][0-9]{13,19}[[:>:]]"'';'
+           ' SELECT pg_reload_conf();',
            NULL
       FROM server s
      WHERE s.mask_literals = '{}' AND NOT s.mask_patterns AND (s.log_statement OR s.log_parameter)
@@ -305,10 +363,7 @@ WITH wanted AS MATERIALIZED (
      UNION ALL
     SELECT 'retention_none', 'warning', 'PCI DSS 10.5.1, NIST AU-11',
            'Nothing is ever removed from the trail: its disk will be full one day.',
-           CASE k.sink WHEN 'table'
-                THEN 'ALTER SYSTEM SET pg_audit_queue.table_retention = ''400d''; SELECT pg_reload_conf();'
-                ELSE 'ALTER SYSTEM SET pg_audit_queue.log_retention_age = ''400d''; SELECT pg_reload_conf();'
-            END,
+           k.remedy,
            NULL
       FROM kept k WHERE k.age = 0 AND k.size = 0
      UNION ALL
@@ -316,13 +371,19 @@ WITH wanted AS MATERIALIZED (
            'Records are removed after ' || k.age / 1440 || ' days, '
            || CASE WHEN k.age < 90 * 1440 THEN '90 have to be at hand.'
                    ELSE '365 have to be kept: see that there are copies.' END,
-           CASE k.sink WHEN 'table'
-                THEN 'ALTER SYSTEM SET pg_audit_queue.table_retention = ''400d''; SELECT pg_reload_conf();'
-                ELSE 'ALTER SYSTEM SET pg_audit_queue.log_retention_age = ''400d''; SELECT pg_reload_conf();'
-            END,
+           k.remedy,
            NULL
       FROM kept k
      WHERE lower($1 COLLATE "C") = 'pci' AND k.age BETWEEN 1 AND 365 * 1440 - 1
+     UNION ALL
+    SELECT 'retention_by_size', 'warning', 'PCI DSS 10.5.1',
+           'Files are removed when there are more than ' || k.size || ' bytes, whatever their age:'
+           ' 365 days have to be kept.',
+           CASE WHEN k.age = 0 THEN 'ALTER SYSTEM SET pg_audit_queue.log_retention_age = ''400d''; ' ELSE '' END
+           || 'ALTER SYSTEM SET pg_audit_queue.log_retention_size = 0; SELECT pg_reload_conf();',
+           NULL
+      FROM kept k
+     WHERE lower($1 COLLATE "C") = 'pci' AND k.size > 0
      UNION ALL
     SELECT 'disk_used', CASE WHEN max(100 - d.percent_free) >= 90 THEN 'error' ELSE 'warning' END,
            'NIST AU-5(1), STIG SRG-APP-000359',
@@ -348,11 +409,15 @@ WITH wanted AS MATERIALIZED (
     SELECT 'queue_small', 'warning', 'NIST AU-5',
            'The queue of ' || q.queue_size || ' bytes was filled to ' || q.queue_high_water
            || '; sessions waited ' || q.space_waits || ' times for space.',
-           'ALTER SYSTEM SET pg_audit_queue.queue_size = '''
-           || greatest(2 * q.queue_size / 1024, 1024) || 'kB''; then restart.'
-           ' SELECT audit_queue_stats_reset(); to count anew.',
+           CASE WHEN q.queue_size < m.kb * 1024
+                THEN 'ALTER SYSTEM SET pg_audit_queue.queue_size = '''
+                     || least(greatest(2 * q.queue_size / 1024, 1024), m.kb) || 'kB''; then restart.'
+                ELSE 'Use a faster disk for the trail, or record less: the queue cannot be larger.' END
+           || ' SELECT audit_queue_stats_reset(); to count anew.',
            NULL
-      FROM stats q WHERE q.space_waits > 0 OR q.queue_high_water > q.queue_size / 4 * 3
+      FROM stats q, (SELECT p.max_val::bigint AS kb FROM pg_catalog.pg_settings p
+                      WHERE p.name = 'pg_audit_queue.queue_size') m
+     WHERE q.space_waits > 0 OR q.queue_high_water > q.queue_size / 4 * 3
      UNION ALL
     SELECT 'records_dropped', 'error', 'PCI DSS 10.7.2, NIST AU-5, STIG SRG-APP-000109',
            q.dropped || ' records were dropped: ' || q.dropped_full || ' because the queue was full, '
@@ -407,21 +472,26 @@ WITH wanted AS MATERIALIZED (
     SELECT 'superusers', 'info', 'PCI DSS 10.3.2, NIST AU-9(4)',
            'Superusers can change every setting, which is recorded, and the trail: ',
            'Have as few as possible, and copy the trail to another machine.',
-           array_agg(quote_ident(r.rolname) ORDER BY r.rolname)
-      FROM pg_catalog.pg_roles r WHERE r.rolsuper AND r.rolcanlogin HAVING count(*) > 0
+           array_agg(n.name ORDER BY n.name COLLATE "C")
+      FROM (SELECT quote_ident(r.rolname) FROM pg_catalog.pg_roles r WHERE r.rolsuper AND r.rolcanlogin
+             UNION ALL
+            SELECT m.name FROM member m WHERE m.everything) n (name)
+    HAVING count(*) > 0
      UNION ALL
     SELECT 'trail_readers', 'info', 'PCI DSS 10.3.1, NIST AU-9(4), STIG SRG-APP-000118',
            'Roles that are no superusers and can read the trail: ',
-           'Revoke audit_queue_reader, pg_read_server_files, REPLICATION or BYPASSRLS where it is not needed.',
-           array_agg(r.name ORDER BY r.name COLLATE "C")
-      FROM reader r HAVING count(*) > 0
+           'Revoke audit_queue_reader, pg_read_server_files, REPLICATION, BYPASSRLS, or EXECUTE on functions'
+           ' that read files, where it is not needed.',
+           array_agg(m.name ORDER BY m.name COLLATE "C")
+      FROM member m WHERE NOT m.writes HAVING count(*) > 0
      UNION ALL
     SELECT 'trail_writers', 'warning', 'PCI DSS 10.3.2, NIST AU-9, STIG SRG-APP-000119',
-           'Roles that are no superusers and can change the trail, or let themselves: ',
-           'Revoke pg_write_server_files and pg_execute_server_program'
-           || CASE WHEN min(s.version) < 160000 THEN ', and CREATEROLE,' ELSE '' END || ' as you would superuser.',
-           array_agg(r.name ORDER BY r.name COLLATE "C")
-      FROM writer r, setting s HAVING count(*) > 0
+           'Roles that are no superusers and can read and change the trail, or let themselves: ',
+           'Revoke pg_write_server_files, pg_execute_server_program'
+           || CASE WHEN min(s.version) < 160000 THEN ', CREATEROLE' ELSE '' END
+           || ', BYPASSRLS, and EXECUTE on functions that write files, as you would superuser.',
+           array_agg(m.name ORDER BY m.name COLLATE "C")
+      FROM member m, setting s WHERE m.writes AND NOT m.everything HAVING count(*) > 0
      UNION ALL
     SELECT 'version_mismatch', 'error', 'NIST CM-6',
            'The extension in this database has version ' || e.extversion || ', the library that is loaded '
@@ -432,17 +502,25 @@ WITH wanted AS MATERIALIZED (
      WHERE e.extname = 'pg_audit_queue' AND e.extversion <> q.library_version
      UNION ALL
     SELECT 'extension_missing', 'warning', 'NIST AU-3',
-           'Databases without the extension, where records of DDL lack names of objects: ',
-           'CREATE EXTENSION pg_audit_queue; in each of them.',
+           'Databases without the extension in version 1.1 or later, where records of DDL may lack names of objects: ',
+           'CREATE EXTENSION pg_audit_queue; or ALTER EXTENSION pg_audit_queue UPDATE; in each of them.',
            array_agg(quote_ident(d.datname) ORDER BY d.datname)
       FROM pg_catalog.pg_database d
-     WHERE d.datallowconn AND NOT d.datistemplate
-       -- the extension has a policy for its role, and that depends on the role
+      LEFT JOIN pg_catalog.pg_roles o ON o.oid = d.datdba
+       -- not what its owner could say of a database to hide it
+     WHERE NOT (o.rolsuper IS TRUE AND (d.datistemplate OR NOT d.datallowconn))
+       -- the extension's foreign-data wrapper has a privilege for its role
        AND NOT EXISTS (SELECT FROM pg_catalog.pg_shdepend p JOIN pg_catalog.pg_roles r ON r.oid = p.refobjid
-                        WHERE p.dbid = d.oid AND p.classid = 'pg_catalog.pg_policy'::regclass
+                        WHERE p.dbid = d.oid AND p.classid = 'pg_catalog.pg_foreign_data_wrapper'::regclass
                           AND p.refclassid = 'pg_catalog.pg_authid'::regclass
                           AND r.rolname = 'audit_queue_reader')
     HAVING count(*) > 0
+     UNION ALL
+    SELECT 'restart_pending', 'warning', 'NIST CM-6',
+           'Settings that have been changed in configuration files, and wait for a restart of the server: ',
+           'Restart the server, or take them back.',
+           array_agg(r.name ORDER BY r.name COLLATE "C")
+      FROM raw r WHERE r.pending_restart AND starts_with(r.name, 'pg_audit_queue.') HAVING count(*) > 0
      UNION ALL
     SELECT 'configuration_errors', 'error', 'NIST CM-6',
            'Wrong values in configuration files, in whose place others are used: ',
@@ -505,6 +583,7 @@ END
 $$;
 
 GRANT EXECUTE ON FUNCTION audit_queue.records_elsewhere() TO audit_queue_reader;
+GRANT USAGE ON FOREIGN DATA WRAPPER pg_audit_queue TO audit_queue_reader;
 
 GRANT SELECT ON pg_stat_audit_queue, pg_stat_audit_queue_classes TO pg_monitor;
 GRANT EXECUTE ON FUNCTION pg_stat_get_audit_queue(), pg_stat_get_audit_queue_classes(),

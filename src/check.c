@@ -171,6 +171,7 @@ audit_queue_server_settings(PG_FUNCTION_ARGS)
 	paq_row_add(&row, BoolGetDatum(settings.log_parameter), false);
 	add_classes(&row, settings.mask_classes);
 	paq_row_add(&row, BoolGetDatum(settings.mask_patterns), false);
+	paq_row_add(&row, BoolGetDatum(settings.log_catalog), false);
 	paq_row_add_text(&row, paq_log_directory);
 	inside = is_in_data_directory(paq_log_directory, &unknown);
 	paq_row_add(&row, BoolGetDatum(inside), unknown);

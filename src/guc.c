@@ -235,7 +235,8 @@ paq_settings_publish(void)
 		.mask_classes = paq_mask_classes,
 		.mask_patterns = paq_mask_patterns[0] != '\0',
 		.log_statement = paq_log_statement,
-		.log_parameter = paq_log_parameter
+		.log_parameter = paq_log_parameter,
+		.log_catalog = paq_log_catalog
 	};
 
 	strlcpy(settings.role, paq_role, sizeof(settings.role));

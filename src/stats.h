@@ -61,6 +61,7 @@ typedef struct PaqServerSettings
 	bool		mask_patterns;	/* there are any */
 	bool		log_statement;
 	bool		log_parameter;
+	bool		log_catalog;
 	char		role[NAMEDATALEN];
 } PaqServerSettings;
 

@@ -125,7 +125,14 @@ like($found->{overrides}{detail}, qr/superuser paq_quiet: pg_audit_queue\.log=no
 $found = setting_is_found({ log => 'none' }, { log => 'all' },
 	'log_none', 'error', qr/selects anything/, 'nothing is recorded');
 like($found->{remedy}, qr/^ALTER SYSTEM SET pg_audit_queue\.log = 'ddl, role, write';/, 'how to mend it');
-sql('CREATE ROLE selected');
+sql("CREATE ROLE selected; ALTER ROLE selected SET pg_audit_queue.log = 'read'");
+setting_is_found({ log => 'none' }, { log => 'all' },
+	'log_none', 'warning', qr/record, but for sessions with settings of their own: see overrides\.$/,
+	'but somebody is');
+sql('ALTER ROLE selected RESET ALL; ALTER ROLE selected SET pg_audit_queue.log_rows = on');
+setting_is_found({ log => 'none' }, { log => 'all' },
+	'log_none', 'error', qr/record\.$/, 'a setting that selects nothing');
+sql('ALTER ROLE selected RESET ALL');
 set(log => 'none', role => 'selected');
 finds_nothing('object auditing will do');
 set(log => 'all', role => '');
@@ -133,8 +140,29 @@ setting_is_found({ role => 'missing' }, { role => '' },
 	'role_missing', 'error', qr/is missing, which does not exist/, 'a role that is not there');
 setting_is_found({ log_statement => 'off' }, { log_statement => 'on' },
 	'log_statement_off', 'warning', qr/log_statement is off/, 'no texts');
-setting_is_found({ mask_patterns => '' }, { mask_patterns => 'xyzzy' },
+$found = setting_is_found({ mask_patterns => '' }, { mask_patterns => 'xyzzy' },
 	'masks_missing', 'info', qr/^Constants are recorded/, 'nothing is masked');
+
+# The remedy is right whatever backslashes in constants mean, for the caller and for
+# who executes it.
+foreach my $conforming ('on', sql('SHOW server_version_num') < 190000 ? 'off' : ())
+{
+	my $set = "SET standard_conforming_strings = $conforming;";
+
+	set(mask_patterns => '');
+	is(sql("$set SELECT remedy FROM audit_check() WHERE finding = 'masks_missing'"),
+		$found->{remedy}, "the same remedy, standard_conforming_strings = $conforming");
+	is(sql("$set ALTER SYSTEM SET pg_audit_queue.mask_patterns = " . ($found->{remedy} =~ / = ('.*?');/)[0]),
+		'', 'which can be executed');
+	set();
+	is(sql('SHOW pg_audit_queue.mask_patterns'), '"[[:<:]][0-9]{13,19}[[:>:]]"', 'as it is meant');
+	like($node->safe_psql('postgres', "SELECT 'card 4111111111111111', '12345678901234567890'"), qr/card/, 'a number');
+	flush_trail($node);
+	is_deeply([ map { texts_in_trail($node, $_) } 'card 4111', "'12345678901234567890'" ],
+		[ 0, $conforming eq 'on' ? 1 : 2 ], 'is masked');
+	sql('ALTER SYSTEM RESET pg_audit_queue.mask_patterns');
+	set(mask_patterns => 'xyzzy');
+}
 setting_is_found({ mask_patterns => '', log_parameter => 'on' }, { mask_literals => 'read', log_parameter => 'off' },
 	'masks_missing', 'info', qr/^Constants and parameters/, 'parameters, too');
 set(mask_literals => 'none', mask_patterns => 'xyzzy');
@@ -184,7 +212,7 @@ foreach (
 	my ($name, $log, $missing) = @$_;
 
 	$profile = $name;
-	set(log => $log);
+	set(log => $log, log_parameter => lc $name eq 'stig' ? 'on' : 'off');
 	$missing eq ''
 	  ? finds_nothing("$name: all classes")
 	  : finds('classes_missing', 'error', qr/Profile \L$name\E wants .* lacks: \Q$missing\E\.$/, $name);
@@ -195,16 +223,40 @@ finds_nothing('pci: object auditing will do for reading and writing');
 $profile = 'stig';
 finds('classes_missing', 'error', qr/lacks: read, write\.$/, 'but not for stig');
 set(log => 'all', role => '');
+setting_is_found({ log_parameter => 'off' }, { log_parameter => 'on' },
+	'log_parameter_off', 'warning', qr/values/, 'stig wants parameters');
+setting_is_found({ log_catalog => 'off' }, { log_catalog => 'on' },
+	'log_catalog_off', 'warning', qr/catalogs/, 'and what is done with catalogs');
 setting_is_found({ mask_literals => 'role, read' }, { mask_literals => 'read' },
 	'masks_hide', 'warning', qr/wants them: role\.$/, 'constants that a profile wants');
 $profile = 'pci';
-set(mask_literals => 'none');
+set(mask_literals => 'none', log_parameter => 'off');
 setting_is_found({ mask_patterns => '' }, { mask_patterns => 'xyzzy' },
 	'masks_missing', 'warning', qr/personal data/, 'masks');
 setting_is_found({ log_retention_age => '30d' }, { log_retention_age => '400d' },
 	'retention_short', 'warning', qr/after 30 days, 90 have to be at hand/, 'a month');
 setting_is_found({ log_retention_age => '100d' }, { log_retention_age => '400d' },
 	'retention_short', 'warning', qr/after 100 days, 365 have to be kept/, 'three months');
+setting_is_found({ log_retention_age => '364d' }, { log_retention_age => '365d' },
+	'retention_short', 'warning', qr/after 364 days/, 'a day less than a year');
+$found = setting_is_found({ log_retention_size => '20GB' }, { log_retention_size => 0 },
+	'retention_by_size', 'warning', qr/more than 21474836480 bytes, whatever their age/, 'age and size');
+unlike($found->{remedy}, qr/log_retention_age/, 'of which one will do');
+$found = setting_is_found({ log_retention_age => 0, log_retention_size => '20GB' },
+	{ log_retention_age => '400d', log_retention_size => 0 },
+	'retention_by_size', 'warning', qr/365 days/, 'size alone');
+like($found->{remedy}, qr/log_retention_age = '400d'.*log_retention_size = 0/, 'both have to be set');
+
+# The recipe of README is what the profile wants.
+my ($recipe) = slurp_file("$FindBin::RealBin/../README.md") =~ /^(\*\*PCI DSS:.*?)^\*\*/ms;
+my %recipe = $recipe =~ /^(?:ALTER SYSTEM SET )?pg_audit_queue\.(\w+) = '(.*?)';?$/mg;
+is(scalar keys %recipe, 7, 'a recipe');
+sql('CREATE ROLE auditor NOLOGIN');
+set(%recipe, log_directory => trail_dir($node));
+finds_nothing('the recipe of README');
+set(log => 'all', role => '', immediate_log => 'none', mode => 'queued',
+	log_retention_age => '400d', mask_patterns => 'xyzzy');
+sql('DROP ROLE auditor');
 $profile = undef;
 
 # The disk
@@ -219,17 +271,20 @@ finds_nothing('less than 75 percent');
 # A trail that has grown to 100 MB in two days, and 300 MB are free
 sub old_file
 {
+	my ($days) = @_;
 	my $file = trail_dir($node) . '/audit-2020-01-01_000000.json';
 
 	open my $handle, '>', $file or die "$file: $!";
 	truncate $handle, 100_000_000 or die "truncate: $!";
 	close $handle;
-	utime time - 2 * 86400, time - 2 * 86400, $file or die "utime: $!";
+	utime time - $days * 86400, time - $days * 86400, $file or die "utime: $!";
 	return $file;
 }
 
 set_disk($node, audit => [ 1_000_000_000, 300_000_000 ]);
-my $old_file = old_file();
+my $old_file = old_file(0.5);
+finds_nothing('a trail of half a day says nothing of a week');
+old_file(2);
 finds('disk_growth', 'warning', qr/grows by 5\d{7} bytes a day, and 300000000 bytes are free/, 'a week');
 foreach my $settings ({ log_retention_size => '150MB' }, { log_retention_age => '3d' })
 {
@@ -241,6 +296,48 @@ foreach my $settings ({ log_retention_size => '150MB' }, { log_retention_age => 
 unlink $old_file or die "unlink: $!";
 set_disk($node);
 finds_nothing('no growth, no finding');
+
+# Statistics that cannot easily be made to happen.  The check takes them from a
+# function, which is another one for a while.
+sub with_stats
+{
+	my ($stats, $what) = @_;
+
+	sql(q{ALTER FUNCTION pg_stat_get_audit_queue() RENAME TO paq_real_stats;
+		CREATE FUNCTION pg_catalog.pg_stat_get_audit_queue() RETURNS pg_stat_audit_queue LANGUAGE sql AS
+		$$SELECT jsonb_populate_record(s, '} . encode_json($stats) . q{') FROM pg_stat_audit_queue s$$});
+	$what->();
+	sql('DROP FUNCTION pg_catalog.pg_stat_get_audit_queue();
+		ALTER FUNCTION paq_real_stats() RENAME TO pg_stat_get_audit_queue');
+	return;
+}
+
+with_stats(
+	{ oldest_file => undef, oldest_file_time => undef, trail_size => 0, trail_disk_free => 1 },
+	sub {
+		is_deeply([ grep { !$always{$_} } sort keys %{ check() } ], ['disk_used'], 'no file at all');
+	});
+my $gigabyte = 1024 * 1024 * 1024;
+foreach ([ 8, '16777216kB' ], [ 12, '16777216kB' ], [ 16, undef ])
+{
+	my ($size, $larger) = @$_;
+
+	with_stats(
+		{ queue_size => $size * $gigabyte, queue_high_water => $size * $gigabyte },
+		sub {
+			my $remedy = finds('queue_small', 'warning', qr/^The queue of/, "$size GB")->{remedy};
+
+			defined $larger
+			  ? like($remedy, qr/queue_size = '$larger'; then restart/, 'at most 16 GB')
+			  : unlike($remedy, qr/queue_size/, 'and then no more');
+		});
+}
+with_stats(
+	{ incomplete => 7 },
+	sub {
+		finds('records_incomplete', 'warning', qr/^7 records were made from what was at hand/, 'counted');
+	});
+finds_nothing('real statistics');
 
 # What has happened: the queue was too small, records were dropped, the trail could
 # not be written
@@ -283,6 +380,68 @@ sql('CREATE DATABASE second');
 finds('extension_missing', 'warning', qr/: second\.$/, 'a database without the extension');
 create_extension($node, 'second');
 finds_nothing('and with it');
+
+# Who owns a database cannot pretend that it has the extension.
+sql('CREATE ROLE owner LOGIN CREATEDB; CREATE DATABASE owned OWNER owner');
+sql('SET ROLE owner; CREATE SCHEMA audit_queue; CREATE TABLE audit_queue.records (a int);
+	ALTER TABLE audit_queue.records ENABLE ROW LEVEL SECURITY;
+	CREATE POLICY audit_queue_reader ON audit_queue.records FOR SELECT TO audit_queue_reader USING (true);
+	CREATE FUNCTION audit_queue.f() RETURNS int LANGUAGE sql RETURN 1;
+	GRANT USAGE ON SCHEMA audit_queue TO audit_queue_reader; GRANT SELECT ON audit_queue.records TO audit_queue_reader;
+	GRANT EXECUTE ON FUNCTION audit_queue.f() TO audit_queue_reader; GRANT CONNECT ON DATABASE owned TO audit_queue_reader',
+	'owned');
+finds('extension_missing', 'warning', qr/: owned\.$/, 'a database with things of that name');
+sql('SET ROLE owner; ALTER DATABASE owned IS_TEMPLATE true');
+finds('extension_missing', 'warning', qr/: owned\.$/, 'or one that its owner calls a template');
+sql('ALTER DATABASE owned OWNER TO paq_quiet');
+finds_nothing('but not if a superuser does');
+sql('ALTER DATABASE owned IS_TEMPLATE false');
+sql('DROP DATABASE owned; DROP ROLE owner');
+sql('CREATE DATABASE old');
+sql("CREATE EXTENSION pg_audit_queue VERSION '1.0'", 'old');
+finds('extension_missing', 'warning', qr/in version 1\.1 or later, .*: old\.$/, 'an earlier version');
+sql('DROP DATABASE old');
+
+# Members of superusers' roles are superusers when they want to.
+sql('CREATE ROLE boss SUPERUSER NOLOGIN; CREATE ROLE between IN ROLE boss;
+	CREATE ROLE deputy LOGIN NOINHERIT IN ROLE between; GRANT pg_read_server_files, pg_write_server_files TO deputy');
+finds_nothing('superusers are told of once');
+like(check()->{superusers}{detail}, qr/: (?:.*, )?deputy \(member of boss\)[,.]/, 'members, too');
+sql('DROP ROLE deputy; DROP ROLE between; DROP ROLE boss');
+unlike(check()->{superusers}{detail}, qr/deputy|boss/, 'and forgotten');
+
+# Attributes that somebody has by SET ROLE, and functions
+foreach (
+	[ 'BYPASSRLS IN ROLE pg_read_all_data', 'trail_readers', 'info' ],
+	[ 'REPLICATION', 'trail_readers', 'info' ],
+	[ 'BYPASSRLS IN ROLE pg_write_all_data', 'trail_writers', 'warning' ])
+{
+	my ($attributes, $finding, $severity) = @$_;
+
+	sql("CREATE ROLE between $attributes; CREATE ROLE somebody LOGIN NOINHERIT IN ROLE between");
+	finds($finding, $severity, qr/: somebody\.$/, "SET ROLE: $attributes");
+	sql('DROP ROLE somebody; DROP ROLE between');
+}
+foreach (
+	[ 'pg_read_file(text)', 'trail_readers', 'info' ],
+	[ 'pg_read_binary_file(text, bigint, bigint)', 'trail_readers', 'info' ],
+	[ 'lo_import(text, oid)', 'trail_readers', 'info' ],
+	[ 'lo_export(oid, text)', 'trail_writers', 'warning' ])
+{
+	my ($function, $finding, $severity) = @$_;
+	my ($name) = $function =~ /^(\w+)/;
+
+	sql("CREATE ROLE between; CREATE ROLE somebody LOGIN IN ROLE between; GRANT EXECUTE ON FUNCTION $function TO between");
+	finds($finding, $severity, qr/: somebody \($name\)\.$/, $function);
+	sql("REVOKE EXECUTE ON FUNCTION $function FROM between; GRANT EXECUTE ON FUNCTION $function TO PUBLIC");
+	finds($finding, $severity, qr/: PUBLIC \($name\)\.$/, 'for everybody');
+	sql("REVOKE EXECUTE ON FUNCTION $function FROM PUBLIC; DROP ROLE somebody; DROP ROLE between");
+}
+sql('CREATE FUNCTION public.lo_export(text) RETURNS int LANGUAGE sql RETURN 1');
+finds_nothing('a function of a user\'s is none of these');
+sql('DROP FUNCTION public.lo_export(text); CREATE ROLE truncates LOGIN; GRANT TRUNCATE ON audit_queue.records TO truncates');
+finds('trail_writers', 'warning', qr/: truncates\.$/, 'row security does not keep from TRUNCATE');
+sql('REVOKE TRUNCATE ON audit_queue.records FROM truncates; DROP ROLE truncates');
 foreach (
 	[ 'pg_read_server_files', 'trail_readers', 'info' ],
 	[ 'audit_queue_reader', 'trail_readers', 'info' ],
@@ -371,6 +530,22 @@ ok(!$found{configuration_errors}, 'which monitoring may not see');
 like($found{not_visible}{detail}, qr/because monitor may not: wrong values in configuration files\.$/, 'and says so');
 $node->append_conf('postgresql.conf', "pg_audit_queue.log = 'all'\n");
 finds_nothing('a right value behind it');
+
+rename $node->data_dir . '/postgresql.conf', $node->data_dir . '/away' or die "rename: $!";
+finds('configuration_errors', 'error', qr/: syntax: could not open .*postgresql\.conf".*\.$/,
+	'an error without a line');
+rename $node->data_dir . '/away', $node->data_dir . '/postgresql.conf' or die "rename: $!";
+finds_nothing('the file is back');
+
+# also before the reload, when only the files know
+$node->append_conf('postgresql.conf', "pg_audit_queue.queue_size = '2MB'\n");
+my @pending = grep { !$always{$_} } sort keys %{ check() };
+is_deeply([ grep { $_ ne 'restart_pending' } @pending ], [], 'what waits for a restart is no wrong value');
+set();
+finds('restart_pending', 'warning', qr/: pg_audit_queue\.queue_size\.$/, 'but said');
+$node->append_conf('postgresql.conf', "pg_audit_queue.queue_size = '1MB'\n");
+set();
+finds_nothing('and no more if taken back');
 is_deeply([ grep { !$always{$_} } sort keys %{ check('monitor') } ], ['not_visible'],
 	'monitoring sees everything else');
 foreach my $sql ('SELECT * FROM audit_check()', 'SELECT * FROM audit_queue.server_settings()',
