@@ -62,9 +62,51 @@ my $image = PostgreSQL::Test::Utils::tempdir();
 chomp(my $pg_config = `sh -c 'command -v pg_config'`);
 my %folders = ('/build' => "$image/build", '/staged' => "$image/staged", '/image' => "$image/image");
 mkdir("$image/build") or die "mkdir: $!";
-system_or_bail('cp', '-R', (map { "$source/$_" } qw(src Makefile exports.txt)),
-	glob("$source/*.c"), glob("$source/*.control"), glob("$source/*.sql"), "$image/build");
-system("find $image/build -name '*.o' -delete") == 0 or die 'find';
+
+# What an engine would take of a tree in which somebody has built: .dockerignore's
+# last pattern that fits a path, or a folder above it, decides.
+my @patterns = map {
+	my ($keep, $pattern) = /^(!?)(.*)/;
+	$pattern = quotemeta $pattern;
+	$pattern =~ s{\\\*\\\*\\/}{(?:.*/)?}g;
+	$pattern =~ s{\\\*}{[^/]*}g;
+	[ $keep, qr{^$pattern(?:/|$)} ]
+} grep { /^[^#\s]/ } split /\n/, slurp_file("$source/.dockerignore");
+
+sub is_taken
+{
+	my ($path) = @_;
+	my $taken = 1;
+
+	foreach my $pattern (@patterns)
+	{
+		$taken = $pattern->[0] ne '' if $path =~ $pattern->[1];
+	}
+	return $taken;
+}
+
+my $context = "$image/context";
+mkdir($context) or die "mkdir: $!";
+system_or_bail('cp', '-R', (map { "$source/$_" } qw(src Makefile exports.txt README.md)),
+	glob("$source/*.c"), glob("$source/*.control"), glob("$source/*.sql"), $context);
+mkdir("$context/.git") or die "mkdir: $!";
+my @foreign = qw(.git/config pg_audit_queue.o pg_audit_queue.so pg_audit_queue.bc
+  src/guc.o src/guc.bc src/queue/left.so src/capture/left.o);
+foreach my $path (@foreign)
+{
+	unlink("$context/$path");
+	append_to_file("$context/$path", "of another system\n");
+}
+my @taken = grep { is_taken($_) } map { s{^\./}{}r } split /\n/, `cd $context && find . -type f`;
+my %taken = map { $_ => 1 } @taken;
+is(join(' ', grep { $taken{$_} } @foreign, 'README.md'), '', 'an image gets nothing that was built here');
+foreach my $path (@taken)
+{
+	my ($folder) = "$image/build/$path" =~ m{^(.*)/};
+
+	system_or_bail('mkdir', '-p', $folder);
+	system_or_bail('cp', "$context/$path", $folder);
+}
 foreach my $command (map { $_->[1] } grep { $_->[0] eq 'RUN' && $_->[1] !~ /apt-get/ } @instructions)
 {
 	(my $run = $command) =~ s{(?<![\w.])(/build|/staged|/image)\b}{$folders{$1}}g;
