@@ -24,6 +24,9 @@ my $node = audited_node(
 	log_timezone = 'Asia/Kolkata'
 	});
 my $superuser = $node->safe_psql('postgres', 'SELECT user');
+
+# What the text of a statement ends with if that was sent with a semicolon
+my $end = shown_text($node, ';');
 my @records;
 
 unaudited_sql(
@@ -64,11 +67,11 @@ foreach my $value ('on', 'off')
 		 SELECT relname FROM pg_class WHERE false FOR UPDATE;',
 		'commandText',
 		[
-			('SELECT count(*) FROM pg_class;') x ($value eq 'on'),
-			'SELECT count(*) FROM pg_class, t;',
-			'SELECT count(*) FROM t;',
-			'SELECT 1;',
-			('SELECT relname FROM pg_class WHERE false FOR UPDATE;')
+			("SELECT count(*) FROM pg_class$end") x ($value eq 'on'),
+			"SELECT count(*) FROM pg_class, t$end",
+			"SELECT count(*) FROM t$end",
+			"SELECT 1$end",
+			("SELECT relname FROM pg_class WHERE false FOR UPDATE$end")
 			  x ($value eq 'on')
 		],
 		"log_catalog = $value");
@@ -109,16 +112,16 @@ recorded_as(
 	'SELECT t.a FROM t, u; SELECT u.a FROM u;',
 	'objectName commandText commandTextOmitted paramListOmitted',
 	[
-		'public.t|SELECT t.a FROM t, u;||',
+		"public.t|SELECT t.a FROM t, u$end||",
 		'public.u||previously logged|previously logged',
-		'public.u|SELECT u.a FROM u;||'
+		"public.u|SELECT u.a FROM u$end||"
 	],
 	'log_statement_once = on');
 recorded_as(
 	{ log_statement_once => 'off', log_relation => 'on' },
 	'SELECT t.a FROM t, u;',
 	'objectName commandText',
-	[ 'public.t|SELECT t.a FROM t, u;', 'public.u|SELECT t.a FROM t, u;' ],
+	[ "public.t|SELECT t.a FROM t, u$end", "public.u|SELECT t.a FROM t, u$end" ],
 	'log_statement_once = off');
 recorded_as(
 	{ log_statement_once => 'on', log => 'write' },
@@ -198,13 +201,13 @@ is(client_gets({ log_client => 'on' }, 'SELECT 1;'),
 is( client_gets(
 		{ log_client => 'on' },
 		'SET client_min_messages = log; SELECT 1;'),
-	'LOG:  AUDIT: SESSION,1,1,MISC,SET,,,SET client_min_messages = log;,<not logged>
-LOG:  AUDIT: SESSION,2,1,READ,SELECT,,,SELECT 1;,<not logged>',
+	"LOG:  AUDIT: SESSION,1,1,MISC,SET,,,SET client_min_messages = log$end,<not logged>
+LOG:  AUDIT: SESSION,2,1,READ,SELECT,,,SELECT 1$end,<not logged>",
 	'log_client = on, client_min_messages = log');
 foreach my $level ('notice', 'warning', 'info')
 {
 	is(client_gets({ log_client => 'on', log_level => $level }, 'SELECT 1;'),
-		uc($level) . ':  AUDIT: SESSION,1,1,READ,SELECT,,,SELECT 1;,<not logged>',
+		uc($level) . ":  AUDIT: SESSION,1,1,READ,SELECT,,,SELECT 1$end,<not logged>",
 		"log_client = on, log_level = $level");
 }
 
@@ -221,24 +224,24 @@ is( client_gets(
 		PREPARE p(text, int) AS SELECT $1, $2;
 		EXECUTE p('a"b', 1);
 		DROP ROLE r; DROP TABLE v;}),
-	q{NOTICE:  AUDIT: SESSION,1,1,DDL,CREATE TABLE,TABLE,public.v,"CREATE TABLE v (a int, b text);",<none>
-NOTICE:  AUDIT: SESSION,2,1,WRITE,INSERT,,,"INSERT INTO v VALUES (1, '""'), (2, 'x');",<none>
+	qq{NOTICE:  AUDIT: SESSION,1,1,DDL,CREATE TABLE,TABLE,public.v,"CREATE TABLE v (a int, b text)$end",<none>
+NOTICE:  AUDIT: SESSION,2,1,WRITE,INSERT,,,"INSERT INTO v VALUES (1, '""'), (2, 'x')$end",<none>
 NOTICE:  AUDIT: SESSION,3,1,READ,SELECT,,,"SELECT count(*)
-		  FROM v;",<none>
-NOTICE:  AUDIT: SESSION,4,1,READ,SELECT,,,SELECT 1 / (a - a) FROM t;,<none>
+		  FROM v$end",<none>
+NOTICE:  AUDIT: SESSION,4,1,READ,SELECT,,,SELECT 1 / (a - a) FROM t$end,<none>
 ERROR:  division by zero
-NOTICE:  AUDIT: SESSION,5,1,ROLE,CREATE ROLE,,,CREATE ROLE r PASSWORD '<REDACTED>';,<none>
-NOTICE:  AUDIT: SESSION,6,1,READ,PREPARE,,,"PREPARE p(text, int) AS SELECT $1, $2;",<none>
-NOTICE:  AUDIT: SESSION,7,1,READ,SELECT,,,"PREPARE p(text, int) AS SELECT $1, $2;","""a""""b"",1"
-NOTICE:  AUDIT: SESSION,8,1,ROLE,DROP ROLE,,,DROP ROLE r;,<none>
-NOTICE:  AUDIT: SESSION,9,1,DDL,DROP TABLE,TABLE,public.v,DROP TABLE v;,<none>},
+NOTICE:  AUDIT: SESSION,5,1,ROLE,CREATE ROLE,,,CREATE ROLE r PASSWORD '<REDACTED>'$end,<none>
+NOTICE:  AUDIT: SESSION,6,1,READ,PREPARE,,,"PREPARE p(text, int) AS SELECT \$1, \$2$end",<none>
+NOTICE:  AUDIT: SESSION,7,1,READ,SELECT,,,"PREPARE p(text, int) AS SELECT \$1, \$2$end","""a""""b"",1"
+NOTICE:  AUDIT: SESSION,8,1,ROLE,DROP ROLE,,,DROP ROLE r$end,<none>
+NOTICE:  AUDIT: SESSION,9,1,DDL,DROP TABLE,TABLE,public.v,DROP TABLE v$end,<none>},
 	'what the client gets of several statements');
 is( client_gets(
 		{ %notice, log_rows => 'on', log => 'read, write' },
 		'SELECT * FROM t WHERE false; INSERT INTO u VALUES (1), (2), (3); DELETE FROM u;'),
-	'NOTICE:  AUDIT: SESSION,1,1,READ,SELECT,,,SELECT * FROM t WHERE false;,<not logged>,0
-NOTICE:  AUDIT: SESSION,2,1,WRITE,INSERT,,,"INSERT INTO u VALUES (1), (2), (3);",<not logged>,3
-NOTICE:  AUDIT: SESSION,3,1,WRITE,DELETE,,,DELETE FROM u;,<not logged>,3',
+	qq{NOTICE:  AUDIT: SESSION,1,1,READ,SELECT,,,SELECT * FROM t WHERE false$end,<not logged>,0
+NOTICE:  AUDIT: SESSION,2,1,WRITE,INSERT,,,"INSERT INTO u VALUES (1), (2), (3)$end",<not logged>,3
+NOTICE:  AUDIT: SESSION,3,1,WRITE,DELETE,,,DELETE FROM u$end,<not logged>,3},
 	'log_rows = on, at the client');
 is( client_gets({ %notice, log_statement => 'off' }, 'SELECT 1;'),
 	'NOTICE:  AUDIT: SESSION,1,1,READ,SELECT,,,<not logged>,<not logged>',
@@ -246,8 +249,8 @@ is( client_gets({ %notice, log_statement => 'off' }, 'SELECT 1;'),
 is( client_gets(
 		{ %notice, log_statement_once => 'on', log_relation => 'on' },
 		'SELECT t.a FROM t CROSS JOIN u;'),
-	'NOTICE:  AUDIT: SESSION,1,1,READ,SELECT,TABLE,public.t,SELECT t.a FROM t CROSS JOIN u;,<not logged>
-NOTICE:  AUDIT: SESSION,1,1,READ,SELECT,TABLE,public.u,<previously logged>,<previously logged>',
+	"NOTICE:  AUDIT: SESSION,1,1,READ,SELECT,TABLE,public.t,SELECT t.a FROM t CROSS JOIN u$end,<not logged>
+NOTICE:  AUDIT: SESSION,1,1,READ,SELECT,TABLE,public.u,<previously logged>,<previously logged>",
 	'log_statement_once = on, at the client');
 
 # Fields of the JSON format
@@ -470,8 +473,8 @@ unaudited_sql(
 is_deeply(
 	[ grep { /^(?:SELECT|DELETE)/ } columns('commandText', @records) ],
 	[
-		'SELECT 1;', 'DELETE FROM u;', 'SELECT 4;', 'DELETE FROM t WHERE false;',
-		'SELECT 6;'
+		"SELECT 1$end", "DELETE FROM u$end", "SELECT 4$end", "DELETE FROM t WHERE false$end",
+		"SELECT 6$end"
 	],
 	'the setting of a session, as it changes');
 
@@ -592,12 +595,12 @@ is($got{z}, '', 'prefix: what is no escape');
 like($fields, qr/\|q \z/, 'prefix: %q in a session');
 is($message,
 	'AUDIT: SESSION,4,1,READ,SELECT,,,"'
-	  . ("$self;" =~ s/\n/\n\t/gr)
+	  . ("$self$end" =~ s/\n/\n\t/gr)
 	  . '",<not logged>',
 	'pgaudit: message');
 like($lines[0], qr/\|x=0\|/, 'prefix: %x without a transaction id');
 like($lines[2],
-	qr/LOG:  AUDIT: SESSION,3,1,READ,SELECT,,,"SELECT 'two\n\tlines', '""';",<not logged>\n\z/,
+	qr/LOG:  AUDIT: SESSION,3,1,READ,SELECT,,,"SELECT 'two\n\tlines', '""'$end",<not logged>\n\z/,
 	'pgaudit: newlines and quotes');
 
 # log_rows, and an outcome that is none
@@ -614,12 +617,12 @@ is_deeply(
 	[ map { /\|e=(.{5})\|.*?LOG:  AUDIT: (.*)/ ? "$1 $2" : $_ } @lines ],
 	[
 		'00000 SESSION,0,0,CONFIG,SET,SETTING,pg_audit_queue.log_rows,,"off,on,session"',
-		'00000 SESSION,1,1,MISC,SET,,,SET pg_audit_queue.log_rows = on;,<not logged>,0',
-		'00000 SESSION,2,1,READ,SELECT,,,SELECT * FROM t LIMIT 2;,<not logged>,2',
-		'22012 SESSION,0,0,READ,SELECT,,,SELECT 1 / (a - a) FROM t;,<not logged>,0',
+		"00000 SESSION,1,1,MISC,SET,,,SET pg_audit_queue.log_rows = on$end,<not logged>,0",
+		"00000 SESSION,2,1,READ,SELECT,,,SELECT * FROM t LIMIT 2$end,<not logged>,2",
+		"22012 SESSION,0,0,READ,SELECT,,,SELECT 1 / (a - a) FROM t$end,<not logged>,0",
 		'00000 SESSION,0,0,CONFIG,SET,SETTING,pg_audit_queue.log_parameter,,"off,on,session"',
-		'00000 SESSION,3,1,MISC,SET,,,SET pg_audit_queue.log_parameter = on;,<none>,0',
-		'00000 SESSION,4,1,MISC,CHECKPOINT,,,CHECKPOINT;,<none>,0'
+		"00000 SESSION,3,1,MISC,SET,,,SET pg_audit_queue.log_parameter = on$end,<none>,0",
+		"00000 SESSION,4,1,MISC,CHECKPOINT,,,CHECKPOINT$end,<none>,0"
 	],
 	'pgaudit: log_rows = on, and SQLSTATE');
 
