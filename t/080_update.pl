@@ -99,6 +99,8 @@ sub contents
 	is($stderr, '', "$database is dumped");
 	$dump =~ s/^\\(?:un)?restrict .*\n//mg;
 	$dump =~ s/^--.*\n//mg;
+	# from 19 on, rows of catalogs of large objects, of which there are none
+	$dump =~ s/^COPY \S+ \(.*\) FROM stdin;\n\\\.\n//mg;
 	$dump =~ s/\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\+\d\d/DAY/g;
 	$dump =~ s/\brecords_\d+/records_DAY/g;
 	$statements{$_} = 1
