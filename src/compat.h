@@ -229,6 +229,20 @@ paq_stmt_perm_infos(PlannedStmt *stmt)
  */
 #define PAQ_ROW_LOCK_IS_SELECT		(PG_VERSION_NUM >= 180000)
 
+/*
+ * pgaudit for 19 takes a COPY for what it does with its table: the record of the
+ * table says COPY and, with log_relation, is that of the statement.  Before, it is
+ * one of SELECT or INSERT.
+ */
+#define PAQ_COPY_HAS_RELATION		(PG_VERSION_NUM >= 190000)
+
+/*
+ * A statement that adds a foreign key asks for permissions on both tables, to know
+ * in which way to check the rows that there are.  For pgaudit up to 18 that is an
+ * access of the statement's; from 19 on only the query that may follow is one.
+ */
+#define PAQ_NEW_KEY_IS_ACCESS		(PG_VERSION_NUM < 190000)
+
 /* ---------- Settings ---------- */
 
 /*

@@ -4,8 +4,9 @@
 #
 # t/parity/ has the SQL, a file for each topic; one whose name ends in a number is
 # for that major version and later ones.  Sessions that need the protocol are
-# below.  A statement that fails is marked in the SQL with /* fails */ or,
-# if it fails within another statement that goes on, with /* caught */.
+# below.  A statement that fails is marked in the SQL with /* fails */, or
+# /* fails before 19 */ if it works from a major version on, or, if it fails
+# within another statement that goes on, with /* caught */.
 #
 # The two differ on purpose where pgaudit is wrong.  PaqParityRules.pm has the
 # rules, doc/differences.md the reasons.  A rule that no
@@ -122,7 +123,7 @@ my %special = (
 	ddl_tables  => [qw(ddl read)],
 	merge       => [qw(misc once_rel write)],
 	merge_17    => [qw(misc once_rel role write)],
-	new_16      => [qw(role_only)],
+	new_16      => [qw(ddl role_only)],
 	new_18      => [qw(role_only)],
 	objects     => [qw(once_rel role role_only)],
 	refresh     => [qw(once_rel)],

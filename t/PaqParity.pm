@@ -163,8 +163,8 @@ sub _begin
 # settings, names without a prefix, in a database of its own.  The setting file
 # names another file.
 #
-# Fails the test if the errors are not those of the lines with /* fails */,
-# unless it is another file.
+# Fails the test if the errors are not those of the lines with /* fails */, or
+# with /* fails before 19 */ for another major version, unless it is another file.
 sub run_file
 {
 	my ($self, $subject, $label, %settings) = @_;
@@ -191,7 +191,9 @@ sub run_file
 	foreach my $line (split /\n/, slurp_file($file))
 	{
 		$number++;
-		push @expected, $number + ($1 // 0) if $line =~ m{/\* fails (?:(\d+) )?\*/};
+		push @expected, $number + ($1 // 0)
+		  if $line =~ m{/\* fails (?:(\d+) )?(?:before (\d+) )?\*/}
+		  && (!$2 || $self->{node}->pg_version->major < $2);
 		push @connects, $number if $line =~ /^\\c /;
 	}
 	my @messages = _messages($stderr);

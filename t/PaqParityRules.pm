@@ -70,8 +70,8 @@ sub is_in_function
 	return $r->{text} eq '<not logged>' && $r->{class} eq 'READ' && $r->{oname} eq '';
 }
 
-# Utility statements that count rows, or run a statement that does
-my $utility_rows = qr/^(?:COPY|CREATE\ MATERIALIZED\ VIEW|CREATE\ TABLE\ AS
+# Utility statements that count rows, or run a statement that does; beside COPY
+my $utility_rows = qr/^(?:CREATE\ MATERIALIZED\ VIEW|CREATE\ TABLE\ AS
 	|EXECUTE|FETCH|MOVE|SELECT\ INTO)$/x;
 
 # Statements that look whether the rows that there are obey a foreign key
@@ -160,10 +160,11 @@ sub parity_rules
 		}
 	},
 	{
-		name => 'the relation of COPY, with log_rows',
-		side => 'ours',
-		rest => 1,
-		if   => sub {
+		name  => 'the relation of COPY, with log_rows',
+		until => '19.0',
+		side  => 'ours',
+		rest  => 1,
+		if    => sub {
 			my ($r, $run) = @_;
 
 			return is_on($run, 'log_rows') && $r->{otype} =~ /^(?:TABLE|(?:MATERIALIZED )?VIEW)$/
@@ -171,10 +172,11 @@ sub parity_rules
 		}
 	},
 	{
-		name => 'COPY as a whole, with log_relation',
-		side => 'ours',
-		rest => 1,
-		if   => sub {
+		name  => 'COPY as a whole, with log_relation',
+		until => '19.0',
+		side  => 'ours',
+		rest  => 1,
+		if    => sub {
 			my ($r, $run) = @_;
 
 			return is_on($run, 'log_relation') && !is_on($run, 'log_rows')
@@ -182,10 +184,11 @@ sub parity_rules
 		}
 	},
 	{
-		name => 'the relations of a new foreign key, with log_rows',
-		side => 'ours',
-		rest => 1,
-		if   => sub {
+		name  => 'the relations of a new foreign key, with log_rows',
+		until => '19.0',
+		side  => 'ours',
+		rest  => 1,
+		if    => sub {
 			my ($r, $run) = @_;
 
 			return is_on($run, 'log_rows') && $r->{otype} eq 'TABLE'
@@ -245,6 +248,18 @@ sub parity_rules
 			  && $r->{text} =~ /^(?:UPDATE|DELETE\ FROM|INSERT\ INTO)\ pg_
 				|^SELECT\ .*\b(?:rolpassword|passwd|subconninfo|umoptions)\b.*\bFROM\ pg_
 				|^SELECT\ set_config\(.*\ FROM\ pg_settings/sx;
+		}
+	},
+	{
+		name  => 'DROP OWNED that only revokes, where only DDL is audited',
+		since => '19.0',
+		side  => 'ours',
+		order => 1,
+		if    => sub {
+			my ($r, $run) = @_;
+
+			return selects($run, 'ddl') && !selects($run, 'role')
+			  && $r->{text} =~ /^DROP OWNED BY parity_(?:n5$|m1 CASCADE)/;
 		}
 	},
 	{
@@ -317,10 +332,11 @@ sub parity_rules
 		}
 	},
 	{
-		name => 'leftovers of a permission check in ALTER TABLE',
-		side => 'theirs',
-		rest => 1,
-		if   => sub {
+		name  => 'leftovers of a permission check in ALTER TABLE',
+		until => '19.0',
+		side  => 'theirs',
+		rest  => 1,
+		if    => sub {
 			my ($r, $run) = @_;
 
 			return !selects($run, 'ddl') && $r->{command} eq 'SELECT'
@@ -330,6 +346,17 @@ sub parity_rules
 
 	# What they record in different ways
 
+	{
+		name  => 'rows of COPY',
+		until => '19.0',
+		side  => 'ours',
+		if    => sub {
+			my ($r, $run) = @_;
+
+			return is_on($run, 'log_rows') && $r->{command} eq 'COPY' && $r->{rows} > 0;
+		},
+		do    => sub { $_[0]{rows} = 0 }
+	},
 	{
 		name => 'rows of utility statements',
 		side => 'ours',

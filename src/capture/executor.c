@@ -491,6 +491,23 @@ record_unknown(List *rangeTable, List *perminfos)
 	PG_END_TRY();
 }
 
+/* Can it be a utility statement that adds a foreign key? */
+static bool
+may_add_key(const PaqStatement *statement)
+{
+	switch (statement->command.node)
+	{
+		case T_AlterTableStmt:
+		case T_CreateStmt:
+		case T_CreateForeignTableStmt:
+		case T_CreateSchemaStmt:
+		case T_GrantStmt:		/* as the former, see command_of() */
+			return true;
+		default:
+			return false;
+	}
+}
+
 /*
  * The statement whose permissions are being checked.  NULL if that is not the
  * one being executed, because another one has been started without our hook.
@@ -504,20 +521,27 @@ checked_statement(void)
 
 	if (statement == NULL || paq_stack.frame->starting)
 		return statement;
-	if (paq_stack.frame->query_desc != NULL)
-		return NULL;
-	switch (statement->command.node)
-	{
-		case T_CopyStmt:
-		case T_AlterTableStmt:
-		case T_CreateStmt:
-		case T_CreateForeignTableStmt:
-		case T_CreateSchemaStmt:
-		case T_GrantStmt:		/* as the former, see command_of() */
-			return statement;
-		default:
-			return NULL;
-	}
+	if (paq_stack.frame->query_desc == NULL &&
+		(statement->command.node == T_CopyStmt || may_add_key(statement)))
+		return statement;
+	return NULL;
+}
+
+/*
+ * Does a statement that adds a foreign key ask in which way to check the rows, where
+ * that is no access?  An answer that it cannot do without would be an error.
+ */
+static bool
+is_key_question(bool ereport_on_violation)
+{
+	PaqStatement *statement;
+
+	if (PAQ_NEW_KEY_IS_ACCESS || ereport_on_violation ||
+		paq_stack.frame == NULL || paq_stack.frame->starting ||
+		paq_stack.frame->query_desc != NULL)
+		return false;
+	statement = paq_current_statement();
+	return statement != NULL && may_add_key(statement);
 }
 
 /*
@@ -554,7 +578,8 @@ static bool
 capture_ExecutorCheckPerms(PAQ_CHECK_PERMS_ARGS)
 {
 	if (paq_capture_wanted() && !IsAbortedTransactionBlockState() &&
-		!is_checked_again() && !is_key_check(rangeTable))
+		!is_checked_again() && !is_key_check(rangeTable) &&
+		!is_key_question(ereport_on_violation))
 	{
 		PaqStatement *statement = checked_statement();
 

@@ -325,13 +325,15 @@ paq_record_statement(PaqStatement *statement, const PaqCommand *command,
 /*
  * Record one of the statement's relations or, with object NULL, the statement
  * before them.  For an executor statement, the record of a relation is one of
- * its own; a utility statement has its own record beside it.
+ * its own; a utility statement has its own record beside it, unless session
+ * auditing records it as what it does with the relation.
  */
 void
 paq_record_relation(PaqStatement *statement, const PaqCommand *command,
 					const PaqObject *object)
 {
-	const bool	beside = object != NULL && statement->query_desc == NULL;
+	const bool	beside = object != NULL && statement->query_desc == NULL &&
+		(object->granted || command->node != statement->command.node);
 
 	if (object != NULL && !beside)
 		statement->recorded = false;

@@ -229,6 +229,9 @@ static PaqCommand
 relation_command(const PaqStatement *statement, RangeTblEntry *rte,
 				 PaqRtePerms *perms)
 {
+	if (PAQ_COPY_HAS_RELATION && statement->query_desc == NULL &&
+		statement->command.node == T_CopyStmt)
+		return statement->command;
 	return paq_perms_command(perms->requiredPerms, rte->rellockmode,
 							 statement->query_desc ?
 							 statement->query_desc->operation : CMD_UNKNOWN);

@@ -50,7 +50,7 @@ COPY part FROM STDIN;
 2	y
 \.
 COPY part1 TO STDOUT;
-COPY part TO STDOUT /* fails */;
+COPY part TO STDOUT /* fails before 19 */;
 COPY (SELECT * FROM part) TO STDOUT;
 COPY audited TO STDOUT;
 COPY audited (b) TO STDOUT;
