@@ -371,7 +371,7 @@ foreach my $tail (q{'}, q{"}, q{$$}, q{/*}, q{)}, q{nonsense 'x'}, q{'x' "y})
 # standard_conforming_strings decides what a backslash does, at the time when
 # the text is parsed; from 19 on it is always on
 
-my @conforming = $node->pg_version->major >= 19 ? ('on') : ('on', 'off');
+my @conforming = conforming_settings($node);
 
 foreach my $case (
 	grep { my $setting = $_->[1]; grep { $_ eq $setting } @conforming }
@@ -402,7 +402,7 @@ foreach my $case (
 # Nobody hears of it when a text is looked at: the parser's warnings come once.
 # From 19 on it has none of these.
 
-if ($node->pg_version->major < 19)
+if (@conforming > 1)
 {
 	my $log_start = -s $node->logfile;
 	my ($stdout, $stderr);

@@ -60,6 +60,7 @@ ok(table_loaded($node), 'the table works');
 # front, the text is looked at while its error is being handled, when literals cannot
 # be told from secrets, and all of them may be masked.
 
+my @conforming = conforming_settings($node);
 my @long = ('x' x 100_000, join(', ', map { "'$_'" } 1 .. 5000));
 my %ways = (
 	'plain' => [ 1, q{SELECT 'EVIDENCE' AS PROOF} ],
@@ -127,10 +128,10 @@ my %ways = (
 	'rolled back' => [ 1, q{BEGIN; SELECT 'EVIDENCE' AS PROOF; ROLLBACK} ],
 	'behind settings' => [
 		1,
-		q{SET pg_audit_queue.log = 'none'; SET LOCAL pg_audit_queue.log_statement = off;
+		qq{SET pg_audit_queue.log = 'none'; SET LOCAL pg_audit_queue.log_statement = off;
 		  SET log_min_messages = panic; SET log_statement = 'none';
 		  SET client_encoding = 'LATIN1'; SET session_replication_role = replica;
-		  SET standard_conforming_strings = off; SELECT 'EVIDENCE' AS PROOF}
+		  SET standard_conforming_strings = $conforming[-1]; SELECT 'EVIDENCE' AS PROOF}
 	],
 	'with another reading of quotes' => [
 		1,
@@ -141,6 +142,9 @@ my %ways = (
 	'no end of a literal' => [ 0, q{SELECT PROOF, $password$ 'EVIDENCE'} ],
 	'denied' => [ 0, q{SELECT rolpassword AS PROOF, 'EVIDENCE' FROM pg_authid} ],
 	'unknown'             => [ 1, q{SELECT 'EVIDENCE' AS PROOF FROM no_table} ]);
+
+# without another reading it would be a mistake, and end before the evidence
+delete $ways{'with another reading of quotes'} if @conforming == 1;
 
 my %expected;
 my $number = 0;
@@ -309,6 +313,8 @@ $client->quit;
 
 # A text that is another one if quotes are read in another way
 
+my @evidence = ('kept role', 'other reading');
+pop @evidence if @conforming == 1;
 $node->psql(
 	'postgres', q{
 	CREATE FUNCTION pg_temp.run(t text) RETURNS text LANGUAGE plpgsql
@@ -323,10 +329,11 @@ $node->psql(
 	SELECT pg_temp.run(current_query()), '\\'\\; SELECT 2 --', (SELECT string_agg(ssn, 'other reading') FROM people)
 	;},
 	on_error_stop => 0,
-	extra_params  => [ '-U', 'ordinary' ]);
+	extra_params  => [ '-U', 'ordinary' ])
+  if @conforming > 1;
 
 ok(table_loaded($node), 'loaded again');
-foreach my $evidence ('kept role', 'other reading')
+foreach my $evidence (@evidence)
 {
 	cmp_ok(
 		unaudited_sql($node,

@@ -47,6 +47,7 @@ our @EXPORT = qw(
   check_trail
   crash_node
   columns
+  conforming_settings
   create_extension
   fault_install
   finish_load
@@ -476,6 +477,15 @@ sub shown_text
 	my ($node, $sql) = @_;
 
 	return $node->pg_version >= 17 ? $sql =~ s/^\s+|[;\s]+$//gr : $sql;
+}
+
+# conforming_settings($node): what standard_conforming_strings can be set to, which
+# decides what a backslash in a string constant means.
+sub conforming_settings
+{
+	my ($node) = @_;
+
+	return $node->pg_version->major >= 19 ? ('on') : ('on', 'off');
 }
 
 # columns($names, @records): the values of some fields, their names separated

@@ -17,7 +17,9 @@
 
 #include <sys/resource.h>
 
+#include "compat.h"
 #include "fmgr.h"
+#include "guc.h"
 #include "lib/stringinfo.h"
 #include "mask/mask_internal.h"
 #include "parser/parser.h"
@@ -213,8 +215,7 @@ scan_skeleton(const char *data, StringInfo out, bool conforming, bool places)
 											 ScanKeywordTokens);
 
 		extra.backslash_quote = BACKSLASH_QUOTE_ON;
-		extra.escape_string_warning = false;
-		extra.standard_conforming_strings = conforming;
+		paq_scanner_set_conforming(&extra, conforming);
 		for (;;)
 		{
 			core_YYSTYPE value;
@@ -276,7 +277,7 @@ skeleton(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_TEXT_P(cstring_to_text(make_skeleton(text_to_cstring(PG_GETARG_TEXT_PP(0)),
 												   PG_GETARG_BOOL(1),
-												   standard_conforming_strings, false)));
+												   paq_strings_conform(), false)));
 }
 
 static bool
@@ -297,12 +298,12 @@ same(const char *data, int options)
 	bool		result;
 
 	paq_mask_text(data, options, &shown);
-	result = same_skeleton(data, shown.text, scan, standard_conforming_strings,
-						   places);
+	result = same_skeleton(data, shown.text, scan, paq_strings_conform(), places);
 	/* it may be the other way to read the text in which it makes sense */
-	if (!result && scan && strstr(data, "\\'") != NULL)
-		result = same_skeleton(data, shown.text, scan,
-							   !standard_conforming_strings, places);
+	if (!result && scan && paq_backslash_is_ambiguous() &&
+		strstr(data, "\\'") != NULL)
+		result = same_skeleton(data, shown.text, scan, !paq_strings_conform(),
+							   places);
 	if (shown.copy != NULL)
 		pfree(shown.copy);
 	return result;
