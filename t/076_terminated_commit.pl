@@ -65,7 +65,7 @@ unaudited_sql(
 		FOR EACH ROW EXECUTE FUNCTION at_commit();});
 
 # A session does something, is cancelled or terminated while it waits for the worker,
-# which is stopped, or sleeps; its records.  Options: event, for which it waits, mode, log,
+# which is stopped, or sleeps; its records.  Options: event or type of events, for which it waits, mode, log,
 # before, which the client does first, and those of PgProto.
 sub ended_is
 {
@@ -92,7 +92,7 @@ sub ended_is
 		$pid = poll_until(
 			sub {
 				unaudited_sql($node, "SELECT pid FROM pg_stat_activity
-					WHERE application_name = 'ended' AND wait_event = '$event'");
+					WHERE application_name = 'ended' AND '$event' IN (wait_event, wait_event_type)");
 			});
 		ok($pid, "$name: waits");
 		unaudited_sql($node, "SELECT pg_$function($pid)") if $pid;
