@@ -314,6 +314,23 @@ need_packages()
 	fi
 }
 
+# Programs of packages that start a service when they are installed: where a package
+# is not installed, unpack it below $work instead, and add it to PATH.  Leaves out
+# what cannot be had.
+unpack_packages()
+{
+	local package dir=$work/unpacked
+
+	command -v dpkg-query >/dev/null || return 0
+	mkdir -p "$dir"
+	for package in "$@"; do
+		is_installed "$package" && continue
+		(cd "$dir" && apt-get -qq download "$package" && dpkg-deb -x "$package"_*.deb .) \
+			>"$work/unpack.log" 2>&1 || say "$package cannot be had: $(tail -n 1 "$work/unpack.log")"
+	done
+	PATH=$PATH:$dir/usr/bin
+}
+
 # Set pg_config: $PG_CONFIG, or of the newest server installed.
 find_postgres()
 {
