@@ -20,7 +20,7 @@ use PostgreSQL::Test::Utils;
 my $root  = "$FindBin::RealBin/..";
 my @pages = ("$root/README.md", glob("$root/doc/*.md"));
 my $node  = audited_node('main', settings => { log => 'all', flush_interval => '20ms' });
-my %count = map { $_ => 0 } qw(ini sql sh text);
+my %count = map { $_ => 0 } qw(ini python sql sh text);
 
 # What the examples are about
 unaudited_sql($node, $_) foreach
@@ -109,6 +109,17 @@ sub check_sh
 	return "@missing";
 }
 
+# Python: a program.  t/092_recipes.pl runs it.
+sub check_python
+{
+	my ($text) = @_;
+	my $err;
+
+	IPC::Run::run([ python(), '-c', 'import sys; compile(sys.stdin.read(), "program", "exec")' ],
+		'<', \$text, '>&', \$err);
+	return $? ? $err : '';
+}
+
 foreach my $page (@pages)
 {
 	my $name = $page =~ s{.*/}{}r;
@@ -116,7 +127,8 @@ foreach my $page (@pages)
 	foreach my $block (blocks($page))
 	{
 		my ($line, $kind, $text) = @$block;
-		my $check = { ini => \&check_ini, sql => \&check_sql, sh => \&check_sh, text => sub { '' } }->{$kind};
+		my $check = { ini => \&check_ini, sql => \&check_sql, sh => \&check_sh, python => \&check_python,
+			text => sub { '' } }->{$kind};
 
 		$count{$kind}++;
 	  SKIP:
@@ -133,6 +145,7 @@ isnt(check_ini("pg_audit_queue.lgo = 'all'\n"), '', 'a setting that does not exi
 isnt(check_ini("pg_audit_queue.log = 'everything'\n"), '', 'a wrong value');
 isnt(check_ini("ALTER SYSTEM\n"), '', 'what is no setting');
 isnt(check_sql('SELECT audit_flesh();'), '', 'a statement that fails');
+isnt(check_python("if:\n"), '', 'a program with an error');
 isnt(check_sh("scripts/from-oracle\n"), '', 'a program that does not exist');
 isnt(check_sh("jq 'select(.exitCode == \"99999\")' audit-*.json\n"), '', 'jq that finds nothing');
 
