@@ -120,6 +120,9 @@ set_faults($node, 'batch-written' => 'stop');
 my $flush = start_psql($node, 'SELECT audit_flush()', name => 'flush', settings => { log => 'all' });
 ok(wait_until_waiting($node, 'flush'), 'somebody waits for the worker');
 $node->reload;
+# pg_ctl is done when the postmaster has its signal, not yet the worker
+ok(poll_until(sub { slurp_file("/proc/$worker/status") =~ /^ShdPnd:\s+[0-9a-f]+[13579bdf]$/m }),
+	'the worker has a SIGHUP waiting');
 kill('CONT', $worker) == 1 or die "kill: $!";
 ok(poll_until(sub { slurp_file($node->logfile) =~ /disk of the audit trail is 77 percent full/ }, 10),
 	'a warning') or diag('the worker writes before it looks');
