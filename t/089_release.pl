@@ -219,6 +219,13 @@ run_there('git', 'commit', '-q', '-a', '-m', 'no notes');
 refused('nothing to say', qr/says nothing/, $version);
 run_there('git', 'reset', '-q', '--hard', 'HEAD~');
 
+append_to_file("$clone/pg_audit_queue--$version--$next.sql", "-- begun\n");
+run_there('git', 'add', '-A');
+run_there('git', 'commit', '-q', '-m', 'a script of the next version');
+refused('the next script is there', qr/there is a pg_audit_queue--\Q$version--$next\E\.sql/, $version);
+is(slurp_file("$clone/pg_audit_queue--$version--$next.sql"), "-- begun\n", 'and stays as it is');
+run_there('git', 'reset', '-q', '--hard', 'HEAD~');
+
 # A script of a version that ends like this one
 append_to_file("$clone/pg_audit_queue--1.0--2$version.sql", "-- another version\n");
 run_there('git', 'add', '-A');
