@@ -378,6 +378,14 @@ make_work()
 	fi
 }
 
+# For scripts that make systems in $work, as root: $run_user, who may be the user of
+# a server on this machine, must not put links in their places.  "src" and "tmp" are
+# still $run_user's.
+keep_work_from_others()
+{
+	chown root: "$work"
+}
+
 # Print the folders of the shared libraries that programs in folder $1 find, and
 # their copies in folder $2 do not: they look for them from where they are.
 lost_libraries()

@@ -8,6 +8,7 @@ use strict;
 use warnings;
 
 use FindBin;
+use Fcntl qw(:flock);
 use IPC::Run;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -18,6 +19,7 @@ my %programs = (
 
 	# a user that has no other to switch to
 	id => 'case $1 in -u) echo 0 ;; -un) echo nobody ;; -g) exec /usr/bin/id -g ;; *) exit 1 ;; esac',
+	chown        => 'true',
 	'dpkg-query' => '[ ! -e missing ] && echo installed',
 	'apt-get'    => 'true',
 	debootstrap  => '[ -e can_bootstrap ] && mkdir -p "$3/etc/apt/apt.conf.d"',
@@ -111,6 +113,7 @@ append_to_file("$base/own/15/kept", 'x');
 stand_ins('can_bootstrap');
 ($status, $output, $called) = matrix('own', '15');
 ok(-e "$base/own/15/kept", 'then it is kept');
+like($called, qr{^chown root: \Q$base\E/paq\.\w+$}m, 'the folder of the run is no other user\'s');
 unlike($called, qr/^debootstrap/m, 'and used again');
 
 is( ($output =~ /(^\|.*)/ms)[0],
@@ -132,6 +135,16 @@ stand_ins('missing');
 }
 like($called, qr/^apt-get .* install .*debootstrap/m, 'debootstrap is installed beside PG_CONFIG');
 unlike($called, qr/^apt-get .*postgresql/m, 'and no server');
+
+# Another run that is making or using the systems
+open my $lock, '>', "$base/own/.lock" or die "open: $!";
+flock($lock, LOCK_EX | LOCK_NB) or die "flock: $!";
+stand_ins('can_bootstrap');
+($status, $output, $called) = matrix('own', '15');
+is($status, 77, 'systems that another run uses are left alone');
+like($output, qr/Another run uses the systems/, 'and it says so');
+unlike($called, qr/^unshare/m, 'nothing is run in them');
+close $lock;
 
 # A wheel that is not the one that was looked at is not unpacked: pip refuses.
 stand_ins('can_bootstrap');
