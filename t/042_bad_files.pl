@@ -215,7 +215,7 @@ sub reserved_state
 	$client->query($sql->()) foreach 1 .. 20;
 	set_faults($node, 'trail-write' => 5, 'ring-unplaced' => 'stop');
 	$dying->start($sql->());
-	$server->wait_until_stopped($dying->pid);
+	wait_until_stopped($dying->pid) or die 'it does not stop';
 	$server->kill_all;
 	return;
 }

@@ -283,14 +283,6 @@ sub fill_queue
 	die 'the queue does not fill up';
 }
 
-# Is the process stopped?
-sub is_stopped
-{
-	my ($pid) = @_;
-
-	return slurp_file("/proc/$pid/stat") =~ /\) T /;
-}
-
 # To be cancelled while saying that the queue is filling up is not to be
 # recorded twice.
 
@@ -300,7 +292,7 @@ my $long = "SELECT '" . ('c' x 3000) . "' WHERE false";
 
 set_faults($node, 'ring-committed' => 'stop');
 $client->start($long);
-ok(poll_until(sub { is_stopped($client->pid) }), 'its record is in the queue');
+ok(wait_until_stopped($client->pid), 'its record is in the queue');
 kill('INT', $client->pid);
 set_faults($node);
 kill('CONT', $client->pid);

@@ -162,7 +162,7 @@ sub make_crash_twice
 	make_crash($state, $server);
 	set_faults($server->node, 'batch-written' => 'stop');
 	$server->start or die 'does not start';
-	$server->wait_until_stopped($server->worker);
+	wait_until_stopped($server->worker) or die 'it does not stop';
 	my $client = $server->connect;
 
 	execute($state, $client, 'later');

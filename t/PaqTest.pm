@@ -55,6 +55,7 @@ our @EXPORT = qw(
   flush_trail
   force_parallel
   full_tests
+  is_stopped
   kill_worker
   last_sleep
   other_install
@@ -864,12 +865,20 @@ sub last_sleep
 	return slurp_file("$disk_file{ $node->name }.$pid") + 0;
 }
 
-# wait_until_stopped($pid): wait until a process has been stopped by a signal.
+# is_stopped($pid), wait_until_stopped($pid): whether a process has been stopped by a
+# signal, and wait until it has been; false if that takes too long.
+sub is_stopped
+{
+	my ($pid) = @_;
+
+	return (eval { slurp_file("/proc/$pid/stat") } // '') =~ /\) T /;
+}
+
 sub wait_until_stopped
 {
 	my ($pid) = @_;
 
-	return poll_until(sub { `ps -o state= -p $pid` =~ /^T/ });
+	return poll_until(sub { is_stopped($pid) });
 }
 
 # fault_install(): build the library with the points of src/fault.h and put it

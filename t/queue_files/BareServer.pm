@@ -94,7 +94,7 @@ sub start_until_stopped
 	my $end = time + $PostgreSQL::Test::Utils::timeout_default;
 
 	$self->_launch;
-	until (grep { _is_stopped($_) } $self->{pid}, $self->worker // ())
+	until (grep { is_stopped($_) } $self->{pid}, $self->worker // ())
 	{
 		die "the server ends:\n" . $self->log if $self->_has_ended;
 		die "nobody is stopped:\n" . $self->log if time > $end;
@@ -137,13 +137,6 @@ sub _has_ended
 	return 0 if waitpid($self->{pid}, WNOHANG) != $self->{pid};
 	delete $running{ delete $self->{pid} };
 	return 1;
-}
-
-sub _is_stopped
-{
-	my ($pid) = @_;
-
-	return (eval { slurp_file("/proc/$pid/stat") } // '') =~ /\) T /;
 }
 
 sub _is_ready
@@ -241,20 +234,6 @@ sub worker
 	return undef;
 }
 
-# wait_until_stopped($pid): until a fault point, say, has stopped the process.
-sub wait_until_stopped
-{
-	my ($self, $pid) = @_;
-	my $end = time + $PostgreSQL::Test::Utils::timeout_default;
-
-	until (_is_stopped($pid))
-	{
-		die "process $pid does not stop" if time > $end;
-		sleep 0.005;
-	}
-	return;
-}
-
 # kill_all(): all of them before any notices that another is dead; returns when
 # all have gone.
 sub kill_all
@@ -265,7 +244,7 @@ sub kill_all
 
 	# nobody is born while we count
 	kill('STOP', $pid);
-	poll_until(sub { _is_stopped($pid) || !_is_alive($pid) })
+	poll_until(sub { is_stopped($pid) || !_is_alive($pid) })
 	  or die "process $pid does not stop";
 	@pids = $self->children;
 	delete $self->{pid};

@@ -116,7 +116,7 @@ sub stop_worker_at
 
 	set_faults($server->node, $point => 'stop');
 	$client->start('SELECT audit_flush()');
-	$server->wait_until_stopped($worker);
+	wait_until_stopped($worker) or die 'it does not stop';
 	return $client;
 }
 
