@@ -41,7 +41,9 @@ my $load = sub {
 		'SELECT f(1), f(2); SELECT 3',
 		q{DO $$ BEGIN EXECUTE 'CREATE TABLE IF NOT EXISTS t (a int)'; PERFORM f(3); END $$; SELECT 4},
 		qq{SELECT 'a,\n"b'; SELECT 1 / 0}, 'nonsense', 'SET work_mem = 100; SELECT 5',
-		'SET pg_audit_queue.log_rows = on; DELETE FROM pg_class c USING pg_class d WHERE false');
+		'SET pg_audit_queue.log_rows = on; DELETE FROM pg_class c USING pg_class d WHERE false',
+		q{DO $$ BEGIN RAISE SQLSTATE '3D000'; END $$}, 'DROP DATABASE nosuch',
+		"SELECT length('" . 'x' x 200_000 . "')");
 	$node->psql('nowhere', 'SELECT 1');
 };
 
@@ -132,7 +134,7 @@ my @copies = copy_files(trail_dir($node), "$dir/for_analyze");
 
 is(scalar @copies, 2, 'finished files');
 my @rows = looked_at(@copies);
-my @whole = grep { $_->[12] ne '3D000' } looked_at(@ours);
+my @whole = grep { $_->[2] ne 'nowhere' } looked_at(@ours);
 
 is_deeply([ faults(@rows) ], [], 'nothing to stumble over');
 cmp_ok(scalar faults(looked_at(@ours)), '>', 10, 'the trail itself would not do');
@@ -141,6 +143,10 @@ is_deeply(
 	[ sort map { "$_->[21] " . ($_->[13] =~ s/^AUDIT: //r) } @rows ],
 	[ sort map { "$_->[21] " . ($_->[13] =~ s/^AUDIT: //r) } @whole ],
 	'with their texts');
+foreach my $text ("RAISE SQLSTATE '3D000'", 'DROP DATABASE nosuch', 'x' x 200_000)
+{
+	is(scalar(grep { $_->[13] =~ /\Q$text\E/ } @rows), 2, 'a statement is there: ' . substr($text, 0, 30));
+}
 my @as_text = grep { $_->[13] !~ /^AUDIT: / } @rows;
 my @late = grep { $_->[13] !~ /^\w+,0,0,/ } @as_text;
 cmp_ok(scalar @late, '>', 0, 'a statement ended after a new file had been begun');
@@ -187,5 +193,31 @@ SKIP:
 	$run->kill_kill(grace => 5);
 	unlike(slurp_file("$dir/analyze.log"), qr/failed/, 'without a failure');
 }
+# Bytes that are not UTF-8 stay what they are, whatever the locale.
+unaudited_sql($node, "CREATE DATABASE latin1 ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0");
+$node->safe_psql('latin1', "SELECT 'caf\xe9'");
+
+# A session goes on after retention has removed the file that it began in: with lines
+# that follow, and statements that were copied as late as they are.
+my $session = $node->background_psql('postgres');
+$session->query_safe("SELECT 'first'; SELECT 'second'");
+flush_trail($node);
+unaudited_sql($node, 'SELECT audit_rotate()');
+mkdir "$dir/again" or die "mkdir: $!";
+@copies = copy_files(trail_dir($node), "$dir/again");
+like(slurp_file($copies[-1]), qr/'caf\xe9'/, 'a byte that is not UTF-8');
+
+@ours = trail_files($node);
+pop @ours;
+is(scalar(unlink @ours), scalar @ours, 'the files are removed');
+$session->query_safe("SELECT 'third'");
+flush_trail($node);
+unaudited_sql($node, 'SELECT audit_rotate()');
+@copies = copy_files(trail_dir($node), "$dir/again");
+is(scalar @copies, @ours + 1, 'a further file');
+my ($id) = map { $_->[5] } grep { $_->[13] =~ /'third'/ } parse_trail('csvlog', $copies[-1]);
+my @lines = map { $_->[6] } grep { $_->[5] eq $id } parse_trail('csvlog', @copies);
+is_deeply(\@lines, [ 1 .. @lines ], 'its lines go on');
+$session->quit;
 $node->stop;
 done_testing();
