@@ -240,7 +240,8 @@ audit_queue_stats_1_1(PG_FUNCTION_ARGS)
  * pg_stat_get_audit_queue_classes() returns setof record
  *
  * The rows of view pg_stat_audit_queue_classes: how many records of each class,
- * as records show it, have been written to the trail.
+ * as records show it, are durable in the trail.  What has been written only may
+ * have to be written again, and a counter should not go down.
  */
 Datum
 audit_queue_classes(PG_FUNCTION_ARGS)

@@ -133,7 +133,7 @@ sum_counters(PaqStatsCounters *sum)
 	sum->flushed = pg_atomic_read_u64(&worker->flushed);
 	sum->drained = pg_atomic_read_u64(&worker->drained);
 	for (int i = 0; i < PAQ_NKINDS; i++)
-		sum->kinds[i] = pg_atomic_read_u64(&worker->kinds_drained[i]);
+		sum->kinds[i] = pg_atomic_read_u64(&worker->kinds_flushed[i]);
 	sum->bytes = pg_atomic_read_u64(&worker->bytes);
 	sum->batches = pg_atomic_read_u64(&worker->batches);
 	sum->fsyncs = pg_atomic_read_u64(&worker->fsyncs);

@@ -102,7 +102,7 @@ typedef struct PaqStatsCounters
 	uint64		incomplete;
 	uint64		drained;
 	uint64		flushed;
-	uint64		kinds[PAQ_NKINDS];	/* of drained */
+	uint64		kinds[PAQ_NKINDS];	/* of flushed */
 	uint64		bytes;
 	uint64		batches;
 	uint64		fsyncs;
