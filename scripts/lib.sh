@@ -314,24 +314,34 @@ need_packages()
 	fi
 }
 
-# Programs of packages that start a service when they are installed: where a package
-# is not installed, unpack it below $work instead, and add it to PATH.  Leaves out
-# what cannot be had; the tests say what they miss.
+# Programs, each of the package of its name, or another of those given.  Their
+# packages start services when they are installed: where one is not installed, unpack
+# it below $work instead, and add it to PATH.  A program that cannot be had ends the
+# script, as in install_missing; with a server that somebody has brought it is left
+# out, and the tests say what they miss.
 unpack_packages()
 {
-	local package dir=$work/unpacked
+	local package dir=$work/unpacked missing=()
 
 	command -v dpkg-query >/dev/null || return 0
 	mkdir -p "$dir"
+	PATH=$PATH:$dir/usr/bin
 	for package in "$@"; do
-		# promtool is a package of its own in newer distributions only
-		if is_installed "$package" || ! apt-cache show "$package" >/dev/null 2>&1; then
-			continue
+		! command -v "$package" >/dev/null || continue
+		if [ "$(id -u)" -eq 0 ] && [ -z "${PG_CONFIG:-}" ]; then
+			update_lists
 		fi
+		# promtool is a package of its own in newer distributions only
+		apt-cache show "$package" >/dev/null 2>&1 || continue
 		(cd "$dir" && apt-get -qq download "$package" && dpkg-deb -x "$package"_*.deb .) \
 			>"$work/unpack.log" 2>&1 || say "$package cannot be had: $(tail -n 1 "$work/unpack.log")"
 	done
-	PATH=$PATH:$dir/usr/bin
+	for package in "$@"; do
+		command -v "$package" >/dev/null || missing+=("$package")
+	done
+	if [ "${#missing[@]}" -gt 0 ] && [ -z "${PG_CONFIG:-}" ]; then
+		die "programs that the tests need cannot be had: ${missing[*]}"
+	fi
 }
 
 # Set pg_config: $PG_CONFIG, or of the newest server installed.

@@ -1,0 +1,88 @@
+# scripts/lib.sh, unpack_packages: programs that tests need, and what happens where
+# they cannot be had.  Programs of ours stand in for those of Debian, and write down
+# how they are called.
+#
+# Copyright (c) 2026, pg_audit_queue contributors
+
+use strict;
+use warnings;
+
+use FindBin;
+use IPC::Run;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $base     = PostgreSQL::Test::Utils::tempdir();
+my $calls    = "$base/calls";
+my %programs = (
+	id           => 'if [ -e root ]; then echo 0; else echo 1000; fi',
+	'dpkg-query' => 'exit 1',
+
+	# the package of the first program has both
+	'apt-cache' => '[ -e known ] && [ "$2" = paq_one ]',
+	'apt-get'   => 'case "$*" in *download*) [ -e available ] && touch "$here/paq_one_1_all.deb" ;; esac',
+	'dpkg-deb'  => <<'SH',
+mkdir -p "$here/usr/bin"
+touch "$here/usr/bin/paq_one" "$here/usr/bin/paq_two"
+chmod +x "$here/usr/bin/"*
+SH
+);
+
+mkdir("$base/$_") or die "mkdir: $!" foreach 'bin', 'run';
+foreach my $name (keys %programs)
+{
+	open my $fh, '>', "$base/bin/$name" or die "open: $!";
+	print $fh "#!/bin/sh\nhere=\$PWD\ncd '$base/run'\necho \"$name \$*\" >>'$calls'\n$programs{$name}\n";
+	close $fh;
+	chmod 0755, "$base/bin/$name";
+}
+
+# Ask for the programs, with stand-ins that do what the files' names say.  Returns
+# the status, the output, and the calls.
+sub unpack_packages
+{
+	my (@files) = @_;
+	my $output;
+
+	unlink glob("$base/run/*"), $calls;
+	append_to_file("$base/run/$_", '') foreach @files;
+	local %ENV = (%ENV, PATH => "$base/bin:$ENV{PATH}", TMPDIR => $base);
+	IPC::Run::run(
+		[ 'bash', '-c', <<'SH', 'test', "$FindBin::RealBin/../scripts/lib.sh" ], '<', \'', '>&', \$output);
+set -euo pipefail
+. "$1"
+set_traps
+work=$(mktemp -d)
+unpack_packages paq_one paq_two
+command -v paq_one paq_two || true
+echo 'on to the tests'
+SH
+	return ($? >> 8, $output, -e $calls ? slurp_file($calls) : '');
+}
+
+delete $ENV{PG_CONFIG};
+my ($status, $output, $called) = unpack_packages(qw(root known available));
+is($status, 0, 'programs can be had') or diag($output);
+like($output, qr{/usr/bin/paq_one\n.*/usr/bin/paq_two\non to the tests\n\z}, 'and are found');
+like($called, qr/^apt-get .*update.*^apt-cache show paq_one$/ms, 'in lists that are new');
+
+foreach my $case ([qw(root)], [qw(root known)], [qw(root available)], [], [qw(known)])
+{
+	($status, $output, $called) = unpack_packages(@$case);
+	is($status, 1, "@$case: programs cannot be had");
+	like($output, qr/cannot be had: paq_one paq_two$/m, 'the script says which');
+	unlike($output, qr/on to the tests/, 'and ends');
+	is(scalar($called =~ /update/), $case->[0] && $case->[0] eq 'root' ? 1 : '', 'lists');
+}
+
+# Whoever brings a server looks after programs, too.
+{
+	local $ENV{PG_CONFIG} = '/nowhere/pg_config';
+
+	($status, $output, $called) = unpack_packages(qw(root known));
+	is($status, 0, 'with PG_CONFIG') or diag($output);
+	like($output, qr/on to the tests/, 'the tests are run without them');
+	unlike($called, qr/update/, 'and nothing else is done to the system');
+}
+
+done_testing();
