@@ -106,15 +106,36 @@ RETURNS record
 AS 'MODULE_PATHNAME', 'audit_queue_server_settings'
 LANGUAGE C STRICT VOLATILE PARALLEL SAFE;
 
--- Databases that have the extension are known in others by what only superusers can
--- make: with policies or privileges of tables, the owner of a database could
--- pretend that it has the extension.  The wrapper is of no other use.
-CREATE FOREIGN DATA WRAPPER pg_audit_queue NO HANDLER NO VALIDATOR;
+CREATE FUNCTION audit_queue.setting_is_valid(name text, value text)
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'audit_queue_setting_is_valid'
+LANGUAGE C STRICT VOLATILE PARALLEL SAFE;
+
+-- Databases that have the extension are known in others by an object's owner, which
+-- is kept for all databases together.  Who owns a database must not be able to
+-- pretend that it has the extension: only superusers can make operator families,
+-- and only they, or owners of one, can give it to this role.  Members of the role
+-- cannot make one either; they could only take this one away, and have the database
+-- reported.  So nobody has to be kept out of the role, but nobody needs it.
+DO $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles
+                    WHERE rolname = 'audit_queue_marker') THEN
+        CREATE ROLE audit_queue_marker NOLOGIN;
+    END IF;
+END
+$$;
+
+CREATE OPERATOR FAMILY audit_queue.marker USING btree;
+ALTER OPERATOR FAMILY audit_queue.marker USING btree OWNER TO audit_queue_marker;
 
 -- Wrong values in configuration files, for who may read these; those that only wait
--- for a restart are not wrong.  Whether they do is known when the files have been
--- read, so it is asked for each row.  The setting keeps PostgreSQL from putting the
--- query in the place of the call, which would ask everybody for the privilege.
+-- for a restart are not wrong, be they removed lines, which have no name.  Whether
+-- they do is known when the files have been read, so it is asked for each row; and
+-- since a wrong value leaves the mark of an earlier change, the value is looked at.
+-- The text of the error is no help there, it is the same.  The setting keeps
+-- PostgreSQL from putting the query in the place of the call, which would ask
+-- everybody for the privilege.
 CREATE FUNCTION audit_queue.configuration_errors()
 RETURNS SETOF text
 LANGUAGE sql VOLATILE
@@ -125,8 +146,12 @@ AS $$
       FROM pg_catalog.pg_file_settings f
      WHERE f.error IS NOT NULL
        AND (f.name IS NULL OR starts_with(lower(f.name COLLATE "C"), 'pg_audit_queue.'))
-       AND (SELECT p.pending_restart FROM pg_catalog.pg_settings p
+       AND (SELECT p.pending_restart AND audit_queue.setting_is_valid(p.name, f.setting)
+              FROM pg_catalog.pg_settings p
              WHERE p.name = lower(f.name COLLATE "C")) IS NOT TRUE
+       -- PostgreSQL does not translate this
+       AND NOT (f.name IS NULL
+                AND f.error ~ '^parameter ".*" cannot be changed without restarting the server$')
      ORDER BY f.seqno
 $$;
 
@@ -192,16 +217,19 @@ WITH wanted AS MATERIALIZED (
                       FROM (SELECT (extract(epoch FROM clock_timestamp() - q.oldest_file_time)
                                     / 86400)::numeric AS days) d) g
 ), file_function AS MATERIALIZED (
-    -- EXECUTE on functions that get at any file, or at any user's rights; only
-    -- superusers can make functions in C, so that nobody else's have these names
+    -- EXECUTE on functions that get at any file, or at any user's rights, which
+    -- their owners can give themselves; only superusers can make functions in C, so
+    -- that nobody else's have these names
     SELECT a.grantee, p.proname::text AS name,
            p.proname NOT IN ('pg_read_file', 'pg_read_binary_file', 'lo_import') AS writes
       FROM pg_catalog.pg_proc p,
-           aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a
+           LATERAL (SELECT p.proowner
+                     UNION
+                    SELECT e.grantee
+                      FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) e) a (grantee)
      WHERE p.proname IN ('pg_read_file', 'pg_read_binary_file', 'lo_import', 'lo_export',
                          'pg_file_write', 'pg_file_rename', 'pg_file_unlink', 'dblink_connect_u')
        AND p.prolang IN (SELECT l.oid FROM pg_catalog.pg_language l WHERE l.lanname IN ('internal', 'c'))
-       AND a.grantee <> p.proowner
 ), power AS MATERIALIZED (
     -- Roles with which one can read the trail, or change it, and by what.  Who is a
     -- member of one has its privileges, or can have them by SET ROLE.
@@ -212,12 +240,14 @@ WITH wanted AS MATERIALIZED (
                            OR (r.rolcreaterole AND s.version < 160000)
                            OR has_table_privilege(r.oid, 'audit_queue.records'::regclass, 'TRUNCATE')
                            OR (r.rolbypassrls
-                               AND has_table_privilege(r.oid, 'audit_queue.records'::regclass,
-                                                       'INSERT, UPDATE, DELETE')) AS writes) c
+                               AND (has_any_column_privilege(r.oid, 'audit_queue.records'::regclass,
+                                                             'INSERT, UPDATE')
+                                    OR has_table_privilege(r.oid, 'audit_queue.records'::regclass,
+                                                           'DELETE'))) AS writes) c
      WHERE r.rolsuper OR c.writes OR r.rolreplication
         OR r.rolname IN ('audit_queue_reader', 'pg_read_server_files')
         OR (r.rolbypassrls
-            AND has_table_privilege(r.oid, 'audit_queue.records'::regclass, 'SELECT'))
+            AND has_any_column_privilege(r.oid, 'audit_queue.records'::regclass, 'SELECT'))
      UNION ALL
     SELECT f.grantee, false, f.writes, f.name FROM file_function f
 ), member AS MATERIALIZED (
@@ -237,8 +267,10 @@ WITH wanted AS MATERIALIZED (
     SELECT 'PUBLIC (' || string_agg(DISTINCT f.name, ', ') || ')', false, bool_or(f.writes)
       FROM file_function f WHERE f.grantee = 0 HAVING count(*) > 0
 ), override AS MATERIALIZED (
-    SELECT (starts_with(lower(c.config COLLATE "C"), 'pg_audit_queue.log=')
-            OR starts_with(lower(c.config COLLATE "C"), 'pg_audit_queue.role='))
+    -- and which of them have something recorded in sessions that there can be
+    SELECT (o.setrole = 0 OR r.rolcanlogin) AND (o.setdatabase = 0 OR d.datallowconn)
+           AND (starts_with(lower(c.config COLLATE "C"), 'pg_audit_queue.log=')
+                OR starts_with(lower(c.config COLLATE "C"), 'pg_audit_queue.role='))
            AND lower(c.config COLLATE "C") NOT IN ('pg_audit_queue.log=', 'pg_audit_queue.log=none',
                                                    'pg_audit_queue.role=') AS selects,
            CASE WHEN o.setrole = 0 THEN ''
@@ -272,7 +304,7 @@ WITH wanted AS MATERIALIZED (
                    AND has_function_privilege('pg_catalog.pg_show_all_file_settings()', 'EXECUTE')
                    AS visible) v
 ), found (finding, severity, control, detail, remedy, names) AS (
-    SELECT 'log_none', CASE WHEN o.selects THEN 'warning' ELSE 'error' END, 'PCI DSS 10.2.1, NIST AU-12, STIG SRG-APP-000089, CIS 3.2',
+    SELECT 'log_none', 'error', 'PCI DSS 10.2.1, NIST AU-12, STIG SRG-APP-000089, CIS 3.2',
            'Neither pg_audit_queue.log nor pg_audit_queue.role selects anything to record'
            || CASE WHEN o.selects THEN ', but for sessions with settings of their own: see overrides.'
                    ELSE '.' END,
@@ -509,11 +541,11 @@ WITH wanted AS MATERIALIZED (
       LEFT JOIN pg_catalog.pg_roles o ON o.oid = d.datdba
        -- not what its owner could say of a database to hide it
      WHERE NOT (o.rolsuper IS TRUE AND (d.datistemplate OR NOT d.datallowconn))
-       -- the extension's foreign-data wrapper has a privilege for its role
+       -- the extension's operator family
        AND NOT EXISTS (SELECT FROM pg_catalog.pg_shdepend p JOIN pg_catalog.pg_roles r ON r.oid = p.refobjid
-                        WHERE p.dbid = d.oid AND p.classid = 'pg_catalog.pg_foreign_data_wrapper'::regclass
+                        WHERE p.dbid = d.oid AND p.classid = 'pg_catalog.pg_opfamily'::regclass
                           AND p.refclassid = 'pg_catalog.pg_authid'::regclass
-                          AND r.rolname = 'audit_queue_reader')
+                          AND p.deptype = 'o' AND r.rolname = 'audit_queue_marker')
     HAVING count(*) > 0
      UNION ALL
     SELECT 'restart_pending', 'warning', 'NIST CM-6',
@@ -568,6 +600,7 @@ BEGIN
                              'audit_queue.configuration_errors()'::pg_catalog.regprocedure,
                              'audit_queue.profile(text)'::pg_catalog.regprocedure,
                              'audit_queue.records_elsewhere()'::pg_catalog.regprocedure,
+                             'audit_queue.setting_is_valid(text, text)'::pg_catalog.regprocedure,
                              'audit_queue.server_settings()'::pg_catalog.regprocedure)
         )
         SELECT DISTINCT
@@ -583,11 +616,10 @@ END
 $$;
 
 GRANT EXECUTE ON FUNCTION audit_queue.records_elsewhere() TO audit_queue_reader;
-GRANT USAGE ON FOREIGN DATA WRAPPER pg_audit_queue TO audit_queue_reader;
 
 GRANT SELECT ON pg_stat_audit_queue, pg_stat_audit_queue_classes TO pg_monitor;
 GRANT EXECUTE ON FUNCTION pg_stat_get_audit_queue(), pg_stat_get_audit_queue_classes(),
     audit_check(text) TO pg_monitor;
 GRANT USAGE ON SCHEMA audit_queue TO pg_monitor;
 GRANT EXECUTE ON FUNCTION audit_queue.configuration_errors(), audit_queue.profile(text),
-    audit_queue.server_settings() TO pg_monitor;
+    audit_queue.setting_is_valid(text, text), audit_queue.server_settings() TO pg_monitor;

@@ -38,11 +38,13 @@
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/formatting.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
 PG_FUNCTION_INFO_V1(audit_queue_profile);
 PG_FUNCTION_INFO_V1(audit_queue_server_settings);
+PG_FUNCTION_INFO_V1(audit_queue_setting_is_valid);
 PG_FUNCTION_INFO_V1(audit_records_elsewhere);
 
 #define BIT(name)	PAQ_CLASS_BIT(PAQ_CLASS_##name)
@@ -176,6 +178,24 @@ audit_queue_server_settings(PG_FUNCTION_ARGS)
 	inside = is_in_data_directory(paq_log_directory, &unknown);
 	paq_row_add(&row, BoolGetDatum(inside), unknown);
 	return row_datum(fcinfo, &row);
+}
+
+/*
+ * audit_queue.setting_is_valid(name text, value text) returns boolean
+ *
+ * Would the server start with that value of a setting of auditing?  Checked as at
+ * the start, where it may be another one than now, and not set.
+ */
+Datum
+audit_queue_setting_is_valid(PG_FUNCTION_ARGS)
+{
+	const char *name = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	const char *value = text_to_cstring(PG_GETARG_TEXT_PP(1));
+
+	paq_require_preload();
+	PG_RETURN_BOOL(pg_strncasecmp(name, "pg_audit_queue.", strlen("pg_audit_queue.")) == 0 &&
+				   set_config_option(name, value, PGC_POSTMASTER, PGC_S_FILE,
+									 GUC_ACTION_SET, false, 0, false) != 0);
 }
 
 /* Has any partition of the table anything in it? */

@@ -250,6 +250,7 @@ my $granted = join "\n", 'function audit_check(text)|pg_monitor|EXECUTE',
   'function audit_queue.profile(text)|pg_monitor|EXECUTE',
   'function audit_queue.records_elsewhere()|audit_queue_reader|EXECUTE',
   'function audit_queue.server_settings()|pg_monitor|EXECUTE',
+  'function audit_queue.setting_is_valid(text,text)|pg_monitor|EXECUTE',
   'function audit_queue_stats()|pg_monitor|EXECUTE',
   'function pg_stat_get_audit_queue()|pg_monitor|EXECUTE',
   'function pg_stat_get_audit_queue_classes()|pg_monitor|EXECUTE',
@@ -306,6 +307,18 @@ sql('GRANT audit_queue_reader TO auditor; GRANT pg_monitor TO reporting');
 is(sql_as('auditor', "SELECT count(*) FROM audit_records WHERE command_text LIKE '%open database-%'",
 		'open'), 1, 'readers read');
 is(sql_as('reporting', 'SELECT sink FROM audit_queue_stats', 'open'), 'table', 'monitoring monitors');
+
+# Readers can make nothing that hangs on the extension, and DROP EXTENSION goes on
+# without CASCADE.
+($stdout, $stderr) = sql_as('auditor', 'CREATE SERVER hanger FOREIGN DATA WRAPPER pg_audit_queue', 'open');
+like($stderr, qr/ERROR: /, 'readers make no server');
+is( sql(q{SELECT count(*) FROM pg_foreign_data_wrapper
+		WHERE has_foreign_data_wrapper_privilege('auditor', oid, 'USAGE')}, 'open'),
+	0, 'of no wrapper');
+is( sql(q{SELECT rolcanlogin OR rolsuper OR rolcreaterole
+			  OR EXISTS (SELECT FROM pg_auth_members m WHERE r.oid IN (m.roleid, m.member))
+		  FROM pg_roles r WHERE rolname = 'audit_queue_marker'}),
+	'f', 'nobody is a member of the role that marks databases');
 
 # Somebody may have made the readers' role before.
 my $warning;

@@ -100,6 +100,16 @@ sub config_records
 	return sql("SELECT records FROM pg_stat_audit_queue_classes WHERE class = 'CONFIG'");
 }
 
+sub write_conf
+{
+	my ($contents) = @_;
+	my $file = $node->data_dir . '/postgresql.conf';
+
+	unlink $file or die "unlink: $!";
+	append_to_file($file, $contents);
+	return;
+}
+
 # A finding that settings cause, and that other settings mend
 sub setting_is_found
 {
@@ -125,14 +135,18 @@ like($found->{overrides}{detail}, qr/superuser paq_quiet: pg_audit_queue\.log=no
 $found = setting_is_found({ log => 'none' }, { log => 'all' },
 	'log_none', 'error', qr/selects anything/, 'nothing is recorded');
 like($found->{remedy}, qr/^ALTER SYSTEM SET pg_audit_queue\.log = 'ddl, role, write';/, 'how to mend it');
-sql("CREATE ROLE selected; ALTER ROLE selected SET pg_audit_queue.log = 'read'");
+sql("CREATE ROLE selected LOGIN; ALTER ROLE selected SET pg_audit_queue.log = 'read'");
 setting_is_found({ log => 'none' }, { log => 'all' },
-	'log_none', 'warning', qr/record, but for sessions with settings of their own: see overrides\.$/,
+	'log_none', 'error', qr/record, but for sessions with settings of their own: see overrides\.$/,
 	'but somebody is');
 sql('ALTER ROLE selected RESET ALL; ALTER ROLE selected SET pg_audit_queue.log_rows = on');
 setting_is_found({ log => 'none' }, { log => 'all' },
 	'log_none', 'error', qr/record\.$/, 'a setting that selects nothing');
-sql('ALTER ROLE selected RESET ALL');
+sql("ALTER ROLE selected RESET ALL; ALTER ROLE selected NOLOGIN; ALTER ROLE selected SET pg_audit_queue.log = 'read';"
+	  . " ALTER DATABASE template0 SET pg_audit_queue.log = 'read'");
+setting_is_found({ log => 'none' }, { log => 'all' },
+	'log_none', 'error', qr/record\.$/, 'settings of a role and of a database that nobody logs in to');
+sql('ALTER ROLE selected RESET ALL; ALTER DATABASE template0 RESET ALL');
 set(log => 'none', role => 'selected');
 finds_nothing('object auditing will do');
 set(log => 'all', role => '');
@@ -391,6 +405,20 @@ sql('SET ROLE owner; CREATE SCHEMA audit_queue; CREATE TABLE audit_queue.records
 	GRANT EXECUTE ON FUNCTION audit_queue.f() TO audit_queue_reader; GRANT CONNECT ON DATABASE owned TO audit_queue_reader',
 	'owned');
 finds('extension_missing', 'warning', qr/: owned\.$/, 'a database with things of that name');
+# Nor with what somebody has let its owner grant, nor as a member of the role.
+sql('CREATE FOREIGN DATA WRAPPER w; GRANT USAGE ON FOREIGN DATA WRAPPER w TO owner WITH GRANT OPTION;
+	GRANT audit_queue_marker TO owner', 'owned');
+sql('SET ROLE owner; GRANT USAGE ON FOREIGN DATA WRAPPER w TO audit_queue_reader, audit_queue_marker;
+	CREATE SCHEMA marker AUTHORIZATION audit_queue_marker; CREATE TABLE public.marker (a int);
+	SET ROLE audit_queue_marker; CREATE TABLE marker.marker (a int)', 'owned');
+finds('extension_missing', 'warning', qr/: owned\.$/, 'with grants, and objects of the role');
+foreach my $sql ('SET ROLE owner; CREATE OPERATOR FAMILY public.marker USING btree',
+	'SET ROLE audit_queue_marker; CREATE OPERATOR FAMILY marker.marker USING btree')
+{
+	($status, $stdout, $stderr) = $node->psql('owned', $sql);
+	like($stderr, qr/ERROR:  must be superuser to create an operator family/, $sql);
+}
+sql('DROP FOREIGN DATA WRAPPER w; DROP SCHEMA marker CASCADE; REVOKE audit_queue_marker FROM owner', 'owned');
 sql('SET ROLE owner; ALTER DATABASE owned IS_TEMPLATE true');
 finds('extension_missing', 'warning', qr/: owned\.$/, 'or one that its owner calls a template');
 sql('ALTER DATABASE owned OWNER TO paq_quiet');
@@ -437,6 +465,13 @@ foreach (
 	finds($finding, $severity, qr/: PUBLIC \($name\)\.$/, 'for everybody');
 	sql("REVOKE EXECUTE ON FUNCTION $function FROM PUBLIC; DROP ROLE somebody; DROP ROLE between");
 }
+# An owner can let himself, if he may not yet.
+sql('CREATE ROLE bob LOGIN; ALTER FUNCTION lo_export(oid, text) OWNER TO bob');
+finds('trail_writers', 'warning', qr/: bob \(lo_export\)\.$/, 'the owner of a function');
+sql('SET ROLE bob; REVOKE ALL ON FUNCTION lo_export(oid, text) FROM bob');
+finds('trail_writers', 'warning', qr/: bob \(lo_export\)\.$/, 'who has revoked it from himself');
+sql(q{DO $$ BEGIN EXECUTE format('ALTER FUNCTION lo_export(oid, text) OWNER TO %s', 10::regrole); END $$; DROP ROLE bob});
+finds_nothing('a superuser is none of these');
 sql('CREATE FUNCTION public.lo_export(text) RETURNS int LANGUAGE sql RETURN 1');
 finds_nothing('a function of a user\'s is none of these');
 sql('DROP FUNCTION public.lo_export(text); CREATE ROLE truncates LOGIN; GRANT TRUNCATE ON audit_queue.records TO truncates');
@@ -461,7 +496,21 @@ sql('DROP ROLE standby; CREATE ROLE reads_all LOGIN IN ROLE pg_read_all_data');
 finds_nothing('row security keeps pg_read_all_data away');
 sql('ALTER ROLE reads_all BYPASSRLS');
 finds('trail_readers', 'info', qr/: reads_all\.$/, 'but not with BYPASSRLS');
-sql('DROP ROLE reads_all; CREATE ROLE creator LOGIN CREATEROLE');
+sql('DROP ROLE reads_all');
+foreach (
+	[ SELECT => 'trail_readers', 'info' ],
+	[ INSERT => 'trail_writers', 'warning' ],
+	[ UPDATE => 'trail_writers', 'warning' ])
+{
+	my ($privilege, $finding, $severity) = @$_;
+
+	sql("CREATE ROLE of_column LOGIN; GRANT $privilege (command_text) ON audit_queue.records TO of_column");
+	finds_nothing("row security: $privilege of a column");
+	sql('ALTER ROLE of_column BYPASSRLS');
+	finds($finding, $severity, qr/: of_column\.$/, "BYPASSRLS with $privilege of a column");
+	sql("REVOKE $privilege (command_text) ON audit_queue.records FROM of_column; DROP ROLE of_column");
+}
+sql('CREATE ROLE creator LOGIN CREATEROLE');
 if (sql('SHOW server_version_num') < 160000)
 {
 	finds('trail_writers', 'warning', qr/: creator\.$/, 'CREATEROLE');
@@ -543,9 +592,31 @@ my @pending = grep { !$always{$_} } sort keys %{ check() };
 is_deeply([ grep { $_ ne 'restart_pending' } @pending ], [], 'what waits for a restart is no wrong value');
 set();
 finds('restart_pending', 'warning', qr/: pg_audit_queue\.queue_size\.$/, 'but said');
+
+# A wrong value behind it, with which the server would not start
+$node->append_conf('postgresql.conf', "pg_audit_queue.queue_size = '2XB'\n");
+foreach my $when ('before the reload', 'after it')
+{
+	%found = %{ check() };
+	is_deeply([ grep { !$always{$_} } sort keys %found ], [ 'configuration_errors', 'restart_pending' ],
+		"a wrong value that waits for a restart, $when");
+	like($found{configuration_errors}{detail}, qr/: pg_audit_queue\.queue_size in .*postgresql\.conf line \d+: /,
+		"which one, $when");
+	set();
+}
 $node->append_conf('postgresql.conf', "pg_audit_queue.queue_size = '1MB'\n");
 set();
 finds_nothing('and no more if taken back');
+
+# A line that is gone waits for a restart, too.
+my $conf = slurp_file($node->data_dir . '/postgresql.conf');
+(my $less = $conf) =~ s/^pg_audit_queue\.queue_size .*\n//mg;
+write_conf($less);
+set();
+finds('restart_pending', 'warning', qr/: pg_audit_queue\.queue_size\.$/, 'a line that is gone');
+write_conf($conf);
+set();
+finds_nothing('it is back');
 is_deeply([ grep { !$always{$_} } sort keys %{ check('monitor') } ], ['not_visible'],
 	'monitoring sees everything else');
 foreach my $sql ('SELECT * FROM audit_check()', 'SELECT * FROM audit_queue.server_settings()',

@@ -122,6 +122,17 @@ is(sql($query // ''), "ALTER DATABASE second RESET pg_audit_queue.mode;\n"
 	  . "ALTER ROLE mixed RESET pg_audit_queue.log_rows;\n"
 	  . "ALTER ROLE paq_quiet RESET pg_audit_queue.log;\n"
 	  . 'ALTER ROLE paq_quiet RESET pg_audit_queue.role;', 'it finds them');
+SKIP:
+{
+	skip 'the server is built without ICU', 1
+	  if sql("SELECT count(*) FROM pg_collation WHERE collname = 'tr-x-icu'") == 0;
+	sql("CREATE DATABASE turkish TEMPLATE template0 ENCODING 'UTF8' LOCALE 'C' LOCALE_PROVIDER icu ICU_LOCALE 'tr'");
+	sql(q{UPDATE pg_db_role_setting SET setconfig = '{PG_AUDIT_QUEUE.LOG_ROWS_I=on}' WHERE setrole = 'mixed'::regrole});
+	like(sql($query // '', 'turkish'), qr/^ALTER ROLE mixed RESET pg_audit_queue\.log_rows_i;$/m,
+		'whatever letters are small in the language of the database');
+	sql(q{UPDATE pg_db_role_setting SET setconfig = '{PG_Audit_Queue.Log_Rows=on}' WHERE setrole = 'mixed'::regrole});
+	sql('DROP DATABASE turkish');
+}
 
 # First the extension, in each database: the table goes with it.
 $node->append_conf('postgresql.conf', settings_text(sink => 'file'));
@@ -141,6 +152,8 @@ is(sql('SELECT count(*) FROM pg_event_trigger'), 0, 'and the event triggers');
 is(sql("SELECT count(*) FROM pg_roles WHERE rolname = 'audit_queue_reader'"), 1, 'the role stays');
 is(sql("DROP ROLE audit_queue_reader; SELECT count(*) FROM pg_roles WHERE rolname = 'audit_queue_reader'"),
 	0, 'and can be dropped');
+is( sql("DROP ROLE audit_queue_marker; SELECT count(*) FROM pg_roles WHERE rolname = 'audit_queue_marker'"),
+	0, 'so can the other one');
 
 # Then the library.
 my $position = -s $node->logfile;
