@@ -485,21 +485,24 @@ $node->reload;
 ok( poll_until(
 		sub { unaudited_sql($node, 'SHOW log_min_messages') eq 'panic' }),
 	'the server log has no FATAL errors');
+# One after the other: a process that has failed may come to its end after the next
+# login.
+my $fields = 'command dbUserName databaseName exitCode errorMessage incomplete';
+connects_are(
+	sub { login('with password', undef, password => 'wrong') },
+	['LOGIN|with password|postgres|08004||1'],
+	'a failure is recorded as such, incomplete', $fields);
+connects_are(
+	sub { login('poor', 'nowhere') },
+	['LOGIN|poor|nowhere|08004||1'],
+	'another one, too', $fields);
 connects_are(
 	sub {
-		login('with password', undef, password => 'wrong');
-		login('poor', 'nowhere');
 		$client = PgProto->connect($node);
 		unaudited_sql($node, 'SELECT pg_terminate_backend(' . $client->pid . ')');
 	},
-	[
-		'LOGIN|with password|postgres|08004||1',
-		'LOGIN|poor|nowhere|08004||1',
-		"LOGIN|$superuser|postgres|00000||",
-		"LOGOUT|$superuser|postgres|57P01||1"
-	],
-	'failures are recorded as such, incomplete',
-	'command dbUserName databaseName exitCode errorMessage incomplete');
+	[ "LOGIN|$superuser|postgres|00000||", "LOGOUT|$superuser|postgres|57P01||1" ],
+	'and a session that is terminated', $fields);
 unaudited_sql($node, 'ALTER SYSTEM RESET log_min_messages');
 $node->reload;
 
