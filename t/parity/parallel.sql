@@ -15,6 +15,10 @@ CREATE FUNCTION queries(int) RETURNS bigint LANGUAGE plpgsql PARALLEL SAFE AS $$
 	BEGIN RETURN (SELECT count(*) FROM generate_series(1, $1)); END $$;
 SELECT count(*) FROM t;
 SELECT sum(queries(a)) FROM t WHERE a % 5000 = 0;
+-- The leader may have done all of that before a worker had started.
+SET parallel_leader_participation = off;
+SELECT sum(queries(a)) FROM t WHERE a % 5000 = 0;
+RESET parallel_leader_participation;
 SELECT count(*) FROM t WHERE b LIKE 'y%';
 SELECT count(safe(a)) FROM t WHERE a < 10;
 CREATE TABLE made AS SELECT a FROM t WHERE a % 100 = 0;
