@@ -258,32 +258,42 @@ foreach my $volatility ('IMMUTABLE', 'VOLATILE')
 # and its own.
 
 unaudited_sql($node, q{
-	CREATE FUNCTION in_c(tbl regclass, nulls bool, forest bool, ns text) RETURNS xml
-		LANGUAGE internal STABLE AS 'table_to_xml';});
-foreach my $function (qw(in_c table_to_xml))
+	CREATE FUNCTION in_c(tsquery, text) RETURNS tsquery
+		LANGUAGE internal STABLE AS 'tsquery_rewrite_query';});
+my %number_of = (
+	in_c => q{numnode(in_c('x', 'SELECT tsquery ''x'', tsquery ''y'' FROM own_in_c'))},
+	table_to_xml => q{length(table_to_xml('own_table_to_xml'::regclass, true, true, '')::text)});
+foreach my $function (sort keys %number_of)
 {
-	unaudited_sql(
-		$node, qq{
-		CREATE TYPE t_$function AS (i int);
-		ALTER TYPE t_$function OWNER TO owner;
-		GRANT USAGE ON TYPE t_$function TO app, referrer;
-		SET ROLE owner;
-		CREATE TABLE own_$function (a int);
-		GRANT SELECT ON own_$function TO auditor;
-		CREATE FUNCTION to_int_$function(t_$function) RETURNS int LANGUAGE sql STABLE AS
-			\$\$SELECT \$1.i + 0 * length($function('own_$function'::regclass, true, true, '')::text)\$\$;
-		CREATE CAST (t_$function AS int) WITH FUNCTION to_int_$function AS IMPLICIT;
-		RESET ROLE;
-		SET ROLE referrer;
-		CREATE TABLE cast_$function (id t_$function REFERENCES p);
-		GRANT ALL ON cast_$function TO app;
-		RESET ROLE;});
-	my @read = grep { ($_->{objectName} // '') eq "public.own_$function" }
-	  records_of('app', "INSERT INTO cast_$function VALUES (ROW(1)::t_$function)");
+  SKIP:
+	{
+		skip 'the server is built without libxml', 1
+		  if $function eq 'table_to_xml'
+		  && ($node->psql('postgres', q{SELECT xml '<a/>'}))[2] =~ /unsupported XML feature/;
 
-	# from 19 on there is no query, and nothing to be planned
-	cmp_ok(scalar @read, '>=', $has_queries ? 2 : 1,
-		"each call of $function in a cast leaves a record");
+		unaudited_sql(
+			$node, qq{
+			CREATE TYPE t_$function AS (i int);
+			ALTER TYPE t_$function OWNER TO owner;
+			GRANT USAGE ON TYPE t_$function TO app, referrer;
+			SET ROLE owner;
+			CREATE TABLE own_$function (a int);
+			GRANT SELECT ON own_$function TO auditor;
+			CREATE FUNCTION to_int_$function(t_$function) RETURNS int LANGUAGE sql STABLE AS
+				\$\$SELECT \$1.i + 0 * $number_of{$function}\$\$;
+			CREATE CAST (t_$function AS int) WITH FUNCTION to_int_$function AS IMPLICIT;
+			RESET ROLE;
+			SET ROLE referrer;
+			CREATE TABLE cast_$function (id t_$function REFERENCES p);
+			GRANT ALL ON cast_$function TO app;
+			RESET ROLE;});
+		my @read = grep { ($_->{objectName} // '') eq "public.own_$function" }
+		  records_of('app', "INSERT INTO cast_$function VALUES (ROW(1)::t_$function)");
+
+		# from 19 on there is no query, and nothing to be planned
+		cmp_ok(scalar @read, '>=', $has_queries ? 2 : 1,
+			"each call of $function in a cast leaves a record");
+	}
 }
 
 # Functions in C that compare what is referred to do not make more records.
