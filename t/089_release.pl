@@ -232,16 +232,19 @@ run_there('git', 'add', '-A');
 run_there('git', 'commit', '-q', '-m', 'another version');
 
 # Whatever fails or interrupts it, nothing is left.  A hook does so at one of the two
-# commits.
+# commits.  A command in the background of a shell has SIGINT ignored, and a script
+# cannot change that.
+local @SIG{qw(HUP INT TERM)} = ('DEFAULT') x 3;
 my $hook = "$clone/.git/hooks/pre-commit";
+my $parent = 'sed "s/.*) . //; s/ .*//" /proc/$PPID/stat';
 my $head = run_there('git', 'rev-parse', 'HEAD');
 
 foreach my $case (
 	[ 'the first commit fails',        1, 'exit 1', 1 ],
 	[ 'the second commit fails',       2, 'exit 1', 1 ],
-	[ 'interrupted in the first',      1, 'kill -TERM $(ps -o ppid= -p $PPID)', 143 ],
-	[ 'interrupted behind the second', 2, 'kill -INT $(ps -o ppid= -p $PPID)', 130 ],
-	[ 'a hangup',                      2, 'kill -HUP $(ps -o ppid= -p $PPID)', 129 ])
+	[ 'interrupted in the first',      1, "kill -TERM \$($parent)", 143 ],
+	[ 'interrupted behind the second', 2, "kill -INT \$($parent)", 130 ],
+	[ 'a hangup',                      2, "kill -HUP \$($parent)", 129 ])
 {
 	my ($name, $number, $action, $status) = @$case;
 

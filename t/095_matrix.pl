@@ -103,7 +103,7 @@ unlike($called, qr/^debootstrap/m, 'nor made in it');
 stand_ins();
 ($status, $output, $called) = matrix('own', '15');
 is($status, 77, 'no debootstrap: no system');
-like($called, qr{^debootstrap .* bookworm \Q$base\E/own/15 *$}m, 'the name is made absolute');
+like($called, qr{^debootstrap .* bookworm \Q$base\E/own/15(?: |$)}m, 'the name is made absolute');
 append_to_file("$base/own/15/half", 'x');
 stand_ins('can_bootstrap');
 ($status, $output, $called) = matrix('own', '15');
