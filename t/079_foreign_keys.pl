@@ -219,30 +219,41 @@ unaudited_sql(
 	INSERT INTO ruled VALUES (295);});
 records_are('app', 'DELETE FROM p WHERE id = 295', $own, @deletes_p);
 
+# A type t_NAME, which a function of the owner's makes an integer, and a table with
+# such a column that refers to p: cast_NAME.  The owner has a table own_NAME, which is
+# audited.  $definition is the rest of the function's definition.
+sub create_cast
+{
+	my ($name, $definition) = @_;
+
+	unaudited_sql(
+		$node, qq{
+		CREATE TYPE t_$name AS (i int);
+		ALTER TYPE t_$name OWNER TO owner;
+		GRANT USAGE ON TYPE t_$name TO app, referrer;
+		SET ROLE owner;
+		CREATE TABLE own_$name (a int);
+		GRANT SELECT ON own_$name TO auditor;
+		CREATE FUNCTION to_int_$name(t_$name) RETURNS int $definition;
+		CREATE CAST (t_$name AS int) WITH FUNCTION to_int_$name AS IMPLICIT;
+		RESET ROLE;
+		SET ROLE referrer;
+		CREATE TABLE cast_$name (id t_$name REFERENCES p);
+		GRANT ALL ON cast_$name TO app;
+		RESET ROLE;});
+	return;
+}
+
 foreach my $volatility ('IMMUTABLE', 'VOLATILE')
 {
 	my $n = lc $volatility;
 
-	unaudited_sql(
-		$node, qq{
-		CREATE TYPE t_$n AS (i int);
-		ALTER TYPE t_$n OWNER TO owner;
-		GRANT USAGE ON TYPE t_$n TO app, referrer;
-		SET ROLE owner;
-		CREATE TABLE own_$n (a int);
-		GRANT SELECT ON own_$n TO auditor;
-		CREATE FUNCTION to_int_$n(t_$n) RETURNS int LANGUAGE plpgsql $volatility AS \$\$
-			BEGIN
-				PERFORM count(*) FROM secret;
-				PERFORM count(*) FROM own_$n;
-				RETURN \$1.i;
-			END \$\$;
-		CREATE CAST (t_$n AS int) WITH FUNCTION to_int_$n AS IMPLICIT;
-		RESET ROLE;
-		SET ROLE referrer;
-		CREATE TABLE cast_$n (id t_$n REFERENCES p);
-		GRANT ALL ON cast_$n TO app;
-		RESET ROLE;});
+	create_cast($n, qq{LANGUAGE plpgsql $volatility AS \$\$
+		BEGIN
+			PERFORM count(*) FROM secret;
+			PERFORM count(*) FROM own_$n;
+			RETURN \$1.i;
+		END \$\$});
 	my @objects = map { $_->{objectName} // () }
 	  records_of('app', "INSERT INTO cast_$n VALUES (ROW(1)::t_$n)");
 
@@ -271,22 +282,8 @@ foreach my $function (sort keys %number_of)
 		  if $function eq 'table_to_xml'
 		  && ($node->psql('postgres', q{SELECT xml '<a/>'}))[2] =~ /unsupported XML feature/;
 
-		unaudited_sql(
-			$node, qq{
-			CREATE TYPE t_$function AS (i int);
-			ALTER TYPE t_$function OWNER TO owner;
-			GRANT USAGE ON TYPE t_$function TO app, referrer;
-			SET ROLE owner;
-			CREATE TABLE own_$function (a int);
-			GRANT SELECT ON own_$function TO auditor;
-			CREATE FUNCTION to_int_$function(t_$function) RETURNS int LANGUAGE sql STABLE AS
-				\$\$SELECT \$1.i + 0 * $number_of{$function}\$\$;
-			CREATE CAST (t_$function AS int) WITH FUNCTION to_int_$function AS IMPLICIT;
-			RESET ROLE;
-			SET ROLE referrer;
-			CREATE TABLE cast_$function (id t_$function REFERENCES p);
-			GRANT ALL ON cast_$function TO app;
-			RESET ROLE;});
+		create_cast($function,
+			"LANGUAGE sql STABLE AS \$\$SELECT \$1.i + 0 * $number_of{$function}\$\$");
 		my @read = grep { ($_->{objectName} // '') eq "public.own_$function" }
 		  records_of('app', "INSERT INTO cast_$function VALUES (ROW(1)::t_$function)");
 
