@@ -122,6 +122,13 @@ static TimestampTz retry_at = 0;	/* 0: it works */
 static int	retry_delay;
 static TimestampTz late_until = 0;
 
+/* What there was to do when load() looked last */
+static struct
+{
+	uint64		pos;			/* durable before that position; */
+	uint64		settled;		/* files up to that sequence can be removed */
+}			seen;
+
 /* Maintenance of partitions */
 static struct
 {
@@ -404,7 +411,7 @@ add_line(const PaqLoadLine *line)
 static void
 remove_files(void)
 {
-	uint64		settled = paq_loading_settled();
+	const uint64 settled = seen.settled;
 
 	if (!paq_files_removable(settled) || XLogRecPtrIsInvalid(XactLastCommitEnd))
 		return;
@@ -437,12 +444,12 @@ load(void)
 	TimestampTz start = GetCurrentTimestamp();
 	PaqLoadLine line;
 	uint64		limit;
-	uint64		pos;
 
 	/*
 	 * The limit first: a file that is begun from here on has no record below it.
 	 */
-	limit = paq_loading_limit(&pos);
+	limit = paq_loading_limit(&seen.pos);
+	seen.settled = paq_loading_settled();
 	if (!paq_files_scan())
 		return;
 	while (paq_files_next_line(&line, limit))
@@ -455,7 +462,7 @@ load(void)
 	}
 	end_batch();
 	look_if_late(start);
-	if (paq_loading_reached(pos, GetCurrentTimestamp() >= late_until))
+	if (paq_loading_reached(seen.pos, GetCurrentTimestamp() >= late_until))
 		ereport(LOG,
 				(errmsg("audit records can be loaded into the table again")));
 	remove_files();
@@ -570,6 +577,24 @@ handle_signals(void)
 }
 
 /*
+ * Is there something to do already?  The latch does not tell: what waits inside of
+ * load() and maintain(), for a lock or for a read, resets it.  It does so before we
+ * look here, and whoever sets it has said before what for.
+ */
+static bool
+has_work(void)
+{
+	uint64		pos;
+
+	if (ConfigReloadPending || InterruptPending)
+		return true;
+	if (retry_at != 0)
+		return false;
+	(void) paq_loading_limit(&pos);
+	return pos != seen.pos || paq_loading_settled() != seen.settled;
+}
+
+/*
  * Sleep until there is something to do.  unreported is the time in ms until
  * statistics can be reported, 0 if there are none.
  */
@@ -579,6 +604,8 @@ nap(long unreported)
 	TimestampTz until = retry_at != 0 ? retry_at : maintenance.due;
 	long		timeout;
 
+	if (has_work())
+		return;
 	timeout = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), until);
 	if (unreported > 0)
 		timeout = Min(timeout, unreported);
