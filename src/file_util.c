@@ -40,17 +40,19 @@ paq_read_all(int fd, char *data, Size len, uint64 offset)
 }
 
 /*
- * Write len bytes at offset.  Returns how many of them were written: fewer than
- * len is a failure.
+ * Write len bytes at offset; or with PAQ_AT_END, to a file that was opened with
+ * O_APPEND, where it ends.  Returns how many of them were written: fewer than len is
+ * a failure.
  */
 Size
-paq_write_all(int fd, const char *data, Size len, uint64 offset)
+paq_write_all(int fd, const char *data, Size len, int64 offset)
 {
 	Size		done = 0;
 
 	while (done < len)
 	{
-		ssize_t		n = pwrite(fd, data + done, len - done, offset + done);
+		ssize_t		n = offset == PAQ_AT_END ? write(fd, data + done, len - done) :
+			pwrite(fd, data + done, len - done, offset + done);
 
 		if (n < 0 && errno == EINTR)
 			continue;

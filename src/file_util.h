@@ -15,8 +15,11 @@
 
 #include "postgres.h"
 
+/* Instead of an offset to write at */
+#define PAQ_AT_END	(-1)
+
 extern bool paq_read_all(int fd, char *data, Size len, uint64 offset);
-extern Size paq_write_all(int fd, const char *data, Size len, uint64 offset);
+extern Size paq_write_all(int fd, const char *data, Size len, int64 offset);
 extern bool paq_is_readable(int fd, uint64 from, uint64 to);
 extern bool paq_map_file(int fd, uint64 from, char **data, Size *size);
 extern bool paq_fsync_directory(int fd);

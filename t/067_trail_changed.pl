@@ -169,9 +169,8 @@ foreach my $format (qw(json csvlog pgaudit))
 			poll_until(sub { texts_in_trail($node, "'$number-1-5'") }) or die 'no load';
 			open my $old, '<', $file or die "open: $!";
 			$meddle{$name}{action}->($file);
-			my $before = -s $file;
 
-			# noticed before the next batch
+			# noticed before the next batch, or the one after that
 			ok( poll_until(
 					sub {
 						$node->safe_psql('postgres', "SELECT '$label during'");
@@ -179,12 +178,12 @@ foreach my $format (qw(json csvlog pgaudit))
 						  /LOG:  audit trail file "[^"]*" \Q$meddle{$name}{running}\E, starting a new one/;
 					}),
 				"$label: it is in the server's log");
+			my $noticed = -s $file;
 			is(finish_load($load), $load->{number}, "$label: clients go on");
 			$node->safe_psql('postgres', "SELECT '$label after'");
 			flush_trail($node);
 			isnt(current_file(), $file, "$label: there is another file");
-			is(-s $file, $before, "$label: the old one is left as it is")
-			  if $before && $name ne 'recreated';
+			is(-s $file, $noticed, "$label: the old one is left as it is from then on");
 			check_gap($label, $file, $meddle{$name}{running});
 			is(texts_in_trail($node, "SELECT '$label after'"), 1, "$label: the trail goes on");
 			next if $format ne 'json';
@@ -203,6 +202,38 @@ foreach my $format (qw(json csvlog pgaudit))
 	}
 }
 
+# Between the worker's look and its write, where nobody can be kept from doing it
+
+foreach my $name (sort keys %meddle)
+{
+	my $label = "in between, $name";
+	my $file;
+
+	$node->append_conf('postgresql.conf', settings_text(format => 'json'));
+	$node->reload;
+	$file = begin_file($label);
+	my $position = -s $node->logfile;
+	my ($first) = slurp_file($file) =~ /"sequence":(\d+)/;
+	my $worker = worker_pid($node);
+
+	set_faults($node, 'trail-write' => 'stop');
+	$node->safe_psql('postgres', "SELECT '$label during'");
+	wait_until_stopped($worker) or die 'the worker does not write';
+	$meddle{$name}{action}->($file);
+	set_faults($node);
+	kill('CONT', $worker) == 1 or die "kill: $!";
+	flush_trail($node);
+	$node->safe_psql('postgres', "SELECT '$label after'");
+	flush_trail($node);
+	like(slurp_file($node->logfile, $position),
+		qr/LOG:  audit trail file "[^"]*" \Q$meddle{$name}{running}\E, starting a new one/,
+		"$label: it is noticed before the next batch");
+	check_gap($label, $file, $meddle{$name}{running});
+	check_sequences($label, $first);
+	is(texts_in_trail($node, "SELECT '$label after'"), 1, "$label: the trail goes on");
+	unlike(-e $file ? slurp_file($file) : '', qr/\0/, "$label: without a hole");
+}
+
 # While the server is stopped; and the same with a crash of the worker when it has
 # just told, or is about to
 
@@ -219,14 +250,19 @@ foreach my $name (sort keys %meddle)
 		next if $point && $name !~ /removed|halved/;
 		$node->stop;
 		$meddle{$name}{action}->($file);
-		set_faults($node, $point => 'kill') if $point;
+		set_faults($node, $point => 'stop') if $point;
 		my $position = -s $node->logfile;
 		$node->start;
 		if ($point)
 		{
+			# not before the server runs: see "Files and platforms" in doc/limits.md
+			my $worker = worker_pid($node);
+
+			wait_until_stopped($worker) or die "not at $point";
+			set_faults($node);
+			kill('KILL', $worker) == 1 or die "kill: $!";
 			ok( wait_for_log($node, qr/was terminated by signal 9/, $position),
 				"$label: the worker is killed");
-			set_faults($node);
 			# perhaps the whole server starts again, perhaps only the worker
 			poll_until(sub { eval { flush_trail($node); 1 } }) or die 'no worker';
 		}

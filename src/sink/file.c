@@ -13,8 +13,10 @@
  * written only at the end of the trail.  It is given up only when its successor
  * exists and (with fsync on) it is durable.  If somebody else removes,
  * replaces, truncates or extends it, that is noticed before the next batch, and
- * the trail tells of it.  What is overwritten without a change of size is not
- * noticed.
+ * the trail tells of it.  Between that look and the write it can happen, too:
+ * the file is written with O_APPEND, so that it has neither a hole then, nor the
+ * size that it should have, and the next look finds it.  What is overwritten
+ * without a change of size is not noticed.
  *
  * Guarantees: those of sink.h.  A function that returns false has noted the
  * reason for paq_sink_error().
@@ -138,7 +140,10 @@ paq_trail_close(void)
 	publish_path();
 }
 
-/* Make fd the current file, of offset bytes, in place of the one before. */
+/*
+ * Make fd, which is open with O_APPEND, the current file, of offset bytes, in place
+ * of the one before.
+ */
 void
 paq_trail_adopt(int fd, const struct stat *st, const char *path, uint64 offset)
 {
@@ -220,7 +225,7 @@ create_file(char *path, Size size, pg_time_t name_time)
 	{
 		if (!paq_trail_name(path, size, name_time, suffix))
 			return -1;
-		fd = BasicOpenFilePerm(path, OPEN_FLAGS | O_CREAT | O_EXCL,
+		fd = BasicOpenFilePerm(path, OPEN_FLAGS | O_APPEND | O_CREAT | O_EXCL,
 							   paq_trail_mode());
 		if (fd >= 0)
 		{
@@ -293,7 +298,7 @@ paq_trail_write(const char *data, Size len)
 	Size		done = 0;
 
 	if (fault == 0)
-		done = paq_write_all(paq_trail.fd, data, len, paq_trail.written);
+		done = paq_write_all(paq_trail.fd, data, len, PAQ_AT_END);
 	else
 		errno = fault;
 	if (done < len)
@@ -317,13 +322,19 @@ paq_trail_truncate(int fd, const char *path, uint64 size)
 	return rc == 0;
 }
 
-/* Cut off what was written behind the last complete batch. */
+/*
+ * Cut off what was written behind the last complete batch.  Somebody may have cut off
+ * more than that: then nothing is done, paq_trail_check() has to see it.
+ */
 bool
 paq_trail_cut_to_offset(void)
 {
+	struct stat st;
+
 	if (paq_trail.written == paq_trail.offset)
 		return true;
-	if (!paq_trail_truncate(paq_trail.fd, paq_trail.path, paq_trail.offset))
+	if ((fstat(paq_trail.fd, &st) != 0 || (uint64) st.st_size > paq_trail.offset) &&
+		!paq_trail_truncate(paq_trail.fd, paq_trail.path, paq_trail.offset))
 		return false;
 	paq_trail.written = paq_trail.offset;
 	return true;

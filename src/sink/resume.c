@@ -206,6 +206,13 @@ static bool
 continue_file(int fd, const struct stat *st, const PaqSinkState *state,
 			  uint64 offset)
 {
+	/* Not when it was opened: salvage() writes in its middle. */
+	if (fcntl(fd, F_SETFL, O_APPEND) != 0)
+	{
+		paq_sink_set_error("could not set flags of file \"%s\": %m", state->file);
+		close(fd);
+		return false;
+	}
 	paq_trail_adopt(fd, st, state->file, offset);
 	paq_trail.found = true;
 	paq_trail.begun = state->begun;

@@ -335,14 +335,7 @@ put_off(pg_time_t now)
 static bool
 finish_file(void)
 {
-	struct stat st;
-
-	if (paq_trail.fd < 0)
-		return true;
-	/* Somebody may have cut off more than that. */
-	if (fstat(paq_trail.fd, &st) == 0 && (uint64) st.st_size <= paq_trail.offset)
-		return true;
-	if (paq_trail_cut_to_offset())
+	if (paq_trail.fd < 0 || paq_trail_cut_to_offset())
 		return true;
 	if (may_go_on())
 		return false;
