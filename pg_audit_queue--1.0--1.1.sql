@@ -142,7 +142,14 @@ LANGUAGE sql VOLATILE
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT coalesce(f.name, 'syntax') || coalesce(' in ' || f.sourcefile || ' line ' || f.sourceline, '')
-           || ': ' || f.error
+           || ': ' || coalesce(quote_literal(f.setting) || ': ', '') || f.error
+           || coalesce('; allowed: '
+                       || (SELECT CASE p.vartype WHEN 'bool' THEN 'on, off'
+                                                 WHEN 'enum' THEN array_to_string(p.enumvals, ', ')
+                                                 WHEN 'integer' THEN concat_ws(' ', p.min_val, 'to', p.max_val, p.unit)
+                                  END
+                             FROM pg_catalog.pg_settings p
+                            WHERE p.name = lower(f.name COLLATE "C")), '')
       FROM pg_catalog.pg_file_settings f
      WHERE f.error IS NOT NULL
        AND (f.name IS NULL OR starts_with(lower(f.name COLLATE "C"), 'pg_audit_queue.'))
@@ -266,9 +273,26 @@ WITH wanted AS MATERIALIZED (
      UNION ALL
     SELECT 'PUBLIC (' || string_agg(DISTINCT f.name, ', ') || ')', false, bool_or(f.writes)
       FROM file_function f WHERE f.grantee = 0 HAVING count(*) > 0
+), administrator AS MATERIALIZED (
+    -- who logs in and can do anything, and what of it is recorded
+    SELECT quote_ident(r.rolname) AS name,
+           coalesce(o.own = 'pg_audit_queue.log=all',
+                    s.log @> ARRAY['connect', 'ddl', 'error', 'function', 'misc', 'read', 'role', 'write'])
+           AS recorded
+      FROM pg_catalog.pg_roles r
+      LEFT JOIN (SELECT d.setrole, lower(c.config COLLATE "C") AS own
+                   FROM pg_catalog.pg_db_role_setting d, unnest(d.setconfig) AS c (config)
+                  WHERE d.setdatabase = 0
+                    AND starts_with(lower(c.config COLLATE "C"), 'pg_audit_queue.log=')) o
+             ON o.setrole = r.oid,
+           server s
+     WHERE r.rolcanlogin
+       AND EXISTS (SELECT FROM power p
+                    WHERE p.everything AND pg_has_role(r.oid, p.oid, 'MEMBER'))
 ), override AS MATERIALIZED (
-    -- and which of them have something recorded in sessions that there can be
-    SELECT (o.setrole = 0 OR r.rolcanlogin) AND (o.setdatabase = 0 OR d.datallowconn)
+    -- and which of them have something recorded in sessions that there can be, or all
+    SELECT lower(c.config COLLATE "C") = 'pg_audit_queue.log=all' AS selects_all,
+           (o.setrole = 0 OR r.rolcanlogin) AND (o.setdatabase = 0 OR d.datallowconn)
            AND (starts_with(lower(c.config COLLATE "C"), 'pg_audit_queue.log=')
                 OR starts_with(lower(c.config COLLATE "C"), 'pg_audit_queue.role='))
            AND lower(c.config COLLATE "C") NOT IN ('pg_audit_queue.log=', 'pg_audit_queue.log=none',
@@ -287,7 +311,7 @@ WITH wanted AS MATERIALIZED (
            unnest(o.setconfig) AS c (config)
      WHERE starts_with(lower(c.config COLLATE "C"), 'pg_audit_queue.')
      UNION ALL
-    SELECT false, 'function ' || p.oid::regprocedure::text || ': ' || c.config
+    SELECT false, false, 'function ' || p.oid::regprocedure::text || ': ' || c.config
       FROM pg_catalog.pg_proc p, unnest(p.proconfig) AS c (config)
      WHERE starts_with(lower(c.config COLLATE "C"), 'pg_audit_queue.')
 ), granted AS MATERIALIZED (
@@ -330,6 +354,22 @@ WITH wanted AS MATERIALIZED (
            || quote_literal(array_to_string(s.log || s.missing, ', ')) || '; SELECT pg_reload_conf();',
            NULL
       FROM server s WHERE s.missing <> '{}'
+     UNION ALL
+    SELECT 'administrators_missing', 'error', 'PCI DSS 10.2.1.2',
+           'Not everything is recorded of what these can do, who log in and can do anything: ',
+           'ALTER ROLE ... SET pg_audit_queue.log = ''all''; for each of them.',
+           array_agg(a.name ORDER BY a.name COLLATE "C")
+      FROM administrator a WHERE lower($1 COLLATE "C") = 'pci' AND NOT a.recorded HAVING count(*) > 0
+     UNION ALL
+    SELECT 'truncate_missing', 'warning', 'PCI DSS 10.2.1.1, NIST AU-12',
+           'Tables of this database of which pg_audit_queue.role selects what changes them, but not TRUNCATE: ',
+           'GRANT TRUNCATE ON ... TO ' || min(quote_ident(s.role)) || ';',
+           array_agg(c.oid::regclass::text ORDER BY c.oid::regclass::text COLLATE "C")
+      FROM server s JOIN pg_catalog.pg_roles r ON r.rolname = s.role, wanted w, pg_catalog.pg_class c
+     WHERE 'write' = ANY (w.by_object) AND 'write' <> ALL (s.log) AND c.relkind IN ('r', 'p')
+       AND has_table_privilege(r.oid, c.oid, 'INSERT, UPDATE, DELETE')
+       AND NOT has_table_privilege(r.oid, c.oid, 'TRUNCATE')
+    HAVING count(*) > 0
      UNION ALL
     SELECT 'log_statement_off', 'warning', 'NIST AU-3(1), STIG SRG-APP-000101',
            'pg_audit_queue.log_statement is off: records do not show what was executed.',
@@ -388,8 +428,9 @@ WITH wanted AS MATERIALIZED (
     SELECT 'trail_in_data_directory', 'warning', 'NIST AU-9(2), CIS 8.1',
            'Directory ' || quote_literal(v.log_directory) || ' of the trail is in the data directory:'
            ' pg_rewind replaces or removes it, base backups copy it, and it is gone with the data.',
-           'ALTER SYSTEM SET pg_audit_queue.log_directory = ''/var/log/postgresql/audit'';'
-           ' SELECT pg_reload_conf(); then move the files.',
+           'As root: install -d -o postgres -g postgres -m 0700 /var/log/postgresql-audit;'
+           ' then ALTER SYSTEM SET pg_audit_queue.log_directory = ''/var/log/postgresql-audit'';'
+           ' SELECT pg_reload_conf(); and move the files.',
            NULL
       FROM setting s, server v WHERE s.sink = 'file' AND v.in_data_directory
      UNION ALL
@@ -493,7 +534,7 @@ WITH wanted AS MATERIALIZED (
            'ALTER ROLE ... RESET, ALTER DATABASE ... RESET, or ALTER FUNCTION ... RESET, with the setting,'
            ' where this is not wanted.',
            array_agg(o.shown ORDER BY o.shown COLLATE "C")
-      FROM override o HAVING count(*) > 0
+      FROM override o WHERE NOT o.selects_all HAVING count(*) > 0
      UNION ALL
     SELECT 'settings_granted', 'warning', 'PCI DSS 10.3.2, NIST AU-12(3)',
            'Settings of auditing are granted: ',
