@@ -181,7 +181,8 @@ open_directory(void)
 		ereport(FATAL,
 				(errcode_for_file_access(),
 				 errmsg("could not create directory \"%s\": %m", paq_queue_directory),
-				 errhint("Check \"pg_audit_queue.queue_directory\".")));
+				 errhint("Make it a directory of the operating system's user that runs the server, or set \"%s\" to another one.",
+						 "pg_audit_queue.queue_directory")));
 
 	/* After a crash of a child, we still have it. */
 	if (lock_fd >= 0)

@@ -93,7 +93,7 @@ paq_sink_check(void)
 			(errcode_for_file_access(),
 			 errmsg("could not use directory \"%s\" for the audit trail: %m",
 					directory),
-			 errhint("Set \"%s\" to a directory that the server can read and write.",
+			 errhint("Make it a directory of the operating system's user that runs the server, or set \"%s\" to another one.",
 					 paq_sink == PAQ_SINK_TABLE ?
 					 "pg_audit_queue.queue_directory" :
 					 "pg_audit_queue.log_directory")));
