@@ -50,8 +50,11 @@ sub move
 
 my $has_pgaudit = $node->safe_psql('postgres',
 	"SELECT count(*) FROM pg_available_extensions WHERE name = 'pgaudit'");
-my $database = qq{a "b" 'c' d=\\e\n\\! false :x};
-my $role     = qq{r "o'\\le\n\\q};
+
+# From 19 on no name can have the end of a line in it.
+my $end      = $node->safe_psql('postgres', 'SHOW server_version_num') < 190000 ? "\n" : ' ';
+my $database = qq{a "b" 'c' d=\\e$end\\! false :x};
+my $role     = qq{r "o'\\le$end\\q};
 
 # in single-quoted SQL literals
 my ($database_literal, $role_literal) = map { s/'/''/gr } $database, $role;
