@@ -143,13 +143,13 @@ SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT coalesce(f.name, 'syntax') || coalesce(' in ' || f.sourcefile || ' line ' || f.sourceline, '')
            || ': ' || coalesce(quote_literal(f.setting) || ': ', '') || f.error
-           || coalesce('; allowed: '
+           || coalesce(' (allowed: '
                        || (SELECT CASE p.vartype WHEN 'bool' THEN 'on, off'
                                                  WHEN 'enum' THEN array_to_string(p.enumvals, ', ')
                                                  WHEN 'integer' THEN concat_ws(' ', p.min_val, 'to', p.max_val, p.unit)
                                   END
                              FROM pg_catalog.pg_settings p
-                            WHERE p.name = lower(f.name COLLATE "C")), '')
+                            WHERE p.name = lower(f.name COLLATE "C")) || ')', '')
       FROM pg_catalog.pg_file_settings f
      WHERE f.error IS NOT NULL
        AND (f.name IS NULL OR starts_with(lower(f.name COLLATE "C"), 'pg_audit_queue.'))

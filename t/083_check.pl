@@ -642,7 +642,7 @@ foreach my $when ('before the reload', 'after it')
 	%found = %{ check() };
 	is_deeply([ grep { !$always{$_} } sort keys %found ], [ 'configuration_errors', 'restart_pending' ],
 		"a wrong value that waits for a restart, $when");
-	like($found{configuration_errors}{detail}, qr/: pg_audit_queue\.queue_size in .*postgresql\.conf line \d+: '2XB': .*; allowed: 64 to 16777216 kB\.$/,
+	like($found{configuration_errors}{detail}, qr/: pg_audit_queue\.queue_size in .*postgresql\.conf line \d+: '2XB': .*\(allowed: 64 to 16777216 kB\)\.$/,
 		"which one, $when");
 	set();
 }
