@@ -105,7 +105,10 @@ class Cluster:
         self.stop()
 
     def environment(self):
-        return {"PATH": self.bindir + ":" + os.environ.get("PATH", ""), "LC_ALL": "C",
+        # of a server whose libraries are found by it, see scripts/lib.sh
+        libraries = {name: value for name, value in os.environ.items()
+                     if name == "LD_LIBRARY_PATH"}
+        return {**libraries, "PATH": self.bindir + ":" + os.environ.get("PATH", ""), "LC_ALL": "C",
                 "HOME": self.folder, "PGHOST": self.socket_folder, "PGPORT": "5432",
                 "PGUSER": "postgres", "PGAPPNAME": "pgbench"}
 
