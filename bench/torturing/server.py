@@ -118,7 +118,8 @@ class Server:
                 log = self.log_since_start()
                 self.remove_empty_lock_files()
                 if not any(text in log for text in TOO_EARLY):
-                    raise Failure("the server has ended by itself:\n" + log)
+                    last = "".join(log.splitlines(keepends=True)[-20:])
+                    raise Failure("the server has ended by itself:\n" + last)
                 if time.monotonic() > patience:
                     self.kill_lock_waiters()
                 self.start(self.settings)
@@ -130,9 +131,10 @@ class Server:
         raise Failure(f"nobody can log in: {last}\nstill there:\n{self.left_over()}")
 
     def log_since_start(self):
+        """Whole, as sessions of the server before can go on writing for a while."""
         with open(self.log, encoding="utf-8", errors="replace") as file:
             file.seek(self.log_start)
-            return "".join(file.readlines()[-20:])
+            return file.read()
 
     def new_log(self):
         """What has come into the log since the last call."""
@@ -192,9 +194,7 @@ class Server:
         postmaster waits: a server without the extension does the same.  It takes
         an administrator to end it."""
         if self.named("postgres: checkpointer") and not self.named(*BEFORE_CHECKPOINTER):
-            with open(self.log, encoding="utf-8", errors="replace") as file:
-                file.seek(self.log_start)
-                stop = file.read().rpartition("received fast shutdown request")[2]
+            stop = self.log_since_start().rpartition("received fast shutdown request")[2]
             if "LOG:  shutting down" not in stop:
                 kill(self.pid, signal.SIGQUIT)
                 self.half_stops += 1
