@@ -45,6 +45,8 @@ my $load = sub {
 		q{DO $$ BEGIN RAISE SQLSTATE '3D000'; END $$}, 'DROP DATABASE nosuch',
 		"SELECT length('" . 'x' x 200_000 . "')");
 	$node->psql('nowhere', 'SELECT 1');
+	# refused before the server looks for the database
+	$node->psql('nowhere', 'SELECT 1', extra_params => [ '-U', 'nobody_of_this_name' ]);
 };
 
 $load->();
