@@ -57,6 +57,9 @@ my %settings = (
 	queue_size     => '64kB',
 	flush_interval => '10ms',
 	overflow       => 'error');
+# The objects of the first release, as they are in servers that are old, and today's
+my ($default_version) =
+  slurp_file("$FindBin::RealBin/../pg_audit_queue.control") =~ /^default_version = '(.*)'$/m;
 my $number = 0;
 my $directory = PostgreSQL::Test::Utils::tempdir();
 
@@ -115,31 +118,13 @@ sub knows_attver
 	return slurp_file("$bindir/postgres") =~ /\bpg_attver\b/;
 }
 
-foreach my $pg_config (@old)
+# Upgrade a server whose objects are those of a version of the extension, with a full
+# queue.
+sub upgrade_audited
 {
-	my $major = major_of($pg_config);
-	my $label = "$major to $new_major";
-	my %versions = (old => `$pg_config --version`, new => `pg_config --version`);
-
-	chomp(%versions);
+	my ($pg_config, $version, $label) = @_;
 
 	$number++;
-	# Try without the library first: any reason to fail but one is a failure here.
-	my ($ok, $errors) = plain_upgrade($pg_config);
-	if (!$ok
-		&& $errors =~ /ERROR:  unrecognized parameter "pg_attver"/
-		&& knows_attver($pg_config)
-		&& !knows_attver('pg_config'))
-	{
-	  SKIP:
-		{
-			skip "$label: without pg_audit_queue, too, pg_upgrade fails from $versions{old}"
-			  . " to $versions{new}, which does not know its parameter \"pg_attver\"",
-			  1;
-		}
-		next;
-	}
-	ok($ok, "$label: pg_upgrade of a table") or next;
 	my $old = audited_node(
 		"old$number",
 		install_path => other_install($pg_config),
@@ -148,9 +133,8 @@ foreach my $pg_config (@old)
 		settings     => \%settings,
 		conf         => "autovacuum = off\nfsync = off\n");
 
-	# The objects of the first release, as they are in servers that are old
 	$old->start;
-	unaudited_sql($old, "CREATE EXTENSION pg_audit_queue VERSION '1.0'");
+	unaudited_sql($old, "CREATE EXTENSION pg_audit_queue VERSION '$version'");
 	$old->safe_psql('postgres', join ';', map { "SELECT 'loaded-$_-'" } 1 .. 50);
 	ok(table_loaded($old), "$label: the table has records");
 
@@ -208,7 +192,7 @@ foreach my $pg_config (@old)
 	$new->init(@initdb);
 	$new->append_conf('postgresql.conf',
 		"shared_preload_libraries = 'pg_audit_queue'\n" . settings_text(%settings));
-	ok((upgrade($old, $new))[0], "$label: pg_upgrade") or next;
+	ok((upgrade($old, $new))[0], "$label: pg_upgrade") or return;
 
 	# The old server has written its queue when pg_upgrade has started it.
 	is_deeply([ grep { /^queue\.\d+$|^spill/ } slurp_dir(queue_dir($old)) ],
@@ -238,13 +222,45 @@ foreach my $pg_config (@old)
 	cmp_ok(unaudited_sql($new, "SELECT count(*) FROM audit_records WHERE command_text LIKE '%binary_upgrade%'"),
 		'>', 0, "$label: what pg_upgrade has done is recorded");
 	is(unaudited_sql($new, "SELECT extversion FROM pg_extension WHERE extname = 'pg_audit_queue'"),
-		'1.0', "$label: the extension is what it was");
+		$version, "$label: the extension is what it was");
 	unaudited_sql($new, 'ALTER EXTENSION pg_audit_queue UPDATE');
 	$new->safe_psql('postgres', "SELECT 'after-2-'");
 	ok(table_loaded($new), "$label: it can be updated");
 	is(numbers($new, 'after', 'true'), '1 2', "$label: and goes on");
 
 	$new->stop;
+	return;
+}
+
+foreach my $pg_config (@old)
+{
+	my $major = major_of($pg_config);
+	my $label = "$major to $new_major";
+	my %versions = (old => `$pg_config --version`, new => `pg_config --version`);
+
+	chomp(%versions);
+
+	$number++;
+	# Try without the library first: any reason to fail but one is a failure here.
+	my ($ok, $errors) = plain_upgrade($pg_config);
+	if (!$ok
+		&& $errors =~ /ERROR:  unrecognized parameter "pg_attver"/
+		&& knows_attver($pg_config)
+		&& !knows_attver('pg_config'))
+	{
+	  SKIP:
+		{
+			skip "$label: without pg_audit_queue, too, pg_upgrade fails from $versions{old}"
+			  . " to $versions{new}, which does not know its parameter \"pg_attver\"",
+			  1;
+		}
+		next;
+	}
+	ok($ok, "$label: pg_upgrade of a table") or next;
+	foreach my $version ('1.0', $default_version)
+	{
+		upgrade_audited($pg_config, $version, "$label, objects of $version");
+	}
 }
 
 done_testing();
