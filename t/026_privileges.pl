@@ -80,10 +80,11 @@ foreach my $role (qw(nobody_special creator monitor auditor))
 		like($stderr, qr/ERROR:  42501$/, "$role may not: $sql");
 	}
 
-	# in the words with which a session starts
+	# in the words with which a session starts; nothing on standard input: psql
+	# exits before it reads that
 	local $ENV{PGOPTIONS} = '-c pg_audit_queue.log=none';
 	my ($ret, $stdout, $stderr) =
-	  $node->psql('postgres', 'SELECT 1', extra_params => [ '-U', $role ]);
+	  $node->psql('postgres', '', extra_params => [ '-U', $role ]);
 	like(
 		$stderr,
 		qr/permission denied to set parameter "pg_audit_queue.log"/,

@@ -82,9 +82,12 @@ sub succeeded
 	return scalar(() = $stdout =~ /^\Q$label\E \d+$/mg);
 }
 
-# An idle server, left alone until the end of this test
+# An idle server, left alone until the end of this test, with nothing to do at midnight
 
-my $idle = audited_node('idle', conf => "autovacuum = off\n");
+my $idle = audited_node(
+	'idle',
+	settings => { log_rotation_age => 0 },
+	conf     => "autovacuum = off\n");
 my $idle_worker = worker_pid($idle);
 
 # Switches of the process because it went to sleep

@@ -238,7 +238,8 @@ my $long = join '', map { "$_ \"line\" $_,\n" } 1 .. 120_000;
 $client = PgProto->connect($node);
 $client->query("SELECT length('$long')");
 $client->quit;
-is($node->psql('no_such_database', 'SELECT 1'), 2, 'a login fails');
+# nothing on standard input: psql exits before it reads that
+is($node->psql('no_such_database', ''), 2, 'a login fails');
 flush_trail($node);
 my @rows = trail_rows($node);
 

@@ -156,9 +156,10 @@ is( sql("DROP ROLE audit_queue_marker; SELECT count(*) FROM pg_roles WHERE rolna
 	0, 'so can the other one');
 
 # Then the library.
-my $position = -s $node->logfile;
 $node->append_conf('postgresql.conf', "shared_preload_libraries = ''\n");
-$node->restart;
+$node->stop;
+my $position = -s $node->logfile;
+$node->start;
 is($node->safe_psql('postgres', "SELECT 'not recorded-'"), 'not recorded-', 'the server works');
 is(texts_in_trail($node, 'not recorded-'), 0, 'and records nothing');
 cmp_ok(scalar trail_files($node), '>', 0, 'the trail stays');

@@ -44,9 +44,10 @@ my $load = sub {
 		'SET pg_audit_queue.log_rows = on; DELETE FROM pg_class c USING pg_class d WHERE false',
 		q{DO $$ BEGIN RAISE SQLSTATE '3D000'; END $$}, 'DROP DATABASE nosuch',
 		"SELECT length('" . 'x' x 200_000 . "')");
-	$node->psql('nowhere', 'SELECT 1');
+	# nothing on standard input: psql exits before it reads that
+	$node->psql('nowhere', '');
 	# refused before the server looks for the database
-	$node->psql('nowhere', 'SELECT 1', extra_params => [ '-U', 'nobody_of_this_name' ]);
+	$node->psql('nowhere', '', extra_params => [ '-U', 'nobody_of_this_name' ]);
 };
 
 $load->();
