@@ -530,6 +530,7 @@ sub move_back
 	foreach my $file (slurp_dir("$elsewhere/audit"))
 	{
 		next if $file =~ /^\.\.?$/;
+		unlink("$dir/$file") if $file eq 'pg_audit_queue.lock';
 		die "$file is there twice" if -e "$dir/$file";
 		rename("$elsewhere/audit/$file", "$dir/$file") or die "rename: $!";
 	}

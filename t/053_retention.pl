@@ -60,7 +60,7 @@ sub put_away
 	unaudited_sql($node, 'SELECT audit_rotate()');
 	foreach my $file (grep { $_ ne current_file() } map { "$dir/$_" } slurp_dir($dir))
 	{
-		next if $file =~ m{/\.\.?$};
+		next if $file =~ m{/(?:\.\.?|pg_audit_queue\.lock)$};
 		rename($file, "$away/" . $put_away++) or die "rename $file: $!";
 	}
 	return;

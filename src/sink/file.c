@@ -74,31 +74,6 @@ paq_sink_error(void)
 	return error_message;
 }
 
-/*
- * Called in the postmaster.  A server that has to audit and cannot must not
- * start; later, the worker retries if the directory is missing.
- */
-void
-paq_sink_check(void)
-{
-	const char *directory = paq_trail_directory();
-	char		inside[MAXPGPATH + 2];
-
-	/* With "/." it has to be a directory.  fsync() of it needs R_OK. */
-	snprintf(inside, sizeof(inside), "%s/.", directory);
-	if ((mkdir(directory, S_IRWXU) == 0 || errno == EEXIST) &&
-		access(inside, R_OK | W_OK | X_OK) == 0)
-		return;
-	ereport(FATAL,
-			(errcode_for_file_access(),
-			 errmsg("could not use directory \"%s\" for the audit trail: %m",
-					directory),
-			 errhint("Make it a directory of the operating system's user that runs the server, or set \"%s\" to another one.",
-					 paq_sink == PAQ_SINK_TABLE ?
-					 "pg_audit_queue.queue_directory" :
-					 "pg_audit_queue.log_directory")));
-}
-
 /* Show the current file, and what it is for, in the statistics. */
 static void
 publish_path(void)
@@ -158,50 +133,6 @@ paq_trail_adopt(int fd, const struct stat *st, const char *path, uint64 offset)
 	publish_path();
 }
 
-/* fsync a directory, so that the names in it are durable. */
-static bool
-sync_directory(const char *directory)
-{
-	bool		ok;
-	int			fd;
-
-	if (!paq_fsync)
-		return true;
-	fd = BasicOpenFile(directory, O_RDONLY | O_CLOEXEC | PG_BINARY);
-	if (fd < 0)
-	{
-		paq_sink_set_error("could not open directory \"%s\": %m", directory);
-		return false;
-	}
-	ok = paq_fsync_directory(fd);
-	if (!ok)
-		paq_sink_set_error("could not fsync directory \"%s\": %m", directory);
-	close(fd);
-	paq_stats_add(&paq_stats->worker.fsyncs, 1);
-	return ok;
-}
-
-/*
- * Make the directory unless it is there.  Only its last component is made: a
- * missing mount point should not be papered over.
- */
-static bool
-need_directory(const char *directory)
-{
-	char		parent[MAXPGPATH];
-
-	if (mkdir(directory, S_IRWXU) != 0)
-	{
-		if (errno == EEXIST)
-			return true;
-		paq_sink_set_error("could not create directory \"%s\": %m", directory);
-		return false;
-	}
-	strlcpy(parent, directory, sizeof(parent));
-	get_parent_directory(parent);
-	return sync_directory(parent[0] == '\0' ? "." : parent);
-}
-
 /*
  * Open a file that did not exist before; *path becomes its name.  If the
  * previous file had the same name, numbering goes on from its number: the names
@@ -255,7 +186,7 @@ prepare_file(int fd, const char *path, struct stat *st)
 		paq_sink_set_error("could not stat file \"%s\": %m", path);
 		return false;
 	}
-	return sync_directory(paq_trail_directory());
+	return paq_trail_sync_directory(paq_trail_directory());
 }
 
 /*
@@ -269,7 +200,7 @@ paq_trail_create(pg_time_t name_time)
 	struct stat st;
 	int			fd;
 
-	if (!need_directory(paq_trail_directory()))
+	if (!paq_trail_need_directory())
 		return false;
 	fd = create_file(path, sizeof(path), name_time);
 	if (fd < 0)

@@ -418,6 +418,14 @@ paq_sink_resume(const PaqSinkState *state, bool *exact, uint64 ahead,
 		paq_trail.retreat = state->offset > state->flushed;
 		return true;
 	}
+
+	/* Before anything is cut off or mended.  A file elsewhere is given up soon. */
+	if (paq_sink == PAQ_SINK_FILE && paq_trail_is_inside(state->file) &&
+		!paq_trail_lock(paq_log_directory))
+	{
+		close(fd);
+		return false;
+	}
 	if (*exact &&
 		!look_if_outdated(fd, state, st.st_size, ahead, *sequence, &outdated))
 	{

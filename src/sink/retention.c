@@ -135,12 +135,17 @@ due_at(TimestampTz mtime)
 		mtime + paq_log_retention_age * (SECS_PER_MINUTE * USECS_PER_SEC);
 }
 
-/* Would it be right to remove anything now? */
+/*
+ * Would it be right to remove anything now?  Not while the current file could not
+ * be followed by one in the directory that the settings name: that may be another
+ * server's.
+ */
 static bool
 is_possible(void)
 {
 	return (paq_log_retention_age != 0 || paq_log_retention_size != 0) &&
-		paq_trail.fd >= 0 && !paq_trail.gone && !paq_salvage_is_kept() &&
+		paq_trail.fd >= 0 && !paq_trail.gone &&
+		paq_trail_is_inside(paq_trail.path) && !paq_salvage_is_kept() &&
 		stuck.nfiles < MAX_STUCK;
 }
 
@@ -153,15 +158,15 @@ pass_is_due(void)
 }
 
 /*
- * Open the directory, in which we must be allowed to remove files.  On failure
- * returns false, with errno.
+ * Open the directory, which must be ours and in which we must be allowed to remove
+ * files.  On failure returns false, with errno.
  */
 static bool
 open_directory(void)
 {
 	struct stat st;
 
-	if (!AcquireExternalFD())
+	if (!paq_trail_lock(paq_log_directory) || !AcquireExternalFD())
 		return false;
 	pass.dir = opendir(paq_log_directory);
 	if (pass.dir == NULL)

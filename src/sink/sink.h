@@ -103,13 +103,13 @@ typedef enum PaqRetention
 	PAQ_RETENTION_FAILED		/* *removal could not be removed; call again */
 } PaqRetention;
 
-/* file.c */
-
 /*
- * Make sure, before the server starts, that the configured trail can be
- * written; reports FATAL with the reason if not.
+ * directory.c: make sure, before the server starts, that the configured trail can
+ * be written, and is no other server's; reports FATAL with the reason if not.
  */
 extern void paq_sink_check(void);
+
+/* file.c */
 
 /* Reason for the last failure; valid until the next one. */
 extern const char *paq_sink_error(void);

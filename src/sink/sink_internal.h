@@ -4,6 +4,7 @@
  *		What the files of the sink share.
  *
  *	file.c			the open file: create, write, cut, sync; batches
+ *	directory.c		the directory: made, locked, synced
  *	rotate.c		names of files, and when to start a new one
  *	names.c			recognizing them
  *	resume.c		going on with files that an earlier worker has left
@@ -77,6 +78,11 @@ extern void paq_trail_check(uint64 sequence);
 extern void paq_trail_note_loss(const char *path, const char *what,
 								TimestampTz begun, uint64 begun_sequence,
 								uint64 last_sequence);
+
+/* directory.c */
+extern bool paq_trail_need_directory(void);
+extern bool paq_trail_lock(const char *directory);
+extern bool paq_trail_sync_directory(const char *directory);
 
 /* salvage.c: what to do with the records of a file, from a place on */
 typedef enum PaqSalvage
