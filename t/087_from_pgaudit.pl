@@ -21,8 +21,9 @@ my $script  = "$PostgreSQL::Test::Utils::tmp_check/from_pgaudit.sql";
 my $node    = PostgreSQL::Test::Cluster->new('main');
 
 $node->init;
-$node->append_conf('postgresql.conf', <<'CONF');
-shared_preload_libraries = '$libdir/auto_explain, "auto_explain"'
+$node->append_conf('postgresql.conf', <<"CONF");
+shared_preload_libraries = '\$libdir/auto_explain,\t"auto_explain"'
+pg_audit_queue.log = 'none'		# before there is a library that it belongs to
 pgaudit.log = 'ddl, write'
 PgAudit.Log_Level = notice
 pgaudit.log = 'role, read'
@@ -32,14 +33,18 @@ $node->append_conf('postgresql.conf', "shared_preload_libraries = ''")
   if !-e $node->config_data('--pkglibdir') . '/auto_explain.so';
 $node->start;
 
-# Print the script and run it.  Returns both outputs.
+# Print the script and run it, connected to a database at first.  Returns both outputs;
+# with $fails, the errors of what prints it.
 sub move
 {
+	my ($database, $fails) = @_;
 	my ($printed, $errors);
-	local %ENV = (%ENV, PGHOST => $node->host, PGPORT => $node->port, PGDATABASE => 'postgres');
+	local %ENV = (%ENV, PGHOST => $node->host, PGPORT => $node->port,
+		PGDATABASE => $database // 'postgres');
 
-	IPC::Run::run([$program], '<', \'', '>', \$printed, '2>', \$errors)
-	  or die "from-pgaudit: $errors";
+	my $ok = IPC::Run::run([$program], '<', \'', '>', \$printed, '2>', \$errors);
+	return ($printed, $errors) if $fails && !$ok;
+	die "from-pgaudit: $errors" if !$ok || $fails;
 	open(my $file, '>', $script) or die "$script: $!";
 	print $file $printed;
 	close($file);
@@ -67,6 +72,25 @@ SELECT format('ALTER ROLE %I SET pgaudit.log = %L', '$role_literal', 'all, -misc
 	   format('ALTER DATABASE %I SET pgaudit.log_catalog = off', '$database_literal') \\gexec
 ALTER ROLE ALL SET PGAUDIT.LOG_parameter = on;
 SQL
+
+# Databases in which the owner's objects, or another meaning of backslashes, would be in
+# the way
+$node->safe_psql('postgres', q{
+	CREATE ROLE evil;
+	CREATE DATABASE trap OWNER evil;
+	ALTER DATABASE trap SET search_path = trap, pg_catalog});
+$node->safe_psql('postgres', 'ALTER DATABASE trap SET standard_conforming_strings = off')
+  if $node->safe_psql('postgres', 'SHOW server_version_num') < 190000;
+$node->safe_psql('trap', q{
+	SET SESSION AUTHORIZATION evil;
+	CREATE SCHEMA trap;
+	CREATE TABLE trap.called (by text);
+	CREATE FUNCTION trap.spy() RETURNS bool LANGUAGE plpgsql AS
+		$$ BEGIN INSERT INTO trap.called VALUES (current_user); RETURN true; END $$;
+	CREATE VIEW trap.pg_extension AS SELECT CASE WHEN trap.spy() THEN 'pgaudit' END::name AS extname;
+	CREATE VIEW trap.pg_settings AS SELECT CASE WHEN trap.spy() THEN 'x' END::text AS name;
+	GRANT USAGE ON SCHEMA trap TO PUBLIC;
+	GRANT SELECT ON ALL TABLES IN SCHEMA trap TO PUBLIC});
 
 my ($printed, $output) = move();
 like($output, qr/^Restart the server, then run this script again\.$/m, 'first it preloads');
@@ -112,7 +136,13 @@ is( $node->safe_psql($_, "SELECT count(*) FROM pg_extension WHERE extname = 'pg_
 is( $node->safe_psql('postgres', "SELECT count(*) FROM pg_extension WHERE extname = 'pg_audit_queue'"),
 	0, 'and nowhere else');
 
-($printed, $output) = move();
-unlike($output, qr/ERROR|FATAL/, 'it can be run again');
+($printed, $output) = move('trap');
+unlike($output, qr/ERROR|FATAL/, 'it can be run again, in any database');
+is($node->safe_psql('trap', 'SELECT count(*) FROM trap.called'), 0, 'and executes nothing of its owner');
+
+# What the files say does not count if there is an error in them.
+$node->append_conf('postgresql.conf', "nonsense = 1\n");
+like((move('postgres', 1))[1], qr/ERROR:  the configuration files have errors, see pg_file_settings/,
+	'wrong files');
 
 done_testing();
