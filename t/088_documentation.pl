@@ -26,6 +26,8 @@ my %count = map { $_ => 0 } qw(ini python sql sh text);
 unaudited_sql($node, $_) foreach
   'CREATE ROLE teller LOGIN', 'CREATE ROLE payments', 'CREATE ROLE monitoring',
   'CREATE DATABASE ledger', 'CREATE TABLE account (id int)', 'CREATE TABLE card (number text)';
+flush_trail($node);
+unlink(trail_files($node)) or die "unlink: $!";
 $node->psql('postgres', 'DELETE FROM account', extra_params => [ '-U', 'teller' ]);
 flush_trail($node);
 my $has_file_fdw = unaudited_sql($node,
