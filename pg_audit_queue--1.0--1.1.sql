@@ -68,16 +68,17 @@ ALTER VIEW audit_queue.pg_stat_audit_queue_classes SET SCHEMA pg_catalog;
 
 -- Reading the table while the trail is elsewhere does not pass in silence.  This
 -- function returns no rows, and says so.  A condition in the view would not be
--- evaluated where no partition has to be read.
+-- evaluated where no partition has to be read.  The function comes first: a query
+-- that wants few rows may read no further than the table.
 CREATE FUNCTION audit_queue.records_elsewhere()
 RETURNS SETOF audit_queue.records
 AS 'MODULE_PATHNAME', 'audit_records_elsewhere'
 LANGUAGE C STRICT STABLE PARALLEL SAFE ROWS 1;
 
 CREATE OR REPLACE VIEW pg_catalog.audit_records WITH (security_invoker = true) AS
-    SELECT * FROM audit_queue.records
+    SELECT * FROM audit_queue.records_elsewhere()
      UNION ALL
-    SELECT * FROM audit_queue.records_elsewhere();
+    SELECT * FROM audit_queue.records;
 
 -- What audit_check() needs to know: what a profile wants, and settings as they are
 -- for the server.
@@ -190,7 +191,8 @@ WITH wanted AS MATERIALIZED (
       FROM audit_queue.server_settings() s, wanted w
 ), raw AS MATERIALIZED (
     SELECT p.name, p.setting, p.pending_restart FROM pg_catalog.pg_settings p
-     WHERE starts_with(p.name, 'pg_audit_queue.') OR p.name IN ('fsync', 'server_version_num')
+     WHERE starts_with(p.name, 'pg_audit_queue.')
+        OR p.name IN ('fsync', 'server_version_num', 'shared_preload_libraries')
 ), setting AS MATERIALIZED (
     -- ages in minutes, sizes in bytes
     SELECT max(r.setting) FILTER (WHERE r.name = 'fsync') AS server_fsync,
@@ -257,41 +259,69 @@ WITH wanted AS MATERIALIZED (
             AND has_any_column_privilege(r.oid, 'audit_queue.records'::regclass, 'SELECT'))
      UNION ALL
     SELECT f.grantee, false, f.writes, f.name FROM file_function f
+), belongs AS MATERIALIZED (
+    -- Members of these roles, members of those, and so on, and themselves.  Not by
+    -- pg_has_role(), which takes long for each of many roles.
+    WITH RECURSIVE membership (roleid, member) AS MATERIALIZED (
+        SELECT m.roleid, m.member FROM pg_catalog.pg_auth_members m
+         UNION ALL
+        SELECT r.oid, d.datdba FROM pg_catalog.pg_roles r, pg_catalog.pg_database d
+         WHERE r.rolname = 'pg_database_owner' AND d.datname = current_database()
+    ), b (member, power) AS (
+        SELECT p.oid, p.oid FROM power p
+         UNION
+        SELECT m.member, b.power FROM b JOIN membership m ON m.roleid = b.member
+    )
+    SELECT b.member, b.power FROM b
 ), member AS MATERIALIZED (
     -- superusers can do everything, and are told of once
     SELECT quote_ident(r.rolname) || coalesce(' (' || nullif(m.by, '') || ')', '') AS name,
            m.everything, m.writes
-      FROM pg_catalog.pg_roles r,
-           LATERAL (SELECT bool_or(p.everything) AS everything, bool_or(p.writes) AS writes,
-                           CASE WHEN bool_or(p.everything)
-                                THEN min(p.by COLLATE "C") FILTER (WHERE p.everything)
-                                WHEN bool_and(p.by IS NOT NULL)
-                                THEN string_agg(DISTINCT p.by, ', ') END AS by
-                      FROM power p
-                     WHERE p.oid <> 0 AND pg_has_role(r.oid, p.oid, 'MEMBER')) m
-     WHERE r.rolcanlogin AND NOT r.rolsuper AND m.writes IS NOT NULL
+      FROM pg_catalog.pg_roles r
+      JOIN (SELECT b.member AS oid, bool_or(p.everything) AS everything, bool_or(p.writes) AS writes,
+                   CASE WHEN bool_or(p.everything)
+                        THEN min(p.by COLLATE "C") FILTER (WHERE p.everything)
+                        WHEN bool_and(p.by IS NOT NULL)
+                        THEN string_agg(DISTINCT p.by, ', ') END AS by
+              FROM power p JOIN belongs b ON b.power = p.oid
+             GROUP BY b.member) m ON m.oid = r.oid
+     WHERE r.rolcanlogin AND NOT r.rolsuper
      UNION ALL
     SELECT 'PUBLIC (' || string_agg(DISTINCT f.name, ', ') || ')', false, bool_or(f.writes)
       FROM file_function f WHERE f.grantee = 0 HAVING count(*) > 0
+), logs AS MATERIALIZED (
+    -- settings of roles, databases, roles in databases, and all
+    SELECT d.setrole, d.setdatabase,
+           lower(c.config COLLATE "C") = 'pg_audit_queue.log=all' AS everything
+      FROM pg_catalog.pg_db_role_setting d, unnest(d.setconfig) AS c (config)
+     WHERE starts_with(lower(c.config COLLATE "C"), 'pg_audit_queue.log=')
 ), administrator AS MATERIALIZED (
-    -- who logs in and can do anything, and what of it is recorded
+    -- Who logs in and can do anything, and whether all of it is recorded, in each
+    -- database.  A setting of a role there comes first, then the role's, the
+    -- database's, that of all, and the server's.
     SELECT quote_ident(r.rolname) AS name,
-           coalesce(o.own = 'pg_audit_queue.log=all',
-                    s.log @> ARRAY['connect', 'ddl', 'error', 'function', 'misc', 'read', 'role', 'write'])
+           NOT EXISTS (SELECT FROM logs l
+                        WHERE l.setrole = r.oid AND l.setdatabase <> 0 AND NOT l.everything)
+           AND coalesce((SELECT l.everything FROM logs l WHERE l.setrole = r.oid AND l.setdatabase = 0),
+                        NOT EXISTS (SELECT FROM logs l
+                                     WHERE l.setrole = 0 AND l.setdatabase <> 0 AND NOT l.everything
+                                       AND NOT EXISTS (SELECT FROM logs o
+                                                        WHERE o.setrole = r.oid AND o.setdatabase = l.setdatabase))
+                        AND coalesce((SELECT l.everything FROM logs l
+                                       WHERE l.setrole = 0 AND l.setdatabase = 0),
+                                     s.log @> ARRAY['connect', 'ddl', 'error', 'function', 'misc',
+                                                    'read', 'role', 'write']))
            AS recorded
-      FROM pg_catalog.pg_roles r
-      LEFT JOIN (SELECT d.setrole, lower(c.config COLLATE "C") AS own
-                   FROM pg_catalog.pg_db_role_setting d, unnest(d.setconfig) AS c (config)
-                  WHERE d.setdatabase = 0
-                    AND starts_with(lower(c.config COLLATE "C"), 'pg_audit_queue.log=')) o
-             ON o.setrole = r.oid,
-           server s
+      FROM pg_catalog.pg_roles r, server s
      WHERE r.rolcanlogin
-       AND EXISTS (SELECT FROM power p
-                    WHERE p.everything AND pg_has_role(r.oid, p.oid, 'MEMBER'))
+       AND EXISTS (SELECT FROM power p JOIN belongs b ON b.power = p.oid
+                    WHERE p.everything AND b.member = r.oid)
 ), override AS MATERIALIZED (
-    -- and which of them have something recorded in sessions that there can be, or all
+    -- which of them have something recorded in sessions that there can be, or all, or
+    -- nothing where nobody has settings of his own
     SELECT lower(c.config COLLATE "C") = 'pg_audit_queue.log=all' AS selects_all,
+           o.setrole = 0 AND o.setdatabase = 0
+           AND lower(c.config COLLATE "C") IN ('pg_audit_queue.log=', 'pg_audit_queue.log=none') AS selects_none,
            (o.setrole = 0 OR r.rolcanlogin) AND (o.setdatabase = 0 OR d.datallowconn)
            AND (starts_with(lower(c.config COLLATE "C"), 'pg_audit_queue.log=')
                 OR starts_with(lower(c.config COLLATE "C"), 'pg_audit_queue.role='))
@@ -311,7 +341,7 @@ WITH wanted AS MATERIALIZED (
            unnest(o.setconfig) AS c (config)
      WHERE starts_with(lower(c.config COLLATE "C"), 'pg_audit_queue.')
      UNION ALL
-    SELECT false, false, 'function ' || p.oid::regprocedure::text || ': ' || c.config
+    SELECT false, false, false, 'function ' || p.oid::regprocedure::text || ': ' || c.config
       FROM pg_catalog.pg_proc p, unnest(p.proconfig) AS c (config)
      WHERE starts_with(lower(c.config COLLATE "C"), 'pg_audit_queue.')
 ), granted AS MATERIALIZED (
@@ -319,7 +349,8 @@ WITH wanted AS MATERIALIZED (
                                        ELSE coalesce(quote_ident(r.rolname), g.grantee::text) END AS shown
       FROM pg_catalog.pg_parameter_acl a, aclexplode(a.paracl) g
       LEFT JOIN pg_catalog.pg_roles r ON r.oid = g.grantee
-     WHERE starts_with(lower(a.parname COLLATE "C"), 'pg_audit_queue.')
+     WHERE (starts_with(lower(a.parname COLLATE "C"), 'pg_audit_queue.')
+            OR lower(a.parname COLLATE "C") = 'shared_preload_libraries')
        AND r.rolsuper IS NOT TRUE
 ), errors AS MATERIALIZED (
     SELECT v.visible,
@@ -365,10 +396,18 @@ WITH wanted AS MATERIALIZED (
            'Tables of this database of which pg_audit_queue.role selects what changes them, but not TRUNCATE: ',
            'GRANT TRUNCATE ON ... TO ' || min(quote_ident(s.role)) || ';',
            array_agg(c.oid::regclass::text ORDER BY c.oid::regclass::text COLLATE "C")
-      FROM server s JOIN pg_catalog.pg_roles r ON r.rolname = s.role, wanted w, pg_catalog.pg_class c
-     WHERE 'write' = ANY (w.by_object) AND 'write' <> ALL (s.log) AND c.relkind IN ('r', 'p')
-       AND has_table_privilege(r.oid, c.oid, 'INSERT, UPDATE, DELETE')
-       AND NOT has_table_privilege(r.oid, c.oid, 'TRUNCATE')
+      FROM server s JOIN pg_catalog.pg_roles r ON r.rolname = s.role, wanted w, pg_catalog.pg_class c,
+           -- grants that select, as for a statement: to the role or to one whose
+           -- privileges it has, not to PUBLIC
+           LATERAL (SELECT coalesce(bool_or(a.privilege_type = 'TRUNCATE'), false) AS truncates,
+                           coalesce(bool_or(a.privilege_type IN ('INSERT', 'UPDATE', 'DELETE')), false) AS changes
+                      FROM (SELECT t.* FROM aclexplode(c.relacl) t
+                             UNION ALL
+                            SELECT t.* FROM pg_catalog.pg_attribute n, aclexplode(n.attacl) t
+                             WHERE n.attrelid = c.oid AND NOT n.attisdropped) a
+                     WHERE a.grantee <> 0 AND pg_has_role(r.oid, a.grantee, 'USAGE')) g
+     WHERE 'write' = ANY (w.by_object) AND 'write' <> ALL (s.log) AND c.relkind IN ('r', 'p', 'f')
+       AND g.changes AND NOT g.truncates
     HAVING count(*) > 0
      UNION ALL
     SELECT 'log_statement_off', 'warning', 'NIST AU-3(1), STIG SRG-APP-000101',
@@ -529,8 +568,8 @@ WITH wanted AS MATERIALIZED (
            NULL
       FROM setting s WHERE s.overflow = 'drop'
      UNION ALL
-    SELECT 'overrides', 'warning', 'PCI DSS 10.2.1.6, NIST AU-12(3)',
-           'Not all sessions have the settings of the server: ',
+    SELECT 'overrides', CASE WHEN bool_or(o.selects_none) THEN 'error' ELSE 'warning' END, 'PCI DSS 10.2.1.6, NIST AU-12(3)',
+           'Roles, databases or functions have settings of their own: ',
            'ALTER ROLE ... RESET, ALTER DATABASE ... RESET, or ALTER FUNCTION ... RESET, with the setting,'
            ' where this is not wanted.',
            array_agg(o.shown ORDER BY o.shown COLLATE "C")
@@ -593,7 +632,7 @@ WITH wanted AS MATERIALIZED (
            'Settings that have been changed in configuration files, and wait for a restart of the server: ',
            'Restart the server, or take them back.',
            array_agg(r.name ORDER BY r.name COLLATE "C")
-      FROM raw r WHERE r.pending_restart AND starts_with(r.name, 'pg_audit_queue.') HAVING count(*) > 0
+      FROM raw r WHERE r.pending_restart HAVING count(*) > 0
      UNION ALL
     SELECT 'configuration_errors', 'error', 'NIST CM-6',
            'Wrong values in configuration files, in whose place others are used: ',

@@ -62,7 +62,7 @@ typedef struct PaqServerSettings
 	bool		log_statement;
 	bool		log_parameter;
 	bool		log_catalog;
-	char		role[NAMEDATALEN];
+	char		role[NAMEDATALEN + 1];	/* what is too long for a role stays so */
 } PaqServerSettings;
 
 typedef struct PaqWorkerStats

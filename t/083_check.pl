@@ -153,6 +153,11 @@ finds_nothing('object auditing will do');
 set(log => 'all', role => '');
 setting_is_found({ role => 'missing' }, { role => '' },
 	'role_missing', 'error', qr/is missing, which does not exist/, 'a role that is not there');
+my $long = 'a' x 63;
+sql("CREATE ROLE $long");
+setting_is_found({ role => "${long}a" }, { role => '' },
+	'role_missing', 'error', qr/is ${long}a, which does not exist/, 'a name that is too long for a role');
+sql("DROP ROLE $long");
 setting_is_found({ log_statement => 'off' }, { log_statement => 'on' },
 	'log_statement_off', 'warning', qr/log_statement is off/, 'no texts');
 $found = setting_is_found({ mask_patterns => '' }, { mask_patterns => 'xyzzy' },
@@ -293,6 +298,17 @@ set(log => 'all');
 administrators('everything is recorded, but of who says otherwise', 'paq_quiet');
 set(log => 'all, -function');
 administrators('all but one class', 'boss', 'lead', 'paq_quiet');
+set(log => 'all');
+sql("ALTER ROLE $me IN DATABASE postgres SET pg_audit_queue.log = 'none'");
+administrators('a setting in one database comes before that of all', $me, 'paq_quiet');
+sql("ALTER ROLE $me IN DATABASE postgres RESET ALL; ALTER DATABASE postgres SET pg_audit_queue.log = 'ddl'");
+administrators('a setting of the database, behind those of roles', 'boss', 'paq_quiet');
+sql("ALTER DATABASE postgres RESET ALL; ALTER ROLE ALL SET pg_audit_queue.log = 'none'");
+administrators('a setting of all roles', 'boss', 'lead', 'paq_quiet');
+is(check()->{overrides}{severity}, 'error', 'which leaves nothing of anybody else');
+like(check()->{overrides}{detail}, qr/\ball roles: pg_audit_queue\.log=none/, 'and is told of');
+sql('ALTER ROLE ALL RESET ALL');
+is(check()->{overrides}{severity}, 'warning', 'others are warned of');
 sql("ALTER ROLE $me RESET ALL; DROP ROLE boss; DROP ROLE lead; DROP ROLE asleep");
 set(log => $recipe{log});
 
@@ -309,7 +325,17 @@ finds_nothing('not wanted without a profile');
 $profile = 'pci';
 sql('GRANT TRUNCATE ON card TO auditor');
 finds_nothing('with TRUNCATE');
-sql('DROP TABLE card, other');
+
+# as grants select: not what PUBLIC may do, nor what roles may do without a grant
+sql('REVOKE TRUNCATE ON card FROM auditor; GRANT TRUNCATE ON card TO PUBLIC');
+finds('truncate_missing', 'warning', qr/: public\.card\.$/, 'TRUNCATE for PUBLIC selects nothing');
+sql('REVOKE ALL ON card FROM auditor; GRANT UPDATE (a) ON card TO auditor');
+finds('truncate_missing', 'warning', qr/: public\.card\.$/, 'a grant on a column');
+sql('REVOKE ALL (a) ON card FROM auditor; GRANT INSERT ON other TO PUBLIC; GRANT pg_write_all_data TO auditor');
+finds_nothing('what PUBLIC may do, and what needs no grant, is not selected');
+sql('CREATE ROLE above; GRANT above TO auditor; GRANT DELETE ON card TO above');
+finds('truncate_missing', 'warning', qr/: public\.card\.$/, 'a grant to a role whose privileges it has');
+sql('DROP TABLE card, other; DROP ROLE above; REVOKE pg_write_all_data FROM auditor');
 set(log => 'all', role => '', immediate_log => 'none', mode => 'queued',
 	log_retention_age => '400d', mask_patterns => 'xyzzy');
 sql('DROP ROLE auditor');
@@ -600,6 +626,17 @@ is(sql("SELECT count(*) FROM audit_check() WHERE finding = 'overrides' AND detai
 	1, 'a name that is not valid in this encoding');
 sql(q{DO $$ BEGIN EXECUTE format('DROP ROLE %I', 'caf' || chr(233)); END $$}, 'latin1');
 
+# Who may make roles cannot make the call take for ever.
+sql(q{DO $$ BEGIN
+		FOR i IN 1 .. 1000 LOOP
+			EXECUTE format('CREATE ROLE chain_%s LOGIN', i);
+			IF i > 1 THEN EXECUTE format('GRANT chain_%s TO chain_%s', i - 1, i); END IF;
+		END LOOP;
+		GRANT pg_read_server_files TO chain_1; END $$});
+is(sql("SET statement_timeout = '5s'; SELECT detail LIKE '%chain_%and 990 more%' FROM audit_check() WHERE finding = 'trail_readers'"),
+	't', 'a long chain of roles');
+sql(q{DO $$ BEGIN FOR i IN 1 .. 1000 LOOP EXECUTE format('DROP ROLE chain_%s', i); END LOOP; END $$});
+
 # More than ten
 sql(join ';', map { "CREATE ROLE many_$_ LOGIN REPLICATION" } 10 .. 21);
 finds('trail_readers', 'info', qr/: many_10, .* many_19 and 2 more\.$/, 'a long list');
@@ -659,6 +696,15 @@ finds('restart_pending', 'warning', qr/: pg_audit_queue\.queue_size\.$/, 'a line
 write_conf($conf);
 set();
 finds_nothing('it is back');
+
+# After that restart nothing would be recorded.
+sql("ALTER SYSTEM SET shared_preload_libraries = ''");
+set();
+finds('restart_pending', 'warning', qr/: shared_preload_libraries\.$/, 'the library is to go');
+sql('ALTER SYSTEM RESET shared_preload_libraries; CREATE ROLE bob; GRANT ALTER SYSTEM ON PARAMETER shared_preload_libraries TO bob');
+set();
+finds('settings_granted', 'warning', qr/: shared_preload_libraries to bob\.$/, 'who may do that');
+sql('REVOKE ALL ON PARAMETER shared_preload_libraries FROM bob; DROP ROLE bob');
 is_deeply([ grep { !$always{$_} } sort keys %{ check('monitor') } ], ['not_visible'],
 	'monitoring sees everything else');
 foreach my $sql ('SELECT * FROM audit_check()', 'SELECT * FROM audit_queue.server_settings()',
@@ -741,6 +787,8 @@ ok(poll_until(sub { stats($node)->{sink} eq 'file' }), 'back to files');
 is($stdout, 1, 'old rows can be read');
 like($stderr, qr/WARNING:  new audit records do not go into the table of this database\nHINT:  Read file/,
 	'with a warning');
+($status, $stdout, $stderr) = $node->psql('postgres', 'SELECT command FROM audit_records LIMIT 1');
+like($stderr, qr/WARNING:  new audit records do not go/, 'also for who wants no more than one row');
 $node->command_ok([ 'pg_dump', '-f', PostgreSQL::Test::Utils::tempdir() . '/dump', '-d', $node->connstr('second') ],
 	'pg_dump does not mind');
 $node->stop;
