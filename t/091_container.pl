@@ -87,7 +87,7 @@ sub is_taken
 
 my $context = "$image/context";
 mkdir($context) or die "mkdir: $!";
-system_or_bail('cp', '-R', (map { "$source/$_" } qw(src Makefile exports.txt README.md)),
+system_or_bail('cp', '-R', (map { "$source/$_" } qw(src Makefile exports.txt LICENSE README.md)),
 	glob("$source/*.c"), glob("$source/*.control"), glob("$source/*.sql"), $context);
 mkdir("$context/.git") or die "mkdir: $!";
 my @foreign = qw(.git/config pg_audit_queue.o pg_audit_queue.so pg_audit_queue.bc
@@ -112,14 +112,24 @@ foreach my $command (map { $_->[1] } grep { $_->[0] eq 'RUN' && $_->[1] !~ /apt-
 	(my $run = $command) =~ s{(?<![\w.])(/build|/staged|/image)\b}{$folders{$1}}g;
 
 	my ($out, $err) = run_command(
-		[ 'env', '-C', "$image/build", "PG_CONFIG=$pg_config", 'sh', '-ec', $run ]);
+		[ 'env', '-C', "$image/build", "PG_CONFIG=$pg_config", 'PG_MAJOR=18', 'sh', '-ec', $run ]);
 	unlike($err, qr/error|not found|cannot/i, "runs: $command");
+}
+
+# An image that no server could use is not made.
+my ($check) = map { $_->[1] } grep { $_->[0] eq 'RUN' && $_->[1] =~ /PG_MAJOR/ && $_->[1] !~ /apt-get/ } @instructions;
+foreach my $major (17, 18)
+{
+	local $ENV{PG_MAJOR} = $major;
+	is(system('sh', '-ec', "($check) 2>/dev/null") == 0 ? 1 : 0, $major >= 18 ? 1 : 0,
+		"an extension image of $major " . ($major >= 18 ? 'is' : 'is not') . ' made');
 }
 my @files = split /\n/, `cd $image/image && find . -type f | sort`;
 is_deeply(
 	\@files,
 	[
 		'./lib/pg_audit_queue.so',
+		'./licenses/LICENSE',
 		sort map { "./share/extension/$_" }
 		  grep { /^pg_audit_queue.*\.(?:sql|control)$/ } slurp_dir($source)
 	],
