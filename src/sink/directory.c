@@ -8,8 +8,9 @@
  * there: what another one's retention removes, or its worker mends, may be our
  * trail.  The lock is the worker's, because only the worker uses the directory,
  * and because the setting can change while the server runs.  It is released when
- * the worker ends, however that comes.  Files to be loaded are in the queue
- * directory, which the postmaster has locked.
+ * the worker ends, however that comes, and nobody has it until the next worker
+ * runs.  Files to be loaded are in the queue directory, which the postmaster has
+ * locked.
  *
  * Where the file system has no locks, there is none: better a trail that might
  * be shared than none.  Two names of one directory are one, because the lock is
