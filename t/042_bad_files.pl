@@ -511,9 +511,24 @@ foreach my $number ($rounds->numbers)
 }
 $rounds->finish("$done mutations");
 
-# A file of which nothing is known but its records is not one that is done.
+# An older copy of the queue, where the times of the trail's files do not tell their
+# order: the clock of a file system has steps.
 
 my @faults;
+my ($rotated) = grep { $_->{name} eq 'rotated' } @states;
+
+cmp_ok(scalar $rotated->files_of_trail, '>=', 3, 'rotated: files');
+$_->{mtime} = 1_000_000_000 foreach $rotated->files_of_trail;
+foreach my $older (@{ $rotated->{older} })
+{
+	is( join("\n",
+			round($rotated, { queue => { bytes => $older, what => 'an older copy', outdated => 1 } })),
+		'',
+		'files of the same time: no record is there twice');
+}
+
+# A file of which nothing is known but its records is not one that is done.
+
 my $page = QueueFile::layout()->{page};
 my ($backlog) = grep { $_->{name} eq 'backlog' } @states;
 my $ones = $backlog->bytes('queue.2');

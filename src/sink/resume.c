@@ -95,7 +95,47 @@ is_accessible(const char *path)
 	return false;
 }
 
-/* Was the file changed later than the other one?  If that is the same, by name. */
+/*
+ * The number that tells a trail file from others of the same name, 0 if it has
+ * none.  *len is the length of what precedes it.
+ */
+static uint64
+number_in_name(const char *path, Size *len)
+{
+	Size		end = strlen(path);
+	Size		begin;
+
+	/* the ending */
+	while (end > 0 && path[end] != '.')
+		end--;
+	begin = end;
+	while (begin > 0 && path[begin - 1] >= '0' && path[begin - 1] <= '9')
+		begin--;
+	*len = end;
+	if (begin == end || begin == 0 || path[begin - 1] != '.')
+		return 0;
+	*len = begin - 1;
+	return strtoull(path + begin, NULL, 10);
+}
+
+/* Does the name come behind the other one, in the order in which we give them? */
+static bool
+is_later_name(const char *path, const char *than_path)
+{
+	Size		len;
+	Size		than_len;
+	uint64		number = number_in_name(path, &len);
+	uint64		than_number = number_in_name(than_path, &than_len);
+
+	if (len == than_len && strncmp(path, than_path, len) == 0)
+		return number > than_number;
+	return strcmp(path, than_path) > 0;
+}
+
+/*
+ * Was the file changed later than the other one?  If that is the same, as the
+ * clock of a file system may have steps of 10 ms, by name.
+ */
 static bool
 is_newer(const char *path, const struct stat *st,
 		 const char *than_path, const struct stat *than)
@@ -104,7 +144,7 @@ is_newer(const char *path, const struct stat *st,
 		return st->st_mtim.tv_sec > than->st_mtim.tv_sec;
 	if (st->st_mtim.tv_nsec != than->st_mtim.tv_nsec)
 		return st->st_mtim.tv_nsec > than->st_mtim.tv_nsec;
-	return strcmp(path, than_path) > 0;
+	return is_later_name(path, than_path);
 }
 
 /* Find the next trail file in the directory that is newer than the given one. */
