@@ -12,9 +12,9 @@
  * runs.  Files to be loaded are in the queue directory, which the postmaster has
  * locked.
  *
- * Where the file system has no locks, there is none: better a trail that might
- * be shared than none.  Two names of one directory are one, because the lock is
- * that of a file.
+ * Where there can be no lock - the file system has none, or the lock file is
+ * somebody else's - there is none: better a trail that might be shared than none.
+ * Two names of one directory are one, because the lock is that of a file.
  *
  * Functions that return false have noted the reason for paq_sink_error().
  *
@@ -50,47 +50,63 @@ static struct
 /* Longer than any path that there can be, so that it is never another one's */
 typedef char LockPath[MAXPGPATH + sizeof(LOCK_FILE) + 1];
 
-/*
- * Open and lock the file at path.  Returns its descriptor, or -1 with errno, which
- * is EBUSY if another server has the lock.
- */
-static int
-open_locked(const char *path)
+typedef enum LockResult
 {
-	int			fd;
+	LOCK_OURS,					/* *fd is open, and has the lock */
+	LOCK_IMPOSSIBLE,			/* there can be none, see above */
+	LOCK_OTHERS,				/* another server has it */
+	LOCK_FAILED					/* errno says why: nor could a trail be written */
+} LockResult;
+
+/* Lock the file at path.  That there can be no lock is said once. */
+static LockResult
+lock_file(const char *path, int *fd)
+{
+	static bool said = false;
 	int			rc;
 
-	fd = BasicOpenFilePerm(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | PG_BINARY,
-						   S_IRUSR | S_IWUSR);
-	if (fd < 0)
-		return -1;
-	do
+	*fd = BasicOpenFilePerm(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | PG_BINARY,
+							S_IRUSR | S_IWUSR);
+	if (*fd < 0 &&
+		errno != EACCES && errno != EPERM && errno != ELOOP && errno != EISDIR)
+		return LOCK_FAILED;
+	if (*fd >= 0)
 	{
-		rc = flock(fd, LOCK_EX | LOCK_NB);
-	} while (rc != 0 && errno == EINTR);
-	if (rc == 0)
-		return fd;
-	if (errno == EWOULDBLOCK)
-	{
-		close(fd);
-		errno = EBUSY;
-		return -1;
+		do
+		{
+			rc = flock(*fd, LOCK_EX | LOCK_NB);
+		} while (rc != 0 && errno == EINTR);
+		if (rc == 0)
+		{
+			said = false;
+			return LOCK_OURS;
+		}
+		if (errno == EWOULDBLOCK)
+		{
+			close(*fd);
+			return LOCK_OTHERS;
+		}
 	}
-	ereport(LOG,
-			(errcode_for_file_access(),
-			 errmsg("could not lock file \"%s\": %m", path),
-			 errdetail("That no other server uses the directory cannot be made certain.")));
-	return fd;
+	if (!said)
+		ereport(LOG,
+				(errcode_for_file_access(),
+				 errmsg("could not lock file \"%s\": %m", path),
+				 errdetail("Another server might use the directory, too.")));
+	said = true;
+	if (*fd >= 0)
+		close(*fd);
+	return LOCK_IMPOSSIBLE;
 }
 
 /*
- * Called in the postmaster.  A server that has to audit and cannot must not
- * start; later, the worker retries if the directory is missing, or another
- * server's.
+ * Called in the postmaster, at its start and after each crash.  A server that has
+ * to audit and cannot must not start; later, the worker retries if the directory
+ * is missing, or another server's.
  */
 void
 paq_sink_check(void)
 {
+	static bool started = false;
 	const char *directory = paq_trail_directory();
 	char		inside[MAXPGPATH + 2];
 	LockPath	path;
@@ -108,26 +124,36 @@ paq_sink_check(void)
 						 paq_sink == PAQ_SINK_TABLE ?
 						 "pg_audit_queue.queue_directory" :
 						 "pg_audit_queue.log_directory")));
-	if (paq_sink == PAQ_SINK_TABLE)
+	if (paq_sink == PAQ_SINK_TABLE || started)
 		return;
+	started = true;
 
-	/* The worker will see to anything else that may be wrong. */
 	snprintf(path, sizeof(path), "%s/%s", directory, LOCK_FILE);
-	fd = open_locked(path);
-	if (fd >= 0)
-		close(fd);
-	else if (errno == EBUSY)
-		ereport(FATAL,
-				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("directory \"%s\" is used for the audit trail of another server",
-						directory),
-				 errhint("Set \"%s\" to a directory that no other server uses.",
-						 "pg_audit_queue.log_directory")));
+	switch (lock_file(path, &fd))
+	{
+		case LOCK_OURS:
+			close(fd);
+			break;
+		case LOCK_IMPOSSIBLE:
+			break;
+		case LOCK_OTHERS:
+			ereport(FATAL,
+					(errcode(ERRCODE_OBJECT_IN_USE),
+					 errmsg("directory \"%s\" is used for the audit trail of another server",
+							directory),
+					 errhint("Set \"%s\" to a directory that no other server uses.",
+							 "pg_audit_queue.log_directory")));
+			break;
+		case LOCK_FAILED:
+			/* A full disk, say: the worker will see to that. */
+			break;
+	}
 }
 
 /*
- * Have the lock of a directory, which must be there, instead of any other.  If
- * that fails, the lock that we have stays; errno is set then.
+ * May we use the directory, which must be there?  Takes its lock instead of any
+ * other, if there can be one; if that fails, the lock that we have stays.  To be
+ * called before each batch: costs a system call while we have the lock.
  */
 bool
 paq_trail_lock(const char *directory)
@@ -140,18 +166,19 @@ paq_trail_lock(const char *directory)
 	if (held.fd >= 0 && lstat(path, &st) == 0 &&
 		st.st_dev == held.dev && st.st_ino == held.ino)
 		return true;
-	fd = open_locked(path);
-	if (fd < 0)
+	switch (lock_file(path, &fd))
 	{
-		int			save_errno = errno;
-
-		if (errno == EBUSY)
+		case LOCK_OURS:
+			break;
+		case LOCK_IMPOSSIBLE:
+			return true;
+		case LOCK_OTHERS:
 			paq_sink_set_error("directory \"%s\" is used for the audit trail of another server",
 							   directory);
-		else
-			paq_sink_set_error("could not create file \"%s\": %m", path);
-		errno = save_errno;
-		return false;
+			return false;
+		case LOCK_FAILED:
+			paq_sink_set_error("could not open lock file \"%s\": %m", path);
+			return false;
 	}
 	if (held.fd >= 0)
 		close(held.fd);

@@ -424,6 +424,18 @@ salvage(int fd, const struct stat *before, const PaqSinkState *state,
 	return true;
 }
 
+/*
+ * Before anything is cut off or mended in log_directory, it has to be ours.  A
+ * file elsewhere will not be gone on with, see rotate.c.
+ */
+static bool
+need_lock(const PaqSinkState *state)
+{
+	if (!paq_trail_is_inside(state->file) && !paq_trail_is_inside(state->known_file))
+		return true;
+	return paq_trail_need_directory();
+}
+
 bool
 paq_sink_resume(const PaqSinkState *state, bool *exact, uint64 ahead,
 				uint64 *sequence)
@@ -434,6 +446,8 @@ paq_sink_resume(const PaqSinkState *state, bool *exact, uint64 ahead,
 	uint64		offset = state->offset;
 	int			fd;
 
+	if (!need_lock(state))
+		return false;
 	paq_trail_close();
 	paq_sink_forget_known();
 	paq_trail.retreat = false;
@@ -459,13 +473,6 @@ paq_sink_resume(const PaqSinkState *state, bool *exact, uint64 ahead,
 		return true;
 	}
 
-	/* Before anything is cut off or mended.  A file elsewhere is given up soon. */
-	if (paq_sink == PAQ_SINK_FILE && paq_trail_is_inside(state->file) &&
-		!paq_trail_lock(paq_log_directory))
-	{
-		close(fd);
-		return false;
-	}
 	if (*exact &&
 		!look_if_outdated(fd, state, st.st_size, ahead, *sequence, &outdated))
 	{

@@ -158,15 +158,15 @@ pass_is_due(void)
 }
 
 /*
- * Open the directory, which must be ours and in which we must be allowed to remove
- * files.  On failure returns false, with errno.
+ * Open the directory, in which we must be allowed to remove files.  On failure
+ * returns false, with errno.
  */
 static bool
 open_directory(void)
 {
 	struct stat st;
 
-	if (!paq_trail_lock(paq_log_directory) || !AcquireExternalFD())
+	if (!AcquireExternalFD())
 		return false;
 	pass.dir = opendir(paq_log_directory);
 	if (pass.dir == NULL)
@@ -202,11 +202,13 @@ end_pass(void)
 static void
 begin_pass(void)
 {
+	const bool	ours = paq_trail_lock(paq_log_directory);
+
 	end_pass();					/* an error may have left something open */
 	strlcpy(pass.current, paq_trail.path, sizeof(pass.current));
 	pass.reload = PgReloadTime;
 	next_due = DT_NOEND;
-	if (open_directory())
+	if (ours && open_directory())
 	{
 		stuck.directory = false;
 		pass.context = AllocSetContextCreate(TopMemoryContext,
@@ -221,8 +223,11 @@ begin_pass(void)
 	if (!stuck.directory)
 		ereport(WARNING,
 				(errcode_for_file_access(),
+				 ours ?
 				 errmsg("could not remove old audit trail files from directory \"%s\": %m",
-						paq_log_directory)));
+						paq_log_directory) :
+				 errmsg("could not remove old audit trail files: %s",
+						paq_sink_error())));
 	stuck.directory = true;
 	end_pass();
 }

@@ -270,8 +270,8 @@ paq_trail_is_full(uint64 size)
 
 /*
  * May the current file be written to?  Not if a setting it was opened with has
- * changed.  Nor if it is an earlier worker's that is to be loaded: the loader
- * takes it for finished.
+ * changed, nor if its directory is another server's.  Nor if it is an earlier
+ * worker's that is to be loaded: the loader takes it for finished.
  */
 static bool
 may_go_on(void)
@@ -280,6 +280,7 @@ may_go_on(void)
 		paq_trail.format == paq_trail_format() &&
 		paq_trail.mode == paq_trail_mode() &&
 		paq_trail_is_inside(paq_trail.path) &&
+		(paq_sink == PAQ_SINK_TABLE || paq_trail_lock(paq_log_directory)) &&
 		strcmp(paq_trail.filename, paq_trail_pattern()) == 0 &&
 		!(paq_trail.found && paq_sink == PAQ_SINK_TABLE);
 }
