@@ -107,6 +107,11 @@ RETURNS record
 AS 'MODULE_PATHNAME', 'audit_queue_server_settings'
 LANGUAGE C STRICT VOLATILE PARALLEL SAFE;
 
+CREATE FUNCTION audit_queue.log_classes(value text)
+RETURNS text[]
+AS 'MODULE_PATHNAME', 'audit_queue_log_classes'
+LANGUAGE C STRICT IMMUTABLE PARALLEL SAFE;
+
 CREATE FUNCTION audit_queue.setting_is_valid(name text, value text)
 RETURNS boolean
 AS 'MODULE_PATHNAME', 'audit_queue_setting_is_valid'
@@ -247,7 +252,10 @@ WITH wanted AS MATERIALIZED (
       FROM pg_catalog.pg_roles r, setting s,
            LATERAL (SELECT r.rolname IN ('pg_write_server_files', 'pg_execute_server_program')
                            OR (r.rolcreaterole AND s.version < 160000)
-                           OR has_table_privilege(r.oid, 'audit_queue.records'::regclass, 'TRUNCATE')
+                           OR EXISTS (SELECT FROM pg_catalog.pg_class t,
+                                             aclexplode(coalesce(t.relacl, acldefault('r', t.relowner))) a
+                                       WHERE t.oid = 'audit_queue.records'::regclass
+                                         AND a.privilege_type = 'TRUNCATE' AND a.grantee IN (0, r.oid))
                            OR (r.rolbypassrls
                                AND (has_any_column_privilege(r.oid, 'audit_queue.records'::regclass,
                                                              'INSERT, UPDATE')
@@ -260,41 +268,59 @@ WITH wanted AS MATERIALIZED (
      UNION ALL
     SELECT f.grantee, false, f.writes, f.name FROM file_function f
 ), belongs AS MATERIALIZED (
-    -- Members of these roles, members of those, and so on, and themselves.  Not by
-    -- pg_has_role(), which takes long for each of many roles.
+    -- What members of these roles, members of those, and so on, and they themselves
+    -- can.  Not by pg_has_role(), which takes long for each of many roles.
     WITH RECURSIVE membership (roleid, member) AS MATERIALIZED (
         SELECT m.roleid, m.member FROM pg_catalog.pg_auth_members m
          UNION ALL
         SELECT r.oid, d.datdba FROM pg_catalog.pg_roles r, pg_catalog.pg_database d
          WHERE r.rolname = 'pg_database_owner' AND d.datname = current_database()
-    ), b (member, power) AS (
-        SELECT p.oid, p.oid FROM power p
+    ), b (member, everything, writes, by) AS (
+        SELECT p.oid, p.everything, p.writes, p.by FROM power p
          UNION
-        SELECT m.member, b.power FROM b JOIN membership m ON m.roleid = b.member
+        SELECT m.member, b.everything, b.writes, b.by FROM b JOIN membership m ON m.roleid = b.member
     )
-    SELECT b.member, b.power FROM b
+    SELECT b.member, b.everything, b.writes, b.by FROM b
 ), member AS MATERIALIZED (
     -- superusers can do everything, and are told of once
     SELECT quote_ident(r.rolname) || coalesce(' (' || nullif(m.by, '') || ')', '') AS name,
            m.everything, m.writes
       FROM pg_catalog.pg_roles r
-      JOIN (SELECT b.member AS oid, bool_or(p.everything) AS everything, bool_or(p.writes) AS writes,
-                   CASE WHEN bool_or(p.everything)
-                        THEN min(p.by COLLATE "C") FILTER (WHERE p.everything)
-                        WHEN bool_and(p.by IS NOT NULL)
-                        THEN string_agg(DISTINCT p.by, ', ') END AS by
-              FROM power p JOIN belongs b ON b.power = p.oid
+      JOIN (SELECT b.member AS oid, bool_or(b.everything) AS everything, bool_or(b.writes) AS writes,
+                   CASE WHEN bool_or(b.everything)
+                        THEN min(b.by COLLATE "C") FILTER (WHERE b.everything)
+                        WHEN bool_and(b.by IS NOT NULL)
+                        THEN string_agg(DISTINCT b.by, ', ') END AS by
+              FROM belongs b
              GROUP BY b.member) m ON m.oid = r.oid
      WHERE r.rolcanlogin AND NOT r.rolsuper
      UNION ALL
     SELECT 'PUBLIC (' || string_agg(DISTINCT f.name, ', ') || ')', false, bool_or(f.writes)
       FROM file_function f WHERE f.grantee = 0 HAVING count(*) > 0
-), logs AS MATERIALIZED (
-    -- settings of roles, databases, roles in databases, and all
-    SELECT d.setrole, d.setdatabase,
-           lower(c.config COLLATE "C") = 'pg_audit_queue.log=all' AS everything
+), own AS MATERIALIZED (
+    -- Settings of roles, databases, roles in databases, and all.  classes: what "log"
+    -- selects; by_object: whether "role" may select anything; each null otherwise.
+    SELECT d.setrole, d.setdatabase, c.config,
+           CASE WHEN starts_with(lower(c.config COLLATE "C"), 'pg_audit_queue.log=')
+                THEN audit_queue.log_classes(substr(c.config, 20)) END AS classes,
+           CASE WHEN starts_with(lower(c.config COLLATE "C"), 'pg_audit_queue.role=')
+                THEN lower(c.config COLLATE "C") <> 'pg_audit_queue.role=' END AS by_object
       FROM pg_catalog.pg_db_role_setting d, unnest(d.setconfig) AS c (config)
-     WHERE starts_with(lower(c.config COLLATE "C"), 'pg_audit_queue.log=')
+     WHERE starts_with(lower(c.config COLLATE "C"), 'pg_audit_queue.')
+), logs AS MATERIALIZED (
+    SELECT o.setrole, o.setdatabase,
+           o.classes @> ARRAY['connect', 'ddl', 'error', 'function', 'misc', 'read', 'role', 'write'] AS everything
+      FROM own o
+     WHERE o.classes IS NOT NULL
+), unrecorded AS MATERIALIZED (
+    -- Do settings of all roles take away all that the server's select?
+    SELECT coalesce((SELECT o.classes FROM own o
+                      WHERE o.setrole = 0 AND o.setdatabase = 0 AND o.classes IS NOT NULL), s.log) = '{}'
+           AND NOT coalesce((SELECT o.by_object FROM own o
+                              WHERE o.setrole = 0 AND o.setdatabase = 0 AND o.by_object IS NOT NULL),
+                            s.role <> '')
+           AND NOT (s.log = '{}' AND s.role = '') AS everything
+      FROM server s
 ), administrator AS MATERIALIZED (
     -- Who logs in and can do anything, and whether all of it is recorded, in each
     -- database.  A setting of a role there comes first, then the role's, the
@@ -314,19 +340,12 @@ WITH wanted AS MATERIALIZED (
            AS recorded
       FROM pg_catalog.pg_roles r, server s
      WHERE r.rolcanlogin
-       AND EXISTS (SELECT FROM power p JOIN belongs b ON b.power = p.oid
-                    WHERE p.everything AND b.member = r.oid)
+       AND EXISTS (SELECT FROM belongs b WHERE b.everything AND b.member = r.oid)
 ), override AS MATERIALIZED (
-    -- which of them have something recorded in sessions that there can be, or all, or
-    -- nothing where nobody has settings of his own
-    SELECT lower(c.config COLLATE "C") = 'pg_audit_queue.log=all' AS selects_all,
-           o.setrole = 0 AND o.setdatabase = 0
-           AND lower(c.config COLLATE "C") IN ('pg_audit_queue.log=', 'pg_audit_queue.log=none') AS selects_none,
+    -- and which of them have all recorded, or something in sessions that there can be
+    SELECT coalesce(l.everything, false) AS selects_all,
            (o.setrole = 0 OR r.rolcanlogin) AND (o.setdatabase = 0 OR d.datallowconn)
-           AND (starts_with(lower(c.config COLLATE "C"), 'pg_audit_queue.log=')
-                OR starts_with(lower(c.config COLLATE "C"), 'pg_audit_queue.role='))
-           AND lower(c.config COLLATE "C") NOT IN ('pg_audit_queue.log=', 'pg_audit_queue.log=none',
-                                                   'pg_audit_queue.role=') AS selects,
+           AND coalesce(o.classes <> '{}', o.by_object, false) AS selects,
            CASE WHEN o.setrole = 0 THEN ''
                 WHEN r.rolsuper THEN 'superuser ' || quote_ident(r.rolname)
                 ELSE 'role ' || coalesce(quote_ident(r.rolname), o.setrole::text) END
@@ -334,14 +353,13 @@ WITH wanted AS MATERIALIZED (
            || CASE WHEN o.setdatabase <> 0
                    THEN 'database ' || coalesce(quote_ident(d.datname), o.setdatabase::text)
                    WHEN o.setrole = 0 THEN 'all roles' ELSE '' END
-           || ': ' || c.config AS shown
-      FROM pg_catalog.pg_db_role_setting o
+           || ': ' || o.config AS shown
+      FROM own o
+      LEFT JOIN logs l ON l.setrole = o.setrole AND l.setdatabase = o.setdatabase AND o.classes IS NOT NULL
       LEFT JOIN pg_catalog.pg_roles r ON r.oid = o.setrole
-      LEFT JOIN pg_catalog.pg_database d ON d.oid = o.setdatabase,
-           unnest(o.setconfig) AS c (config)
-     WHERE starts_with(lower(c.config COLLATE "C"), 'pg_audit_queue.')
+      LEFT JOIN pg_catalog.pg_database d ON d.oid = o.setdatabase
      UNION ALL
-    SELECT false, false, false, 'function ' || p.oid::regprocedure::text || ': ' || c.config
+    SELECT false, false, 'function ' || p.oid::regprocedure::text || ': ' || c.config
       FROM pg_catalog.pg_proc p, unnest(p.proconfig) AS c (config)
      WHERE starts_with(lower(c.config COLLATE "C"), 'pg_audit_queue.')
 ), granted AS MATERIALIZED (
@@ -354,6 +372,7 @@ WITH wanted AS MATERIALIZED (
        AND r.rolsuper IS NOT TRUE
 ), errors AS MATERIALIZED (
     SELECT v.visible,
+           EXISTS (SELECT FROM raw r WHERE r.name = 'shared_preload_libraries') AS pending_visible,
            CASE WHEN v.visible THEN ARRAY(SELECT e FROM audit_queue.configuration_errors() e) END AS list
       FROM (SELECT has_table_privilege('pg_catalog.pg_file_settings', 'SELECT')
                    AND has_function_privilege('pg_catalog.pg_show_all_file_settings()', 'EXECUTE')
@@ -568,7 +587,7 @@ WITH wanted AS MATERIALIZED (
            NULL
       FROM setting s WHERE s.overflow = 'drop'
      UNION ALL
-    SELECT 'overrides', CASE WHEN bool_or(o.selects_none) THEN 'error' ELSE 'warning' END, 'PCI DSS 10.2.1.6, NIST AU-12(3)',
+    SELECT 'overrides', CASE WHEN (SELECT u.everything FROM unrecorded u) THEN 'error' ELSE 'warning' END, 'PCI DSS 10.2.1.6, NIST AU-12(3)',
            'Roles, databases or functions have settings of their own: ',
            'ALTER ROLE ... RESET, ALTER DATABASE ... RESET, or ALTER FUNCTION ... RESET, with the setting,'
            ' where this is not wanted.',
@@ -641,10 +660,11 @@ WITH wanted AS MATERIALIZED (
       FROM errors e WHERE cardinality(e.list) > 0
      UNION ALL
     SELECT 'not_visible', 'info', 'NIST CM-6',
-           'Not looked at, because ' || quote_ident(CURRENT_USER) || ' may not: wrong values in configuration files.',
+           'Not looked at, because ' || quote_ident(CURRENT_USER) || ' may not: ',
            'Let a superuser call audit_check().',
-           NULL
-      FROM errors e WHERE NOT e.visible
+           array_remove(ARRAY[CASE WHEN NOT e.visible THEN 'wrong values in configuration files' END,
+                              CASE WHEN NOT e.pending_visible THEN 'what waits for a restart' END], NULL)
+      FROM errors e WHERE NOT (e.visible AND e.pending_visible)
 )
 SELECT f.finding, f.severity, f.control,
        f.detail
@@ -678,6 +698,7 @@ BEGIN
                              'pg_catalog.pg_stat_get_audit_queue()'::pg_catalog.regprocedure,
                              'pg_catalog.pg_stat_get_audit_queue_classes()'::pg_catalog.regprocedure,
                              'audit_queue.configuration_errors()'::pg_catalog.regprocedure,
+                             'audit_queue.log_classes(text)'::pg_catalog.regprocedure,
                              'audit_queue.profile(text)'::pg_catalog.regprocedure,
                              'audit_queue.records_elsewhere()'::pg_catalog.regprocedure,
                              'audit_queue.setting_is_valid(text, text)'::pg_catalog.regprocedure,
@@ -701,5 +722,5 @@ GRANT SELECT ON pg_stat_audit_queue, pg_stat_audit_queue_classes TO pg_monitor;
 GRANT EXECUTE ON FUNCTION pg_stat_get_audit_queue(), pg_stat_get_audit_queue_classes(),
     audit_check(text) TO pg_monitor;
 GRANT USAGE ON SCHEMA audit_queue TO pg_monitor;
-GRANT EXECUTE ON FUNCTION audit_queue.configuration_errors(), audit_queue.profile(text),
-    audit_queue.setting_is_valid(text, text), audit_queue.server_settings() TO pg_monitor;
+GRANT EXECUTE ON FUNCTION audit_queue.configuration_errors(), audit_queue.log_classes(text),
+    audit_queue.profile(text), audit_queue.setting_is_valid(text, text), audit_queue.server_settings() TO pg_monitor;

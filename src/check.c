@@ -42,6 +42,7 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
+PG_FUNCTION_INFO_V1(audit_queue_log_classes);
 PG_FUNCTION_INFO_V1(audit_queue_profile);
 PG_FUNCTION_INFO_V1(audit_queue_server_settings);
 PG_FUNCTION_INFO_V1(audit_queue_setting_is_valid);
@@ -75,9 +76,9 @@ static const struct
 	  BIT(DDL) | BIT(ROLE) | BIT(WRITE) }
 };
 
-/* Add the names of classes, as settings have them, as an array of text. */
-static void
-add_classes(PaqRow *row, uint32 classes)
+/* The names of classes, as settings have them, as an array of text */
+static Datum
+class_names(uint32 classes)
 {
 	ArrayBuildState *names = initArrayResult(TEXTOID, CurrentMemoryContext, false);
 
@@ -92,7 +93,13 @@ add_classes(PaqRow *row, uint32 classes)
 		accumArrayResult(names, CStringGetTextDatum(name), false, TEXTOID,
 						 CurrentMemoryContext);
 	}
-	paq_row_add(row, makeArrayResult(names, CurrentMemoryContext), false);
+	return makeArrayResult(names, CurrentMemoryContext);
+}
+
+static void
+add_classes(PaqRow *row, uint32 classes)
+{
+	paq_row_add(row, class_names(classes), false);
 }
 
 static Datum
@@ -178,6 +185,22 @@ audit_queue_server_settings(PG_FUNCTION_ARGS)
 	inside = is_in_data_directory(paq_log_directory, &unknown);
 	paq_row_add(&row, BoolGetDatum(inside), unknown);
 	return row_datum(fcinfo, &row);
+}
+
+/*
+ * audit_queue.log_classes(value text) returns text[]
+ *
+ * The classes that such a value of "log" selects; NULL if it is none.
+ */
+Datum
+audit_queue_log_classes(PG_FUNCTION_ARGS)
+{
+	uint32		classes;
+	char	   *unknown;
+
+	if (!paq_parse_classes(text_to_cstring(PG_GETARG_TEXT_PP(0)), &classes, &unknown))
+		PG_RETURN_NULL();
+	PG_RETURN_DATUM(class_names(classes));
 }
 
 /*

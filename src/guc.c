@@ -327,21 +327,19 @@ check_string(char **newval, void **extra, GucSource source)
 
 /*
  * Parse a list of classes, each optionally with a leading "-" that takes it
- * out again, from left to right.  The bitmap becomes part of *extra.
+ * out again, from left to right.  Returns false if the list is wrong; *unknown is
+ * then the word that is no class, palloc'd, or NULL if the syntax is wrong.
  */
-static bool
-check_classes(char **newval, void **extra, GucSource source)
+bool
+paq_parse_classes(const char *value, uint32 *classes, char **unknown)
 {
-	char	   *raw = pstrdup(*newval);
+	char	   *raw = pstrdup(value);
 	List	   *names = NIL;
 	ListCell   *lc;
-	uint32		classes = PAQ_CLASSES_NONE;
-	bool		ok;
+	bool		ok = SplitIdentifierString(raw, ',', &names);
 
-	ok = SplitIdentifierString(raw, ',', &names);
-	if (!ok)
-		GUC_check_errdetail("List syntax is invalid.");
-
+	*classes = PAQ_CLASSES_NONE;
+	*unknown = NULL;
 	foreach(lc, names)
 	{
 		const char *name = (const char *) lfirst(lc);
@@ -350,16 +348,36 @@ check_classes(char **newval, void **extra, GucSource source)
 
 		if (!paq_class_lookup(name + (subtract ? 1 : 0), &bits))
 		{
-			GUC_check_errdetail("Unrecognized statement class: \"%s\".", name);
-			GUC_check_errhint("Available classes: connect, ddl, error, function, misc, misc_set, read, role, write, all, none; each can be preceded by \"-\" to leave it out.");
+			*unknown = pstrdup(name);
 			ok = false;
 			break;
 		}
-		classes = subtract ? classes & ~bits : classes | bits;
+		*classes = subtract ? *classes & ~bits : *classes | bits;
 	}
 	list_free(names);
 	pfree(raw);
-	if (!ok || !make_extra(extra, source, sizeof(uint32)))
+	return ok;
+}
+
+/* The bitmap of a list of classes becomes part of *extra. */
+static bool
+check_classes(char **newval, void **extra, GucSource source)
+{
+	uint32		classes;
+	char	   *unknown;
+
+	if (!paq_parse_classes(*newval, &classes, &unknown))
+	{
+		if (unknown == NULL)
+			GUC_check_errdetail("List syntax is invalid.");
+		else
+		{
+			GUC_check_errdetail("Unrecognized statement class: \"%s\".", unknown);
+			GUC_check_errhint("Available classes: connect, ddl, error, function, misc, misc_set, read, role, write, all, none; each can be preceded by \"-\" to leave it out.");
+		}
+		return false;
+	}
+	if (!make_extra(extra, source, sizeof(uint32)))
 		return false;
 	*(uint32 *) extra_data(*extra) = classes;
 	return true;

@@ -247,6 +247,7 @@ sub grants
 
 my $granted = join "\n", 'function audit_check(text)|pg_monitor|EXECUTE',
   'function audit_queue.configuration_errors()|pg_monitor|EXECUTE',
+  'function audit_queue.log_classes(text)|pg_monitor|EXECUTE',
   'function audit_queue.profile(text)|pg_monitor|EXECUTE',
   'function audit_queue.records_elsewhere()|audit_queue_reader|EXECUTE',
   'function audit_queue.server_settings()|pg_monitor|EXECUTE',
