@@ -309,7 +309,7 @@ test_complete('after the lock');
 
 # A stopped loader is not waited for, either.
 
-my $loader = stats($node)->{loader_pid};
+$loader = stats($node)->{loader_pid};
 
 kill 'STOP', $loader;
 $started = time;
