@@ -552,7 +552,7 @@ failure(
 	'file',
 	slow  => 1,
 	break => sub { move_away(); append_to_file($dir, "not a directory\n") },
-	error => qr{^could not open lock file "audit/.*": Not a directory$},
+	error => qr{^could not create file "audit/.*": Not a directory$},
 	during => \&noticed_once,
 	mend  => sub { unlink($dir) or die "unlink: $!"; move_back() });
 
@@ -563,7 +563,7 @@ failure(
 		move_away();
 		symlink('no/such/directory', $dir) or die "symlink: $!";
 	},
-	error => qr{^could not open lock file "audit/.*": No such file or directory$},
+	error => qr{^could not create file "audit/.*": No such file or directory$},
 	during => \&noticed_once,
 	mend  => sub { unlink($dir) or die "unlink: $!"; move_back() });
 

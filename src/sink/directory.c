@@ -177,7 +177,7 @@ paq_trail_lock(const char *directory)
 							   directory);
 			return false;
 		case LOCK_FAILED:
-			paq_sink_set_error("could not open lock file \"%s\": %m", path);
+			paq_sink_set_error("could not create file \"%s\": %m", path);
 			return false;
 	}
 	if (held.fd >= 0)
