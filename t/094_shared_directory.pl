@@ -169,8 +169,8 @@ if ($waiter == 0)
 	sleep;
 	POSIX::_exit(0);
 }
-ok(poll_until(sub { slurp_file("/proc/$waiter/wchan") =~ /lock/ }), 'somebody waits for the lock')
-  if -r "/proc/$waiter/wchan" && slurp_file("/proc/$waiter/wchan") =~ /\w\w/;
+ok(poll_until(sub { slurp_file('/proc/locks') =~ /-> FLOCK +ADVISORY +WRITE $waiter / }),
+	'somebody waits for the lock');
 crash();
 $first->safe_psql('postgres', "SELECT 'after a crash'");
 $flusher = start_psql($first, 'SELECT audit_flush()', settings => { log => 'none' });
