@@ -20,6 +20,8 @@ CREATE FUNCTION pg_stat_get_audit_queue(
     OUT space_waits bigint,
     OUT flush_waits bigint,
     OUT wait_time double precision,
+    OUT wal_commits bigint,
+    OUT wal_fallbacks bigint,
     OUT dropped bigint,
     OUT dropped_full bigint,
     OUT dropped_exit bigint,
@@ -566,7 +568,7 @@ WITH wanted AS MATERIALIZED (
       FROM stats q WHERE q.incomplete > 0
      UNION ALL
     SELECT 'last_error', 'warning', 'PCI DSS 10.7.2, NIST AU-5, STIG SRG-APP-000360',
-           'The trail could not be written at ' || q.last_error_time || ': ' || q.last_error,
+           'The worker, or the loader, failed at ' || q.last_error_time || ': ' || q.last_error,
            'Remove the cause. SELECT audit_queue_stats_reset(); if that is done.',
            NULL
       FROM stats q WHERE q.last_error_time > q.stats_reset

@@ -16,6 +16,7 @@
 
 #include "postgres.h"
 
+#include "access/xloginsert.h"
 #include "catalog/pg_collation.h"
 #include "common/jsonapi.h"
 #include "executor/executor.h"
@@ -27,6 +28,7 @@
 #include "parser/scanner.h"
 #include "postmaster/bgworker_internals.h"
 #include "regex/regex.h"
+#include "replication/slot.h"
 #include "storage/proc.h"
 #include "utils/guc.h"
 #include "utils/guc_tables.h"
@@ -129,6 +131,32 @@ paq_new_wait_event(const char *name)
 	return WaitEventExtensionNew(name);
 #else
 	return PG_WAIT_EXTENSION;
+#endif
+}
+
+/* ---------- WAL ---------- */
+
+/* XLogRegisterData(), whose types differ in 15, 16 and 18 */
+static inline void
+paq_xlog_register(const void *data, uint32 len)
+{
+#if PG_VERSION_NUM >= 180000
+	XLogRegisterData(data, len);
+#else
+	XLogRegisterData(unconstify(char *, (const char *) data), len);
+#endif
+}
+
+/* Make a temporary physical replication slot, and acquire it. */
+static inline void
+paq_slot_create(const char *name)
+{
+#if PG_VERSION_NUM >= 190000
+	ReplicationSlotCreate(name, false, RS_TEMPORARY, false, false, false, false);
+#elif PG_VERSION_NUM >= 170000
+	ReplicationSlotCreate(name, false, RS_TEMPORARY, false, false, false);
+#else
+	ReplicationSlotCreate(name, false, RS_TEMPORARY, false);
 #endif
 }
 

@@ -14,6 +14,10 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+#ifdef __linux__
+#include <linux/magic.h>
+#include <sys/vfs.h>
+#endif
 
 #include "file_util.h"
 #include "storage/fd.h"
@@ -150,4 +154,21 @@ paq_disk_space(const char *path, uint64 *size, uint64 *available)
 	*available = (uint64) st.f_bavail * st.f_frsize;
 	*size = (uint64) (st.f_blocks - st.f_bfree) * st.f_frsize + *available;
 	return true;
+}
+
+/*
+ * Is that file or directory on a file system that a restart of the operating
+ * system empties?  Where that cannot be found out, the answer is no.
+ */
+bool
+paq_is_in_memory(const char *path)
+{
+#ifdef __linux__
+	struct statfs st;
+
+	return statfs(path, &st) == 0 &&
+		(st.f_type == TMPFS_MAGIC || st.f_type == RAMFS_MAGIC);
+#else
+	return false;
+#endif
 }

@@ -24,6 +24,7 @@ extern bool paq_is_readable(int fd, uint64 from, uint64 to);
 extern bool paq_map_file(int fd, uint64 from, char **data, Size *size);
 extern bool paq_fsync_directory(int fd);
 extern void paq_read_text(const char *path, char *text, Size size);
+extern bool paq_is_in_memory(const char *path);
 extern bool paq_disk_space(const char *path, uint64 *size, uint64 *available);
 
 #endif							/* PAQ_FILE_UTIL_H */

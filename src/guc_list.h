@@ -75,6 +75,9 @@ PAQ_STRING(role, paq_role, "", check_string, PGC_SUSET, 0,
 PAQ_ENUM(mode, paq_mode, PAQ_MODE_QUEUED, mode_options, PGC_SUSET,
 		 "When a session waits for its records to be durable.",
 		 "\"queued\" is never, \"commit\" before its transaction commits, \"immediate\" at the end of each statement.")
+PAQ_BOOL(commit_wal, paq_commit_wal, false, PGC_SIGHUP,
+		 "Makes records durable with the WAL of the transaction, in mode \"commit\".",
+		 "Transactions that write and flush no WAL wait for the audit trail.")
 PAQ_CLASSES(immediate_log, paq_immediate_classes, "none", PGC_SUSET,
 			"Classes of statements that are immediate whatever the mode.",
 			"Values as for pg_audit_queue.log.")

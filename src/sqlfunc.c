@@ -105,7 +105,7 @@ add_time(PaqRow *row, TimestampTz value)
 }
 
 static void
-add_queue_columns(PaqRow *row, const PaqStatsCounters *counters)
+add_queue_columns(PaqRow *row, const PaqStatsCounters *counters, bool all)
 {
 	TimestampTz since = (TimestampTz) pg_atomic_read_u64(&paq_stats->worker.unflushed_since);
 	Interval   *age = palloc0(sizeof(Interval));
@@ -122,6 +122,11 @@ add_queue_columns(PaqRow *row, const PaqStatsCounters *counters)
 	add_count(row, counters->space_waits);
 	add_count(row, counters->flush_waits);
 	paq_row_add(row, Float8GetDatum(counters->waited_us / 1000.0), false);
+	if (all)
+	{
+		add_count(row, counters->wal_commits);
+		add_count(row, counters->wal_fallbacks);
+	}
 
 	/* all that could not be kept, and by reason */
 	for (int i = 0; i < PAQ_NDROPS; i++)
@@ -195,7 +200,7 @@ stats_row(FunctionCallInfo fcinfo, bool all)
 		elog(ERROR, "return type must be a row type");
 
 	reset_time = paq_stats_since_reset(&counters);
-	add_queue_columns(&row, &counters);
+	add_queue_columns(&row, &counters, all);
 	add_worker_columns(&row);
 	if (all)
 	{

@@ -60,6 +60,8 @@ init_backend_stats(PaqBackendStats *backend)
 	pg_atomic_init_u64(&backend->flush_waits, 0);
 	pg_atomic_init_u64(&backend->waited_us, 0);
 	pg_atomic_init_u64(&backend->incomplete, 0);
+	pg_atomic_init_u64(&backend->wal_commits, 0);
+	pg_atomic_init_u64(&backend->wal_fallbacks, 0);
 }
 
 /*
@@ -151,6 +153,8 @@ sum_counters(PaqStatsCounters *sum)
 		sum->flush_waits += pg_atomic_read_u64(&backend->flush_waits);
 		sum->waited_us += pg_atomic_read_u64(&backend->waited_us);
 		sum->incomplete += pg_atomic_read_u64(&backend->incomplete);
+		sum->wal_commits += pg_atomic_read_u64(&backend->wal_commits);
+		sum->wal_fallbacks += pg_atomic_read_u64(&backend->wal_fallbacks);
 	}
 	for (int i = 0; i < PAQ_NDROPS; i++)
 		sum->dropped[i] = pg_atomic_read_u64(&paq_stats->dropped[i]);

@@ -43,7 +43,9 @@ typedef struct PaqBackendStats
 	pg_atomic_uint64 flush_waits;	/* times a session waited for a flush */
 	pg_atomic_uint64 waited_us; /* microseconds spent in both */
 	pg_atomic_uint64 incomplete;	/* records built from what was at hand */
-	char		pad[128 - 5 * sizeof(pg_atomic_uint64)];
+	pg_atomic_uint64 wal_commits;	/* commits that WAL made durable */
+	pg_atomic_uint64 wal_fallbacks; /* those that waited, despite commit_wal */
+	char		pad[128 - 7 * sizeof(pg_atomic_uint64)];
 } PaqBackendStats;
 
 /* Records are counted by class, and those of gaps behind them. */
@@ -100,6 +102,8 @@ typedef struct PaqStatsCounters
 	uint64		waited_us;
 	uint64		dropped[PAQ_NDROPS];
 	uint64		incomplete;
+	uint64		wal_commits;
+	uint64		wal_fallbacks;
 	uint64		drained;
 	uint64		flushed;
 	uint64		kinds[PAQ_NKINDS];	/* of flushed */

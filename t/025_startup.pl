@@ -73,6 +73,7 @@ foreach my $case (
 # default is used.
 
 my %wrong = (
+	commit_wal             => [ 'perhaps',   qr/requires a Boolean value/ ],
 	database               => [ '',          qr/DETAIL: .*database name/ ],
 	flush_interval         => [ '0',         qr/outside the valid range/ ],
 	flush_threshold        => [ '81',        qr/outside the valid range/ ],

@@ -86,6 +86,7 @@ is_deeply(
 # each, as SHOW shows it.
 
 my %other = (
+	commit_wal             => 'on',
 	database               => 'other_database',
 	flush_interval         => '90s',
 	flush_threshold        => '60',

@@ -438,7 +438,7 @@ my $load = start_psql($node, join("\n", map { "SELECT '$_" . ('x' x 20_000) . "'
 ok(poll_until(sub { stats($node)->{space_waits} > 0 }), 'the queue is full');
 my %found = %{ check() };
 is_deeply([ grep { !$always{$_} } sort keys %found ], [qw(last_error queue_small)], 'which is found');
-like($found{last_error}{detail}, qr/^The trail could not be written at [-0-9]+ .*: could not /, 'why');
+like($found{last_error}{detail}, qr/^The worker, or the loader, failed at [-0-9]+ .*: could not /, 'why');
 like($found{queue_small}{detail}, qr/^The queue of 1048576 bytes was filled to \d+; sessions waited [1-9]\d* times/,
 	'with figures');
 like($found{queue_small}{remedy}, qr/queue_size = '2048kB'/, 'how large it should be');

@@ -124,15 +124,18 @@ complete_header(PaqRecordHeader *header, TimestampTz end_time)
 	}
 }
 
-/* Note who has to wait for the record that ends at pos. */
+/* Note who has to wait for the record of length bytes that ends at pos. */
 static void
-note_position(uint64 pos, PaqClass class)
+note_position(uint64 pos, PaqClass class, uint32 length, bool spilled)
 {
 	if (paq_mode == PAQ_MODE_IMMEDIATE ||
 		(paq_immediate_classes & PAQ_CLASS_BIT(class)))
 		awaited.statement = pos;
 	if (paq_mode == PAQ_MODE_COMMIT)
+	{
 		awaited.commit = pos;
+		paq_wal_note(pos, length, spilled);
+	}
 }
 
 /*
@@ -143,13 +146,16 @@ note_position(uint64 pos, PaqClass class)
 static bool
 publish_pending(PaqPending *pending, PaqSpaceWait wait)
 {
-	PaqClass	class = paq_pending_header(pending)->audit_class;
+	const PaqRecordHeader *header = paq_pending_header(pending);
+	const PaqClass class = header->audit_class;
+	const uint32 length = header->length;
+	const bool	spilled = (header->flags & PAQ_RECORD_SPILLED) != 0;
 	uint64		pos = paq_pending_publish(pending, wait);
 
 	if (pos == 0)
 		return false;
 	if (likely(pos != PAQ_POS_DROPPED))
-		note_position(pos, class);
+		note_position(pos, class, length, spilled);
 	return true;
 }
 
@@ -442,7 +448,7 @@ paq_publish_last(void)
 
 /*
  * Wait for *pos, if it is not 0, and publish what the session owes, as far as
- * wait lets it.
+ * wait lets it.  For a commit, WAL may take the place of the trail.
  */
 static void
 wait_for(uint64 *pos, PaqSpaceWait wait)
@@ -454,7 +460,7 @@ wait_for(uint64 *pos, PaqSpaceWait wait)
 	paq_publish_deferred(wait);
 	target = *pos;
 	*pos = 0;
-	if (target != 0)
+	if (target != 0 && !(pos == &awaited.commit && paq_wal_commit(target)))
 		paq_queue_wait_flushed(target);
 }
 
@@ -488,9 +494,10 @@ paq_request_waits(void)
 
 /* The transaction is over, whatever it published. */
 void
-paq_forget_commit(void)
+paq_forget_commit(bool committed)
 {
 	awaited.commit = 0;
+	paq_wal_end(committed);
 }
 
 /* at_exit: called when the process exits, see paq_register_exit(). */

@@ -86,7 +86,7 @@ at_abort(void)
 		error = &unreported;
 	paq_statement_close_all(InvalidSubTransactionId, error, 0);
 	paq_publish_held(paq_is_committing() ? error : NULL, PAQ_SPACE_NOWAIT);
-	paq_forget_commit();
+	paq_forget_commit(false);
 	if (paq_stack.frame == NULL)
 		paq_request_waits();
 }
@@ -103,7 +103,7 @@ at_transaction_end(XactEvent event, void *arg)
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_PREPARE:
 			paq_publish_held(NULL, PAQ_SPACE_NOWAIT);
-			paq_forget_commit();
+			paq_forget_commit(true);
 			break;
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:
 			paq_wait_commit();

@@ -368,6 +368,7 @@ worker_exit(int code, Datum arg)
 
 	dlist_foreach(iter, &unsent)
 		paq_queue_note_drop(PAQ_DROP_EXIT, 1);
+	paq_wal_close();
 	if (drain.reader != NULL)
 		paq_drain_close(&drain);
 	pg_atomic_write_u32(&paq_stats->worker.worker_pid, 0);
@@ -464,9 +465,9 @@ sleep_time(TimestampTz now, TimestampTz then, bool retaining)
 }
 
 static void
-nap(TimestampTz now, bool retaining)
+nap(TimestampTz now, TimestampTz then, bool retaining)
 {
-	long		timeout = sleep_time(now, loop.tend(now), retaining);
+	long		timeout = sleep_time(now, then, retaining);
 	int			events = WL_LATCH_SET | WL_EXIT_ON_PM_DEATH;
 
 	if (timeout >= 0)
@@ -515,8 +516,14 @@ handle_signals(TimestampTz now)
 			loop.flush_due = Min(loop.flush_due,
 								 TimestampTzPlusMilliseconds(now, paq_flush_interval));
 	}
-	if (ShutdownRequestPending && loop.shutdown_since == 0)
-		loop.shutdown_since = now;
+	if (ShutdownRequestPending)
+	{
+		if (loop.shutdown_since == 0)
+			loop.shutdown_since = now;
+
+		/* A checkpoint asks in this way for the WAL that we hold. */
+		paq_wal_close();
+	}
 }
 
 /*
@@ -577,6 +584,7 @@ main_loop(void)
 	for (;;)
 	{
 		TimestampTz now = GetCurrentTimestamp();
+		TimestampTz wal_due;
 		bool		retaining;
 
 		look_at_clock(now);
@@ -597,8 +605,9 @@ main_loop(void)
 		/* A setting that somebody has just changed may forbid it. */
 		retaining = !ConfigReloadPending && !ShutdownRequestPending && retain();
 		now = GetCurrentTimestamp();
+		wal_due = paq_wal_tend(now);
 		set_flush_due(now);
-		nap(now, retaining);
+		nap(now, Min(loop.tend(now), wal_due), retaining);
 	}
 }
 

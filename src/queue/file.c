@@ -509,16 +509,36 @@ paq_checkpoint_write(PaqQueueFile *qf, PaqCheckpoint *checkpoint)
 	(void) PAQ_FAULT("checkpoint-written");
 }
 
-/* Write the first size bytes of the file to disk; failure is logged. */
-bool
-paq_file_sync(PaqQueueFile *qf, Size size)
+/* Write that part of the mapped file to disk, whole pages; failure is logged. */
+static bool
+sync_part(char *from, Size size)
 {
-	if (!enableFsync || msync(qf->base, size, MS_SYNC) == 0)
+	if ((errno = PAQ_FAULT("queue-sync")) == 0 &&
+		(!enableFsync || size == 0 || msync(from, size, MS_SYNC) == 0))
 		return true;
 	ereport(LOG,
 			(errcode_for_file_access(),
 			 errmsg("could not sync the audit queue file: %m")));
 	return false;
+}
+
+/* Write the first size bytes of the file to disk; failure is logged. */
+bool
+paq_file_sync(PaqQueueFile *qf, Size size)
+{
+	return sync_part(qf->base, size);
+}
+
+/* Likewise, the part of the ring that has not been given back. */
+bool
+paq_file_sync_ring(PaqQueueFile *qf)
+{
+	uint64		released = pg_atomic_read_u64(&qf->live->released);
+	uint64		size = pg_atomic_read_u64(&qf->live->reserved) - released;
+	char	   *from = (char *) paq_frame_at(qf, released);
+	Size		before = (from - qf->base) % page_size();
+
+	return sync_part(from - before, size == 0 ? 0 : before + size);
 }
 
 /* Note that the file is in use in this run of the operating system. */

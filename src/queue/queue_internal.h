@@ -264,6 +264,13 @@ typedef struct PaqShared
 	/* By the worker: files that end with this sequence, or before, may go */
 	pg_atomic_uint64 settled_sequence;
 
+	/*
+	 * Records on the WAL, see sentinel.c.  Set by sessions that would use it, and
+	 * reset by the worker; written by the worker only: whether they may.
+	 */
+	pg_atomic_uint32 wal_wanted;
+	pg_atomic_uint32 wal_ready;
+
 	/* The worker's Latch, as a number; 0 while there is no worker */
 	pg_atomic_uint64 worker_latch;
 
@@ -346,6 +353,7 @@ extern void paq_file_close(PaqQueueFile *qf);
 extern void paq_file_create(const char *path, Size ring_size, int nslots,
 							const PaqCheckpoint *inherit, PaqQueueFile *qf);
 extern bool paq_file_sync(PaqQueueFile *qf, Size size);
+extern bool paq_file_sync_ring(PaqQueueFile *qf);
 extern void paq_file_set_boot_id(PaqQueueFile *qf);
 extern bool paq_file_is_empty(PaqQueueFile *qf, PaqCheckpoint *checkpoint);
 extern bool paq_file_is_trusted(PaqQueueFile *qf,
@@ -533,6 +541,7 @@ extern void paq_backlog_remove(uint32 number);
 extern void paq_backlog_start(PaqReader *reader);
 extern void paq_backlog_seek(PaqReader *reader);
 extern uint64 paq_backlog_ahead(PaqReader *reader);
+extern uint64 paq_frame_at_offset(PaqQueueFile *qf, uint64 offset);
 extern PaqReadResult paq_backlog_next(PaqReader *reader, PaqRecord *record,
 									  PaqGap *gap);
 extern int	paq_compare_positions(const void *a, const void *b);

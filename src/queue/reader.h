@@ -114,6 +114,10 @@ extern void paq_reader_sync(PaqReader *reader);
 extern void paq_reader_close(PaqReader *reader, uint64 sequence,
 							 const void *trail);
 
+/* sentinel.c */
+extern TimestampTz paq_wal_tend(TimestampTz now);
+extern void paq_wal_close(void);
+
 /* wait.c, writers.c: the worker's side of waking, waiting and asking */
 extern void paq_worker_attach(void);
 extern bool paq_worker_flush_wanted(void);

@@ -29,7 +29,7 @@
 #include <sys/stat.h>
 
 #include "guc.h"
-#include "queue/queue_internal.h"
+#include "queue/wal.h"
 #include "storage/fd.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
@@ -133,8 +133,8 @@ paq_compare_positions(const void *a, const void *b)
  * Position of the good frame at this offset of the ring, of whatever lap; 0
  * if there is none.  A frame's stamp has its position.
  */
-static uint64
-frame_at_offset(PaqQueueFile *qf, uint64 offset)
+uint64
+paq_frame_at_offset(PaqQueueFile *qf, uint64 offset)
 {
 	PaqFrame   *frame = (PaqFrame *) (qf->ring + offset);
 	uint64		stamp = pg_atomic_read_u64(&frame->stamp) ^ qf->salt;
@@ -163,7 +163,7 @@ find_frames(PaqReader *reader)
 	reader->nframes = 0;
 	while (offset < qf->ring_size)
 	{
-		uint64		pos = frame_at_offset(qf, offset);
+		uint64		pos = paq_frame_at_offset(qf, offset);
 
 		if (pos == 0)
 		{
@@ -531,13 +531,20 @@ static PaqReadResult
 last_gap(PaqReader *reader, PaqGap *gap)
 {
 	uint64		end = slots_end(reader);
+	const char *message;
+	PaqWalNote	note;
 
 	if ((reader->bounded && reader->intact) || reader->read.slot_pos > end)
 		return PAQ_READ_END;
 	reader->read.slot_pos = end + 1;
-	paq_gap_set(gap, reader->last_time, PgStartTime, -1, "%s", reader->intact ?
-				"the positions in the queue file are damaged, or it is an old copy; records may be lost" :
-				"the operating system was restarted while the server was running; records that were not yet durable may be lost");
+	(void) paq_wal_note_read(reader->qf, &note);
+	if (reader->intact)
+		message = "the positions in the queue file are damaged, or it is an old copy; records may be lost";
+	else if (note.lost)
+		message = "the operating system was restarted while the server was running, and WAL that records of commits may be in is missing; records may be lost, also of transactions that have committed";
+	else
+		message = "the operating system was restarted while the server was running; records that were not yet durable may be lost";
+	paq_gap_set(gap, reader->last_time, PgStartTime, -1, "%s", message);
 	return PAQ_READ_GAP;
 }
 

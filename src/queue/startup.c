@@ -38,7 +38,7 @@
 #include "common/file_perm.h"
 #include "guc.h"
 #include "miscadmin.h"
-#include "queue/queue_internal.h"
+#include "queue/wal.h"
 #include "stats.h"
 #include "storage/fd.h"
 #include "storage/shmem.h"
@@ -256,10 +256,19 @@ publish_gap(const char *text)
 static bool
 begin_use(PaqQueueFile *qf, PaqCheckpoint *checkpoint)
 {
+	PaqWalNote	note;
+
 	paq_file_set_boot_id(qf);
 	paq_writers_reset(qf);
 	checkpoint->synced_end = 0;
 	paq_checkpoint_write(qf, checkpoint);
+	if (paq_wal_note_read(qf, &note) && note.lsn != InvalidXLogRecPtr)
+	{
+		/* The server before could not note that it needed no WAL any more. */
+		note.number++;
+		note.lsn = InvalidXLogRecPtr;
+		(void) paq_wal_note_write(qf, &note);
+	}
 	return paq_file_sync(qf, qf->header->slots_offset);
 }
 
@@ -316,6 +325,7 @@ take_over(const char *path, uint64 ring_size, PaqCheckpoint *inherit,
 			return true;
 	}
 
+	paq_wal_restore(qf);
 	paq_file_close(qf);
 	next_path(target, BACKLOG_PREFIX, FATAL);
 	durable_rename(path, target, FATAL);
