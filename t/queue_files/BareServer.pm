@@ -103,6 +103,25 @@ sub start_until_stopped
 	return;
 }
 
+# start_or_stop(): until it accepts connections ("ready"), a fault point has
+# stopped the postmaster or the worker ("stopped"), or it has ended ("ended").
+# Returns which of these.
+sub start_or_stop
+{
+	my ($self) = @_;
+	my $end = time + $PostgreSQL::Test::Utils::timeout_default;
+
+	$self->_launch;
+	while (1)
+	{
+		return 'ended' if $self->_has_ended;
+		return 'stopped' if grep { is_stopped($_) } $self->{pid}, $self->worker // ();
+		return 'ready' if $self->_is_ready;
+		die "nothing happens:\n" . $self->log if time > $end;
+		sleep 0.005;
+	}
+}
+
 sub _launch
 {
 	my ($self) = @_;

@@ -48,6 +48,7 @@ main(void)
 	FIELD("header", PaqFileHeader, system_identifier);
 	FIELD("header", PaqFileHeader, inode);
 	FIELD("header", PaqFileHeader, birth);
+	FIELD("header", PaqFileHeader, created);
 	FIELD("header", PaqFileHeader, crc);
 
 	SHOW("checkpoint", sizeof(PaqCheckpoint));
