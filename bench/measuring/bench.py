@@ -14,8 +14,8 @@ from cluster import BENCH_DB, Failure, quoted
 from config import WRITERS, standard
 
 STATISTICS = ("published", "drained", "flushed", "bytes", "queue_size", "queue_high_water",
-              "space_waits", "flush_waits", "wait_time", "dropped", "incomplete", "batches",
-              "fsyncs", "wakeups")
+              "space_waits", "flush_waits", "wait_time", "wal_commits", "wal_fallbacks",
+              "dropped", "incomplete", "batches", "fsyncs", "wakeups")
 
 # These are levels; all others count.
 LEVELS = ("queue_size", "queue_high_water")
@@ -138,7 +138,7 @@ class Bench:
         state = {"times": cpu.Times(self.cluster), "active_ms": float(active), "wal": int(wal)}
         if configuration.ours:
             row = self.cluster.query(
-                f"SELECT {', '.join(STATISTICS)} FROM audit_queue_stats")[0]
+                f"SELECT {', '.join(STATISTICS)} FROM pg_stat_audit_queue")[0]
             state["queue"] = {name: float(value) if name == "wait_time" else int(value)
                               for name, value in zip(STATISTICS, row)}
         return state
@@ -157,12 +157,18 @@ class Bench:
         run["db_time_s"] = (after["active_ms"] - before["active_ms"]) / 1000
         run["db_time_us"] = run["db_time_s"] * 1e6 / transactions
         run["wal_bytes"] = after["wal"] - before["wal"]
+        run["wal_tx"] = run["wal_bytes"] / transactions
         if configuration.ours:
             queue = {name: value - (0 if name in LEVELS else before["queue"][name])
                      for name, value in after["queue"].items()}
             run["queue"] = queue
             for name in ("fsyncs", "space_waits", "flush_waits"):
                 run[name] = queue[name]
+            if queue["wal_commits"] > 0:
+                run["wal_commits"] = queue["wal_commits"]
+                run["wal_fallbacks"] = queue["wal_fallbacks"]
+                run["audit_wal_tx"] = \
+                    self.cluster.message_bytes(before["wal"], after["wal"]) / transactions
             run["wait_ms"] = queue["wait_time"]
             if used is not None and queue["drained"] > 0:
                 run["worker_us_record"] = used.get("worker", 0.0) * 1e6 / queue["drained"]

@@ -53,6 +53,11 @@ class Failure(Exception):
     """Something does not do what it has to do."""
 
 
+def lsn(position):
+    """A place in WAL, in bytes, as PostgreSQL writes it."""
+    return f"{position >> 32:X}/{position & 0xFFFFFFFF:X}"
+
+
 def quoted(value):
     return "'" + str(value).replace("'", "''") + "'"
 
@@ -208,6 +213,18 @@ class Cluster:
         rows = []
         self._run_sql(self.session, sql, rows)
         return rows
+
+    def message_bytes(self, begin, end):
+        """How many bytes of WAL between the two places are records of logical messages,
+        which nobody but pg_audit_queue makes here."""
+        done = subprocess.run(
+            [self.program("pg_waldump"), "--path", os.path.join(self.data, "pg_wal"), "--stats",
+             "--rmgr", "LogicalMessage", "--start", lsn(begin), "--end", lsn(end)],
+            env=self.environment(), stdout=subprocess.PIPE, check=True, text=True)
+        row = next(line.split() for line in done.stdout.splitlines()
+                   if line.startswith("LogicalMessage"))
+        # name, count and its share, size and its share
+        return int(row[3])
 
     def flush(self, table):
         """Wait until our trail has everything: audit_flush() does not wait for a

@@ -99,6 +99,7 @@ def standard(trail_format):
         Configuration("log_statement", [], {"log_statement": "all", **COLLECTOR},
                       layout="statements", folder="log"),
         queued, commit, immediate, in_table(queued), in_table(immediate),
+        commit.variant("commit_wal", {"pg_audit_queue.commit_wal": "on"}),
         queued.variant("loaded", {"pg_audit_queue.log": "none"}, nothing=True),
         queued.variant("ddl_role", {"pg_audit_queue.log": "ddl,role"}, nothing=True),
     ]

@@ -8,13 +8,13 @@
 import figures
 import picture
 from load import Load
-from text import COSTS, SPEED, grid, tables
+from text import COSTS, SPEED, WAL, grid, ratio_text, tables
 
 NAME = "das"
 TITLE = "TPC-B: who audits, and how long sessions wait"
 
-CONFIGURATIONS = ("none", "pgaudit", "pgaudit_tofile", "log_statement", "queued", "commit",
-                  "immediate", "queued_table", "immediate_table")
+CONFIGURATIONS = ("none", "pgaudit", "pgaudit_tofile", "log_statement", "queued", "commit_wal",
+                  "commit", "immediate", "queued_table", "immediate_table")
 
 DEFAULTS = {"rounds": 3, "seconds": 15, "clients": 32}
 QUICK = {"rounds": 2, "seconds": 2, "clients": 32}
@@ -33,6 +33,7 @@ KEPT = (
         "pgaudit_tofile": "pgaudit with pgauditlogtofile",
         "log_statement": "log_statement = all"}),
     ("Sessions wait until their records are on disk", {
+        "commit_wal": "pg_audit_queue, commit with commit_wal",
         "commit": "pg_audit_queue, commit",
         "immediate": "pg_audit_queue, immediate",
         "immediate_table": "pg_audit_queue, immediate, in a table"}),
@@ -75,9 +76,22 @@ def report(result):
         ("saturated", "As fast as the server can"),
         ("limited", f"At {rate:.0f} transactions a second, {BELOW_SATURATION} of the slowest above"
          if rate else "")),
-        SPEED, COSTS)
-    return text + ["### Published", "", PUBLISHED["source"] + ". " + PUBLISHED["note"], "",
+        SPEED, COSTS, WAL)
+    return text + against_queued(result) + ["### Published", "", PUBLISHED["source"] + ". " + PUBLISHED["note"], "",
                    published_table(), ""]
+
+
+def against_queued(result):
+    """What waiting for the own WAL costs, if anything: commit_wal beside queued."""
+    rows = [row for row in figures.summarize(result["runs"], base="queued")
+            if row["configuration"] == "commit_wal" and row["ratio"]]
+    if not rows:
+        return []
+    return ["### commit_wal of queued", "",
+            grid(("load", "tps", "latency", "p50", "p95", "p99", "CPU sessions"),
+                 [(row["load"], *(ratio_text(row, name) for name in
+                                  ("tps", "latency_ms", "p50_ms", "p95_ms", "p99_ms",
+                                   "sessions_us"))) for row in rows]), ""]
 
 
 def published_table():

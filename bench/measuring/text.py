@@ -84,6 +84,15 @@ SPEED = (
     ("trail", lambda row: verdict_text([row])),
 )
 
+# And what goes into WAL
+WAL = (
+    ("configuration", lambda row: row["configuration"]),
+    ("WAL, bytes/tx", lambda row: spread_text(row, "wal_tx", "{:.0f}")),
+    ("of it records, bytes/tx", lambda row: spread_text(row, "audit_wal_tx", "{:.0f}")),
+    ("commits with WAL", lambda row: spread_text(row, "wal_commits", "{:.0f}", False)),
+    ("without", lambda row: spread_text(row, "wal_fallbacks", "{:.0f}", False)),
+)
+
 # And more of them
 COSTS = (
     ("configuration", lambda row: row["configuration"]),

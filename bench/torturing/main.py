@@ -43,7 +43,11 @@ LOADER_KILLS = {"loader": 15, "loader-term": 8}
 
 # With --faults: where a process kills itself or stops, and what fails
 POINTS = ("pending-replaced", "writer-borrowed", "ring-claimed", "ring-unplaced",
-          "ring-reserved", "ring-copied", "ring-committed", "checkpoint-half", "checkpoint-written", "batch-written", "flushed")
+          "ring-reserved", "ring-copied", "ring-committed", "checkpoint-half",
+          "checkpoint-written", "batch-written", "flushed", "wal-collected", "wal-inserted",
+          "sentinel-inserted", "sentinel-flushed", "sentinel-synced", "sentinel-noted",
+          "sentinel-advanced", "settle-begun", "settle-synced", "settle-noted", "note-written",
+          "restore-done", "restore-synced")
 LOADER_POINTS = ("load-done", "load-committed", "load-removed")
 FAILURES = (f"trail-write {errno.ENOSPC}", f"trail-write {errno.EIO}",
             f"trail-fsync {errno.EIO}")
@@ -213,6 +217,9 @@ class Torture:
             "pg_audit_queue.flush_interval":
                 self.random.choice(("1ms", "10ms", "100ms", "1s", "1h")),
             "pg_audit_queue.flush_threshold": self.random.choice(("1", "20", "50", "80")),
+            "pg_audit_queue.commit_wal": self.random.choice(("on", "on", "off")),
+            # with little, there are many sentinels in WAL
+            "max_slot_wal_keep_size": self.random.choice(("1MB", "-1")),
             # makes a commit long: between its record in WAL and its end
             "fsync": self.random.choice(("on", "off")),
         }
