@@ -106,6 +106,9 @@ PAQ_ENUM(overflow, paq_overflow, PAQ_OVERFLOW_WAIT, overflow_options, PGC_SIGHUP
 PAQ_ENUM(format, paq_format, PAQ_FORMAT_JSON, format_options, PGC_SIGHUP,
 		 "Format of the audit trail files.",
 		 NULL)
+PAQ_BOOL(json_nulls, paq_json_nulls, true, PGC_SIGHUP,
+		 "Shows fields that are null in the json format.",
+		 NULL)
 PAQ_BOOL(fsync, paq_fsync, true, PGC_SIGHUP,
 		 "Forces the audit trail to disk.",
 		 "If off, waiting sessions wait only until the operating system has their records.")

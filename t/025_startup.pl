@@ -80,6 +80,7 @@ my %wrong = (
 	format                 => [ 'xml',       qr/HINT: .*pgaudit, csvlog, json/ ],
 	fsync                  => [ 'perhaps',   qr/requires a Boolean value/ ],
 	immediate_log          => [ 'sometimes', qr/HINT: .*ddl, error, function, misc/ ],
+	json_nulls             => [ 'perhaps',   qr/requires a Boolean value/ ],
 	log                    => [ 'dll',       qr/HINT: .*ddl, error, function, misc/ ],
 	log_catalog            => [ 'perhaps',   qr/requires a Boolean value/ ],
 	log_client             => [ 'perhaps',   qr/requires a Boolean value/ ],

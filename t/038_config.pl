@@ -93,6 +93,7 @@ my %other = (
 	format                 => 'pgaudit',
 	fsync                  => 'off',
 	immediate_log          => 'ddl, role',
+	json_nulls             => 'off',
 	log                    => 'read',
 	log_catalog            => 'off',
 	log_client             => 'on',

@@ -158,4 +158,44 @@ is_deeply($result->{accepted}, [], 'broken records are not valid');
 my %seen = map { $_ => 1 } @{ $result->{seen} };
 is_deeply([ grep { !$seen{$_} } @fields ], ['incomplete'], 'each field had a value');
 
+# ---------------------------------------------------------------------------
+# Without fields that are null
+# ---------------------------------------------------------------------------
+
+my %before = map { $_ => 1 } trail_files($node);
+my @all = map { parse_record($_) } trail_lines($node);
+
+append_to_file($node->data_dir . '/postgresql.conf', settings_text(json_nulls => 'off'));
+$node->reload;
+unaudited_sql($node, 'SELECT audit_flush(), audit_rotate()');
+run_load();
+crash('KILL');
+flush_trail($node);
+my @short = grep { !$before{$_} } trail_files($node);
+
+cmp_ok(scalar @short, '>', 0, 'json_nulls = off: there are new files');
+IPC::Run::run(
+	[ $python, "$FindBin::RealBin/formats/check_schema.py", $schema, @short ],
+	'>', \$stdout, '2>', \$stderr) or die $stderr;
+$result = decode_json($stdout);
+cmp_ok($result->{records}, '>', 80, 'with many records');
+is_deeply($result->{$_}, [], "$_: none") foreach qw(errors strict order accepted);
+my @records = map { parse_record($_) } map { split /\n/, slurp_file($_) } @short;
+is_deeply([ map { my $r = $_; grep { !defined $r->{$_} } keys %$r } @records ], [], 'nothing is null');
+
+# A statement of which only times, numbers and the like differ
+sub texts_of
+{
+	my ($text, @of) = @_;
+	my @found = grep { ($_->{commandText} // '') =~ /\Q$text\E/ } @of;
+
+	return join ' ', sort map { defined $found[-1]{$_} ? "$_=$found[-1]{$_}" : () }
+	  qw(type auditType class command commandText rowCount exitCode errorMessage dbUserName
+	  currentUser databaseName netProtocol serverVersion backendType);
+}
+
+is(texts_of($_, @records), texts_of($_, @all), "the same of: $_")
+  foreach 'SELECT 1 / 0', 'nonsense', 'SELECT * FROM t, pg_class', 'DROP TABLE u', 'SHOW work_mem';
+unlike($_, qr/[,{]"\w+":null/, 'no null in the text') foreach (map { slurp_file($_) } @short)[0];
+
 done_testing();

@@ -71,12 +71,12 @@ typedef struct PaqFormat
 
 /*
  * The formats; each function returns the same pointer every time.
- * log_line_prefix for pgaudit is read from *prefix each time, so that a
- * reload takes effect; the caller owns the variable.
+ * log_line_prefix for pgaudit is read from *prefix each time, json_nulls from
+ * *json_nulls, so that a reload takes effect; the caller owns the variables.
  */
 extern const PaqFormat *paq_format_pgaudit(char **prefix);
 extern const PaqFormat *paq_format_csvlog(void);
-extern const PaqFormat *paq_format_json(void);
+extern const PaqFormat *paq_format_json(const bool *json_nulls);
 
 /*
  * The part of a pgaudit line after "LOG:  ", for showing a record to the

@@ -4,8 +4,8 @@
  *		The JSON format: one object a line.
  *
  * record/fieldlist.h has the fields, in the order in which they are written.
- * All of them are always there; what is not known, or means nothing for the
- * record, is null.  Only the marks at the end are there just when they are true.
+ * What is not known, or means nothing for the record, is null; or it is left out,
+ * if json_nulls is off.  The marks at the end are there only when they are true.
  * Times are strings as ISO 8601 has them, with microseconds and offset, in
  * log_timezone: "2026-11-20T10:11:12.123456+00:00".
  *
@@ -51,6 +51,9 @@
 #define MAX_KEPT_FIELDS	512
 #define MAX_KEPT_TEXT	1536
 
+/* The caller's setting: are fields there that are null? */
+static const bool *nulls;
+
 /* The record that is being written */
 typedef struct JsonLine
 {
@@ -73,6 +76,7 @@ typedef struct SessionText
 	uint32		fields_len;
 	uint32		text_len;
 	bool		raw;			/* see JsonLine */
+	bool		nulls;			/* the setting */
 	char		fields[MAX_KEPT_FIELDS];
 	char		text[MAX_KEPT_TEXT];
 } SessionText;
@@ -628,12 +632,26 @@ typedef enum FieldPart
 } FieldPart;
 
 /*
+ * Is what was written from value to p the word null?  No other value ends with
+ * that letter.  (A long one may have moved what is written to another place.)
+ */
+static inline bool
+is_null(const char *value, const char *p)
+{
+	return p == value + 4 && p[-1] == 'l';
+}
+
+/*
  * Append the fields of a part.  "wanted" is a constant, so the compiler makes
  * straight code of the fields of that part, with their names as constants.
  */
 static pg_attribute_always_inline char *
 put_fields(FieldPart wanted, JsonLine *line, char *p, const PaqRecord *record)
 {
+	const bool	all = *nulls;
+	char	   *begin;
+	char	   *value;
+
 #define TEXT(id)		put_text(line, p, record->field[PAQ_FIELD_##id])
 #define TIME(member)	put_time(p, record->header.member)
 #define NUMBER(member)	put_number(p, record->header.member, record->header.member != 0)
@@ -641,8 +659,11 @@ put_fields(FieldPart wanted, JsonLine *line, char *p, const PaqRecord *record)
 #define PAQ_TRAIL_FIELD(part, id, json, column, type, sql_type, source, what) \
 	if (PART_##part == wanted) \
 	{ \
-		p = put_literal(p, PAQ_TRAIL_##id == 0 ? "{\"" json "\":" : ",\"" json "\":"); \
+		begin = p; \
+		p = value = put_literal(p, PAQ_TRAIL_##id == 0 ? "{\"" json "\":" : ",\"" json "\":"); \
 		p = source; \
+		if (unlikely(!all) && is_null(value, p)) \
+			p = begin; \
 	}
 #include "record/fieldlist.h"
 	return p;
@@ -708,6 +729,7 @@ keep_session(SessionText *session, const PaqRecord *record)
 	session->text_len = buf.used;
 	memcpy(session->text, made, buf.used);
 	session->raw = line.raw;
+	session->nulls = *nulls;
 	return true;
 }
 
@@ -720,7 +742,7 @@ is_kept(const SessionText *session, const PaqRecord *record)
 {
 	const PaqRecordHeader *header = &record->header;
 
-	return session->zone == log_timezone &&
+	return session->zone == log_timezone && session->nulls == *nulls &&
 		session->session_start == header->session_start &&
 		session->pid == header->pid &&
 		session->encoding == header->encoding &&
@@ -790,7 +812,7 @@ find_sequence(const char *line, Size len, Size *start, Size *digits)
 }
 
 const PaqFormat *
-paq_format_json(void)
+paq_format_json(const bool *json_nulls)
 {
 	static const PaqFormat format = {
 		.extension = ".json",
@@ -800,5 +822,6 @@ paq_format_json(void)
 		.find_sequence = find_sequence
 	};
 
+	nulls = json_nulls;
 	return &format;
 }

@@ -29,6 +29,7 @@
 #include <unistd.h>
 
 #include "format/format.h"
+#include "guc.h"
 #include "load/load_internal.h"
 #include "miscadmin.h"
 #include "stats.h"
@@ -365,7 +366,7 @@ find_newline(void)
 static LineResult
 get_line(PaqLoadLine *line, uint64 limit)
 {
-	const PaqFormat *format = paq_format_json();
+	const PaqFormat *format = paq_format_json(&paq_json_nulls);
 	Size		start = 0;
 	Size		digits;
 

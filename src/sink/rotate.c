@@ -128,7 +128,7 @@ format_of_kind(int kind)
 	const PaqFormat *const formats[] = {
 		[PAQ_FORMAT_PGAUDIT] = paq_format_pgaudit(&paq_log_line_prefix),
 		[PAQ_FORMAT_CSVLOG] = paq_format_csvlog(),
-		[PAQ_FORMAT_JSON] = paq_format_json()
+		[PAQ_FORMAT_JSON] = paq_format_json(&paq_json_nulls)
 	};
 
 	return kind < lengthof(formats) ? formats[kind] : NULL;
