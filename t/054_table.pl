@@ -14,6 +14,7 @@ use JSON::PP;
 use Test::More;
 use Time::HiRes qw(time);
 
+use PgProto;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 
@@ -254,6 +255,21 @@ foreach my $mode (qw(immediate commit))
 }
 
 my $loader = stats($node)->{loader_pid};
+
+# also if the file has everything before the commit
+loaded();
+kill 'STOP', $loader;
+my $committer = PgProto->connect($node,
+	options => '-c application_name=committer -c pg_audit_queue.mode=commit -c pg_audit_queue.log=read');
+$committer->query('BEGIN');
+$committer->query("SELECT 'flushed-early-'");
+ok(poll_until(sub { grep { slurp_file($_) =~ /flushed-early-/ } files() }), 'a record is in the file');
+$committer->start('COMMIT');
+ok(wait_until_waiting($node, 'committer'), 'its COMMIT waits for the table');
+kill 'CONT', $loader;
+is($committer->finish, 'C:COMMIT', 'and ends');
+is(found('flushed-early-'), 1, 'when the table has it');
+$committer->quit;
 
 loaded();
 kill 'STOP', $loader;

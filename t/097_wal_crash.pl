@@ -430,7 +430,7 @@ sub round
 
 	# some rounds have few kinds, so that others are not in the way
 	@names = map { $names[ rand @names ] } 1 .. 1 + int(rand(2)) if rand() < 0.3;
-	my $keep = rand() < 0.5 ? '1MB' : '-1';
+	my $keep = rand() < 0.5 ? '2MB' : '-1';
 	begin_life($keep,
 		queue_size => (qw(64kB 64kB 1MB))[ rand 3 ],
 		flush_interval => (qw(20ms 1s 1h))[ rand 3 ]);

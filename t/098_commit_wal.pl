@@ -187,6 +187,19 @@ is(counts($client, 'BEGIN', "INSERT INTO t VALUES ('prepared')", "PREPARE TRANSA
 	'1 0', 'PREPARE TRANSACTION uses WAL');
 is(counts($client, "COMMIT PREPARED 'x'"), '0 1', 'the statement COMMIT PREPARED waits');
 
+# A replication command is no commit.
+{
+	my $sender = PgProto->connect($node, replication => 'database');
+
+	unaudited_sql($node, q{SELECT pg_create_physical_replication_slot('unused')});
+	$sender->query('BEGIN');
+	$sender->query("INSERT INTO t VALUES ('sender')");
+	is($sender->query('DROP_REPLICATION_SLOT unused'), 'C:DROP_REPLICATION_SLOT', 'a replication command');
+	ok(written('DROP_REPLICATION_SLOT'), 'waits for the trail, in a transaction that has written, too');
+	$sender->query('ROLLBACK');
+	$sender->quit;
+}
+
 # Other modes
 is(counts(PgProto->connect($node, options => '-c pg_audit_queue.mode=queued'), "INSERT INTO t VALUES ('q')"),
 	'0 0', 'mode queued does not use it');
@@ -271,6 +284,19 @@ reload({ sink => 'file' });
 begin();
 pass('with files it is used again');
 
+$log_at = -s $node->logfile;
+reload({ fsync => 'off' });
+falls_back(qr/"pg_audit_queue.fsync" is off/, 'fsync = off');
+reload({ fsync => 'on' });
+$log_at = -s $node->logfile;
+append_to_file($node->data_dir . '/postgresql.conf', "max_slot_wal_keep_size = 1MB\n");
+reload({});
+falls_back(qr/"max_slot_wal_keep_size" is less than two segments/, 'a small max_slot_wal_keep_size');
+append_to_file($node->data_dir . '/postgresql.conf', "max_slot_wal_keep_size = -1\n");
+reload({});
+begin();
+pass('with more it is used again');
+
 # A sink that fails
 $client->query("SET statement_timeout = '200ms'");
 set_faults($node, 'trail-write' => 28);
@@ -297,7 +323,7 @@ pass('when it can be, WAL is used again');
 # A checkpoint wants the WAL that is held
 # ---------------------------------------------------------------------------
 
-append_to_file($node->data_dir . '/postgresql.conf', "max_slot_wal_keep_size = 1MB\n");
+append_to_file($node->data_dir . '/postgresql.conf', "max_slot_wal_keep_size = 2MB\n");
 reload({});
 begin();
 $log_at = -s $node->logfile;
@@ -309,6 +335,15 @@ unaudited_sql($node, q{SELECT pg_logical_emit_message(false, 'x', repeat('x', 30
 $other->start('SELECT audit_flush()');
 ok(wait_until_stopped($worker), 'the worker is held up');
 is(counts($client, "INSERT INTO t VALUES ('held up')"), '1 0', 'commits go on');
+my $impatient = PgProto->connect($node);
+$impatient->query('BEGIN');
+ok( poll_until(
+		sub {
+			$impatient->query("ROLLBACK; BEGIN; SET LOCAL statement_timeout = '500ms'");
+			$impatient->query("INSERT INTO t VALUES ('impatient')");
+			$impatient->query('COMMIT') =~ /E:57014/;
+		}),
+	'but not for ever');
 unaudited_sql($node, 'SELECT pg_switch_wal()') foreach 1 .. 3;
 my $checkpointing = PgProto->connect($node, user => 'paq_quiet');
 $checkpointing->start('CHECKPOINT');
@@ -374,6 +409,7 @@ sub gaps
 require SavedState;
 foreach my $case ([ 'the first segment', 0, qr/WAL .* is missing/ ],
 	[ 'a segment in between', 1, qr/WAL .* is missing/ ],
+	[ 'the end of a segment', -1, qr/WAL .* is missing/ ],
 	[ 'none', undef, qr/records that were not yet durable/ ])
 {
 	my ($name, $which, $message) = @$case;
@@ -389,12 +425,17 @@ foreach my $case ([ 'the first segment', 0, qr/WAL .* is missing/ ],
 	counts($client, "INSERT INTO t VALUES ('late $name')");
 	is($client->query('SELECT 1 / 0'), 'E:22012', "without $name: nobody waits for this");
 	ok(!written("VALUES ('late $name')"), 'the trail has nothing yet');
-	crash_without(sub { unlink $_[$which] or die "unlink: $!" if defined $which });
+	crash_without(
+		sub {
+			return if !defined $which;
+			unlink $_[$which] or die "unlink: $!" if $which >= 0;
+			truncate($_[ -$which ], 0) or die "truncate: $!" if $which < 0;
+		});
 
 	is(scalar(gaps()), $before + 1, "without $name: there is one GAP record");
 	like((gaps())[-1], $message, 'which says what is missing');
 	my @there = map { written("VALUES ('$_ $name')") ? $_ : () } qw(early middle late);
-	is("@there", (defined $which ? join ' ', (qw(early middle late))[ 0 .. $which - 1 ] : 'early middle late'),
+	is("@there", (defined $which ? join ' ', (qw(early middle late))[ 0 .. abs($which) - 1 ] : 'early middle late'),
 		'what WAL has up to there is in the trail');
 }
 my %seen;

@@ -219,7 +219,7 @@ class Torture:
             "pg_audit_queue.flush_threshold": self.random.choice(("1", "20", "50", "80")),
             "pg_audit_queue.commit_wal": self.random.choice(("on", "on", "off")),
             # with little, there are many sentinels in WAL
-            "max_slot_wal_keep_size": self.random.choice(("1MB", "-1")),
+            "max_slot_wal_keep_size": self.random.choice(("32MB", "-1")),
             # makes a commit long: between its record in WAL and its end
             "fsync": self.random.choice(("on", "off")),
         }

@@ -213,7 +213,7 @@ extern bool paq_owes_records(void);
 extern void paq_publish_deferred(PaqSpaceWait wait);
 extern void paq_publish_last(void);
 extern void paq_wait_statement(PaqSpaceWait wait);
-extern void paq_wait_commit(void);
+extern void paq_wait_commit(bool commits);
 extern void paq_request_waits(void);
 extern void paq_forget_commit(bool committed);
 extern void paq_publish_init(pg_on_exit_callback at_exit);

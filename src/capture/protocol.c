@@ -307,7 +307,7 @@ watch_command(char type, const char *data)
 	paq_replication_end(NULL);
 	command.waits = true;
 	paq_wait_statement(PAQ_SPACE_WAIT);
-	paq_wait_commit();
+	paq_wait_commit(false);
 	command.waits = false;
 }
 

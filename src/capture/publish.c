@@ -448,10 +448,11 @@ paq_publish_last(void)
 
 /*
  * Wait for *pos, if it is not 0, and publish what the session owes, as far as
- * wait lets it.  For a commit, WAL may take the place of the trail.
+ * wait lets it.  If the transaction commits now, WAL may take the place of the
+ * trail.
  */
 static void
-wait_for(uint64 *pos, PaqSpaceWait wait)
+wait_for(uint64 *pos, PaqSpaceWait wait, bool commits)
 {
 	uint64		target;
 
@@ -460,7 +461,7 @@ wait_for(uint64 *pos, PaqSpaceWait wait)
 	paq_publish_deferred(wait);
 	target = *pos;
 	*pos = 0;
-	if (target != 0 && !(pos == &awaited.commit && paq_wal_commit(target)))
+	if (target != 0 && !(commits && paq_wal_replaces_wait(target)))
 		paq_queue_wait_flushed(target);
 }
 
@@ -471,14 +472,14 @@ wait_for(uint64 *pos, PaqSpaceWait wait)
 void
 paq_wait_statement(PaqSpaceWait wait)
 {
-	wait_for(&awaited.statement, wait);
+	wait_for(&awaited.statement, wait, false);
 }
 
-/* Before a commit: the same for the transaction. */
+/* The same for the transaction, which commits now, or else goes on. */
 void
-paq_wait_commit(void)
+paq_wait_commit(bool commits)
 {
-	wait_for(&awaited.commit, PAQ_SPACE_WAIT);
+	wait_for(&awaited.commit, PAQ_SPACE_WAIT, commits);
 }
 
 /* Where nothing can wait: have a flush done soon. */

@@ -52,7 +52,7 @@ before_commit(void)
 
 	/* The client has not begun a transaction yet when it logs in. */
 	if (!login)
-		paq_wait_commit();
+		paq_wait_commit(true);
 	if (paq_stack.frame == NULL)
 		paq_wait_statement(login ? paq_unrefused() : PAQ_SPACE_WAIT);
 
@@ -106,7 +106,7 @@ at_transaction_end(XactEvent event, void *arg)
 			paq_forget_commit(true);
 			break;
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:
-			paq_wait_commit();
+			paq_wait_commit(false);
 			break;
 		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PARALLEL_ABORT:

@@ -368,9 +368,9 @@ worker_exit(int code, Datum arg)
 
 	dlist_foreach(iter, &unsent)
 		paq_queue_note_drop(PAQ_DROP_EXIT, 1);
-	paq_wal_close();
 	if (drain.reader != NULL)
 		paq_drain_close(&drain);
+	paq_wal_close();
 	pg_atomic_write_u32(&paq_stats->worker.worker_pid, 0);
 }
 

@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * file.c
- *		The queue file: making it, mapping it, its checkpoints, and whether a
- *		file that was found can be trusted.
+ *		The queue file: making it, mapping it, its checkpoints and its note of
+ *		WAL, and whether a file that was found can be trusted.
  *
  * Guarantees: a file appears under its name complete, with all its blocks
  * allocated, or not at all.  A file is mapped only after everything that later
@@ -48,7 +48,7 @@
 #include "file_util.h"
 #include "guc.h"
 #include "miscadmin.h"
-#include "queue/queue_internal.h"
+#include "queue/wal.h"
 #include "storage/fd.h"
 #include "utils/timestamp.h"
 
@@ -539,6 +539,67 @@ paq_file_sync_ring(PaqQueueFile *qf)
 	Size		before = (from - qf->base) % page_size();
 
 	return sync_part(from - before, size == 0 ? 0 : before + size);
+}
+
+static PaqWalNote *
+note_at(PaqQueueFile *qf, int number)
+{
+	return (PaqWalNote *) ((char *) qf->checkpoint[number] + PAQ_WAL_NOTE_OFFSET);
+}
+
+static pg_crc32c
+note_crc(PaqQueueFile *qf, const PaqWalNote *note)
+{
+	pg_crc32c	crc;
+
+	INIT_CRC32C(crc);
+	COMP_CRC32C(crc, &qf->salt, sizeof(qf->salt));
+	COMP_CRC32C(crc, note, offsetof(PaqWalNote, crc));
+	FIN_CRC32C(crc);
+	return crc;
+}
+
+/* Which of the two is the newest valid one, -1 if none is. */
+static int
+newest_note(PaqQueueFile *qf)
+{
+	int			newest = -1;
+
+	for (int i = 0; i < 2; i++)
+	{
+		const PaqWalNote *note = note_at(qf, i);
+
+		if (note->crc == note_crc(qf, note) &&
+			(newest < 0 || note->number > note_at(qf, newest)->number))
+			newest = i;
+	}
+	return newest;
+}
+
+/* Read the file's note; false, and a note of no WAL, if there is none. */
+bool
+paq_wal_note_read(PaqQueueFile *qf, PaqWalNote *note)
+{
+	int			newest = newest_note(qf);
+
+	if (newest < 0)
+		memset(note, 0, sizeof(*note));
+	else
+		*note = *note_at(qf, newest);
+	return newest >= 0;
+}
+
+/*
+ * Store a note in place of the older one, and sync it; its number has been set by
+ * the caller, its checksum is set here.  Returns false if it could not be synced.
+ */
+bool
+paq_wal_note_write(PaqQueueFile *qf, PaqWalNote *note)
+{
+	note->crc = note_crc(qf, note);
+	*note_at(qf, newest_note(qf) == 0 ? 1 : 0) = *note;
+	(void) PAQ_FAULT("note-written");
+	return paq_file_sync(qf, (char *) qf->live - qf->base);
 }
 
 /* Note that the file is in use in this run of the operating system. */

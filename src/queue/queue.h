@@ -116,7 +116,7 @@ extern uint64 paq_queue_capacity(void);
 
 /* wal.c */
 extern void paq_wal_note(uint64 end, uint32 length, bool spilled);
-extern bool paq_wal_commit(uint64 pos);
+extern bool paq_wal_replaces_wait(uint64 pos);
 extern void paq_wal_end(bool committed);
 
 /* wait.c */

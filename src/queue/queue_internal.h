@@ -266,10 +266,11 @@ typedef struct PaqShared
 
 	/*
 	 * Records on the WAL, see sentinel.c.  Set by sessions that would use it, and
-	 * reset by the worker; written by the worker only: whether they may.
+	 * reset by the worker; written by the worker only: until when they may, a
+	 * TimestampTz, 0 if they may not.
 	 */
 	pg_atomic_uint32 wal_wanted;
-	pg_atomic_uint32 wal_ready;
+	pg_atomic_uint64 wal_ready_until;
 
 	/* The worker's Latch, as a number; 0 while there is no worker */
 	pg_atomic_uint64 worker_latch;

@@ -540,7 +540,7 @@ last_gap(PaqReader *reader, PaqGap *gap)
 	(void) paq_wal_note_read(reader->qf, &note);
 	if (reader->intact)
 		message = "the positions in the queue file are damaged, or it is an old copy; records may be lost";
-	else if (note.lost)
+	else if (note.lost || note.lsn != InvalidXLogRecPtr)
 		message = "the operating system was restarted while the server was running, and WAL that records of commits may be in is missing; records may be lost, also of transactions that have committed";
 	else
 		message = "the operating system was restarted while the server was running; records that were not yet durable may be lost";

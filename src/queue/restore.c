@@ -59,7 +59,8 @@ typedef struct Restore
 	TimeLineID	timeline;
 	int			fd;				/* of a segment, -1: none is open */
 	XLogSegNo	segment;		/* its number */
-	bool		missing;		/* a segment is, although there are later ones */
+	bool		missing;		/* a segment is, although there are later ones, or
+								 * cannot be read */
 } Restore;
 
 /* ----------
@@ -114,10 +115,14 @@ read_page(XLogReaderState *reader, XLogRecPtr page, int len, XLogRecPtr target,
 	XLogSegNo	segment;
 
 	XLByteToSeg(page, segment, wal_segment_size);
-	if (!open_segment(restore, segment) ||
-		!paq_read_all(restore->fd, buf, XLOG_BLCKSZ,
-					  XLogSegmentOffset(page, wal_segment_size)))
+	if (!open_segment(restore, segment))
 		return -1;
+	if (!paq_read_all(restore->fd, buf, XLOG_BLCKSZ,
+					  XLogSegmentOffset(page, wal_segment_size)))
+	{
+		restore->missing = true;
+		return -1;
+	}
 	reader->seg.ws_tli = restore->timeline;
 	return XLOG_BLCKSZ;
 }
@@ -293,29 +298,32 @@ read_wal(Restore *restore, XLogReaderState *reader, const PaqWalNote *note,
 static bool
 restore_frames(PaqQueueFile *qf, const PaqWalNote *note)
 {
-	Restore		restore = {.qf = qf, .timeline = note->timeline, .fd = -1};
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext,
 												  "pg_audit_queue restore",
 												  ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old_context = MemoryContextSwitchTo(context);
+	Restore    *restore = palloc0(sizeof(Restore));
 	PaqCheckpoint checkpoint;
 	volatile bool whole = false;
 
+	restore->qf = qf;
+	restore->timeline = note->timeline;
+	restore->fd = -1;
 	if (paq_checkpoint_read(qf, &checkpoint))
-		restore.flushed = Min(checkpoint.flushed, checkpoint.drained);
-	find_end(&restore);
+		restore->flushed = Min(checkpoint.flushed, checkpoint.drained);
+	find_end(restore);
 	PG_TRY();
 	{
 		XLogReaderState *reader =
 			XLogReaderAllocate(wal_segment_size, NULL,
 							   XL_ROUTINE(.page_read = read_page,
 										  .segment_close = close_nothing),
-							   &restore);
+							   restore);
 
 		if (reader != NULL)
 		{
 			reader->system_identifier = GetSystemIdentifier();
-			whole = read_wal(&restore, reader, note, palloc(PAQ_WAL_MAX_SIZE));
+			whole = read_wal(restore, reader, note, palloc(PAQ_WAL_MAX_SIZE));
 		}
 	}
 	PG_CATCH();
@@ -325,15 +333,14 @@ restore_frames(PaqQueueFile *qf, const PaqWalNote *note)
 		FlushErrorState();
 	}
 	PG_END_TRY();
-	close_segment(&restore);
-	MemoryContextSwitchTo(old_context);
-	MemoryContextDelete(context);
-
+	close_segment(restore);
 	ereport(LOG,
 			(errmsg("restored %llu audit records from WAL",
-					(unsigned long long) restore.frames),
+					(unsigned long long) restore->frames),
 			 whole ? 0 : errdetail("WAL from %X/%X on is missing, or cannot be read.",
 								   LSN_FORMAT_ARGS(note->lsn))));
+	MemoryContextSwitchTo(old_context);
+	MemoryContextDelete(context);
 	return whole;
 }
 

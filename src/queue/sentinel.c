@@ -17,21 +17,26 @@
  * So what is in WAL before the noted place is durable in the ring, or was in the
  * trail when its space was released; and the slot is never ahead of the note.
  *
- * All that is done only while sessions ask for it.  When none has for
- * SENTINEL_DELAY, the ring is synced, the note says that no WAL is needed, and
- * the slot holds nothing: an idle server, or one that nobody's commits use this
- * on, keeps no WAL and is not woken.  The next session that asks waits for the
- * trail, once.
+ * All that is done only while sessions ask for it.  When none has between two
+ * sentinels, the ring is synced, the note says that no WAL is needed, and the slot
+ * holds nothing: an idle server, or one that nobody's commits use this on, keeps
+ * no WAL and is not woken.  The next session that asks waits for the trail, once.
  *
- * Guarantees: while wal_ready is not 0, a frame that is in the ring before it is
- * inserted into WAL outlives a crash of the operating system as soon as that WAL
- * is flushed.  It is set to 0 before the slot lets any of that go.
+ * If the ring cannot be synced, the operating system may have dropped what it
+ * could not write, and the next attempt would succeed without it.  So nothing is
+ * let go any more until the trail has all that was in the ring then.
+ *
+ * Guarantees: while wal_ready_until is not 0, a frame that is in the ring before
+ * it is inserted into WAL outlives a crash of the operating system as soon as that
+ * WAL is flushed.  It is set to 0 before the slot lets any of that go.  If this
+ * process hangs, sessions use WAL for READY_FOR at most, and wait for the trail
+ * from then on.
  *
  * Must not raise: what does not work is reported, and sessions wait for the
  * trail.
  *
- * Locking: none of ours.  wal_ready and the notes are written by this process
- * only.  PostgreSQL protects a slot's restart_lsn with its mutex.
+ * Locking: none of ours.  wal_ready_until and the notes are written by this
+ * process only.  PostgreSQL protects a slot's restart_lsn with its mutex.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -63,82 +68,23 @@
 #define SENTINEL_BYTES	((uint64) 64 * 1024 * 1024)
 #define SENTINEL_DELAY	10000
 
+/* For how long sessions may use WAL after a sentinel, in ms */
+#define READY_FOR		(3 * SENTINEL_DELAY)
+
 /* In this process */
 static struct
 {
+	bool		known;			/* the note has been read */
 	bool		held;			/* the note of the live file names WAL */
 	XLogRecPtr	sentinel;		/* where; valid if held */
 	TimestampTz due;			/* of the next sentinel; valid if held */
 	TimestampTz retry_at;		/* after a failure: no attempt before */
-	bool		told;			/* what does not work has been said */
-	bool		closed;			/* the process is going to leave */
-}			wal;
-
-/* ----------
- * Notes
- * ----------
- */
-
-static PaqWalNote *
-note_at(PaqQueueFile *qf, int number)
-{
-	return (PaqWalNote *) ((char *) qf->checkpoint[number] + PAQ_WAL_NOTE_OFFSET);
-}
-
-static pg_crc32c
-note_crc(PaqQueueFile *qf, const PaqWalNote *note)
-{
-	pg_crc32c	crc;
-
-	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, &qf->salt, sizeof(qf->salt));
-	COMP_CRC32C(crc, note, offsetof(PaqWalNote, crc));
-	FIN_CRC32C(crc);
-	return crc;
-}
-
-/* Which of the two is the newest valid one, -1 if none is. */
-static int
-newest_note(PaqQueueFile *qf)
-{
-	int			newest = -1;
-
-	for (int i = 0; i < 2; i++)
-	{
-		const PaqWalNote *note = note_at(qf, i);
-
-		if (note->crc == note_crc(qf, note) &&
-			(newest < 0 || note->number > note_at(qf, newest)->number))
-			newest = i;
-	}
-	return newest;
-}
-
-/* Read the file's note; false, and a note of no WAL, if there is none. */
-bool
-paq_wal_note_read(PaqQueueFile *qf, PaqWalNote *note)
-{
-	int			newest = newest_note(qf);
-
-	if (newest < 0)
-		memset(note, 0, sizeof(*note));
-	else
-		*note = *note_at(qf, newest);
-	return newest >= 0;
-}
-
-/*
- * Store a note in place of the older one, and sync it; its number has been set by
- * the caller, its checksum is set here.  Returns false if it could not be synced.
- */
-bool
-paq_wal_note_write(PaqQueueFile *qf, PaqWalNote *note)
-{
-	note->crc = note_crc(qf, note);
-	*note_at(qf, newest_note(qf) == 0 ? 1 : 0) = *note;
-	(void) PAQ_FAULT("note-written");
-	return paq_file_sync(qf, (char *) qf->live - qf->base);
-}
+	uint64		suspect;		/* what is in the ring before this position may
+								 * not be on disk, although it was synced */
+	char		told[PAQ_ERROR_LEN];	/* what has been said to be wrong, "" if
+										 * nothing is */
+	bool		closing;		/* the process is going to leave */
+}			held_wal;
 
 /* ----------
  * The slot
@@ -146,31 +92,34 @@ paq_wal_note_write(PaqQueueFile *qf, PaqWalNote *note)
  */
 
 /*
- * Reserve WAL from there on; InvalidXLogRecPtr for none.  Only what no checkpoint
- * can have removed by now may be reserved: not before the last sentinel, or the
- * present end.
+ * Reserve WAL from there on, if there is a slot; InvalidXLogRecPtr for none.  A
+ * checkpoint that does not know of this yet removes what is before the place from
+ * which its own recovery would begin, and no sentinel that is inserted after this
+ * is before that.
  */
 static void
 reserve_wal(XLogRecPtr from)
 {
 	ReplicationSlot *slot = MyReplicationSlot;
 
+	if (slot == NULL)
+		return;
 	SpinLockAcquire(&slot->mutex);
 	slot->data.restart_lsn = from;
 	SpinLockRelease(&slot->mutex);
 	ReplicationSlotsComputeRequiredLSN();
 }
 
-/* What does not work is said once, until it works again. */
+/* What does not work is said once, until it works again or something else is wrong. */
 static void
 note_failure(const char *message)
 {
 	char		error[PAQ_ERROR_LEN];
 
-	if (wal.told)
-		return;
-	wal.told = true;
 	snprintf(error, sizeof(error), "WAL cannot be used for audit records: %s", message);
+	if (strcmp(held_wal.told, error) == 0)
+		return;
+	strlcpy(held_wal.told, error, sizeof(held_wal.told));
 	ereport(WARNING,
 			(errmsg("%s", error),
 			 errdetail("Commits wait for the audit trail, although \"%s\" is on.",
@@ -278,8 +227,8 @@ put_sentinel(void)
 		return false;
 	(void) PAQ_FAULT("sentinel-noted");
 	reserve_wal(begin);
-	wal.held = true;
-	wal.sentinel = begin;
+	held_wal.held = true;
+	held_wal.sentinel = begin;
 	(void) PAQ_FAULT("sentinel-advanced");
 	return true;
 }
@@ -288,8 +237,27 @@ put_sentinel(void)
 static void
 stop_sessions(void)
 {
-	pg_atomic_write_u32(&paq_shared->wal_ready, 0);
+	pg_atomic_write_u64(&paq_shared->wal_ready_until, 0);
 	pg_memory_barrier();		/* pairs with that in try_commit(), wal.c */
+}
+
+/* Something could not be synced. */
+static void
+sync_failed(TimestampTz now)
+{
+	stop_sessions();
+	note_failure("the queue file could not be synced");
+	held_wal.suspect = paq_queue_end();
+	held_wal.retry_at = TimestampTzPlusMilliseconds(now, SENTINEL_DELAY);
+}
+
+/* May the ring have something that is not on disk, although it was synced? */
+static bool
+is_suspect(void)
+{
+	if (held_wal.suspect != 0 && paq_queue_is_flushed(held_wal.suspect))
+		held_wal.suspect = 0;
+	return held_wal.suspect != 0;
 }
 
 /*
@@ -299,9 +267,11 @@ stop_sessions(void)
 static bool
 settle(void)
 {
-	if (!wal.held)
+	if (!held_wal.held)
 		return true;
 	stop_sessions();
+	if (is_suspect())
+		return false;
 	(void) PAQ_FAULT("settle-begun");
 	if (!paq_file_sync_ring(&paq_live))
 		return false;
@@ -310,7 +280,7 @@ settle(void)
 		return false;
 	(void) PAQ_FAULT("settle-noted");
 	reserve_wal(InvalidXLogRecPtr);
-	wal.held = false;
+	held_wal.held = false;
 	return true;
 }
 
@@ -329,23 +299,29 @@ obstacle(void)
 	if (!paq_commit_wal || RecoveryInProgress() ||
 		pg_atomic_read_u32(&paq_shared->failing) != 0)
 		return "";
+	if (!paq_fsync)
+		return "\"pg_audit_queue.fsync\" is off";
 	if (paq_sink != PAQ_SINK_FILE)
 		return "\"pg_audit_queue.sink\" is not \"file\"";
 	if (!XLogIsNeeded())
 		return "\"wal_level\" is \"minimal\"";
-	if (!wal.held && paq_is_in_memory(paq_queue_directory))
+	if (max_slot_wal_keep_size_mb >= 0 &&
+		(uint64) max_slot_wal_keep_size_mb * 1024 * 1024 < 2 * (uint64) wal_segment_size)
+		return "\"max_slot_wal_keep_size\" is less than two segments of WAL";
+	if (!held_wal.held && paq_is_in_memory(paq_queue_directory))
 		return "\"pg_audit_queue.queue_directory\" is on a file system in memory";
 	return NULL;
 }
 
 /*
- * How much WAL, in bytes, there may be before a sentinel: less than what makes a
- * checkpoint end the process that holds it.
+ * How much WAL, in bytes, there may be before a sentinel.  If max_slot_wal_keep_size
+ * is set, a checkpoint ends the process that holds more than that; so hold less, as
+ * far as this process is awake.
  */
 static uint64
 sentinel_bytes(void)
 {
-	uint64		limit = (uint64) Max(max_slot_wal_keep_size_mb, 1) * 1024 * 1024;
+	uint64		limit = (uint64) Max(max_slot_wal_keep_size_mb, 0) * 1024 * 1024;
 
 	return max_slot_wal_keep_size_mb < 0 ? SENTINEL_BYTES :
 		Min(SENTINEL_BYTES, limit / 4);
@@ -355,17 +331,8 @@ sentinel_bytes(void)
 static bool
 sentinel_due(TimestampTz now)
 {
-	return !wal.held || now >= wal.due ||
-		GetXLogInsertRecPtr() - wal.sentinel >= sentinel_bytes();
-}
-
-/* Something could not be synced: sessions wait for the trail until it can be. */
-static void
-sync_failed(TimestampTz now)
-{
-	stop_sessions();
-	note_failure("the queue file could not be synced");
-	wal.retry_at = TimestampTzPlusMilliseconds(now, SENTINEL_DELAY);
+	return !held_wal.held || now >= held_wal.due ||
+		GetXLogInsertRecPtr() - held_wal.sentinel >= sentinel_bytes();
 }
 
 /* Begin to use WAL.  Returns false if that cannot be done. */
@@ -374,7 +341,7 @@ begin_use(TimestampTz now)
 {
 	if (!have_slot())
 	{
-		wal.retry_at = TimestampTzPlusMilliseconds(now, SENTINEL_DELAY);
+		held_wal.retry_at = TimestampTzPlusMilliseconds(now, SENTINEL_DELAY);
 		return false;
 	}
 	reserve_wal(GetXLogInsertRecPtr());
@@ -391,9 +358,29 @@ static void
 let_go(TimestampTz now)
 {
 	if (!settle())
-		sync_failed(now);
-	else if (!paq_commit_wal)
+	{
+		if (!is_suspect())
+			sync_failed(now);
+		held_wal.retry_at = TimestampTzPlusMilliseconds(now, SENTINEL_DELAY);
+	}
+	else if (!paq_commit_wal || held_wal.closing)
 		drop_slot();
+}
+
+/*
+ * The worker before this one may have left a note that it could not take back, for
+ * the same reason that makes what is in the ring suspect.
+ */
+static void
+read_note(void)
+{
+	PaqWalNote	note;
+
+	held_wal.known = true;
+	held_wal.held = paq_wal_note_read(&paq_live, &note) &&
+		note.lsn != InvalidXLogRecPtr;
+	if (held_wal.held)
+		held_wal.suspect = paq_queue_end();
 }
 
 /* What is due now; see paq_wal_tend(). */
@@ -404,17 +391,18 @@ tend(TimestampTz now, bool wanted)
 
 	if (reason != NULL && wanted && *reason != '\0')
 		note_failure(reason);
-	if (reason == NULL && !sentinel_due(now))
+	if (reason == NULL && !held_wal.closing && !sentinel_due(now))
 		return;
 
 	/* Whoever uses it from here on counts for the next time. */
 	pg_atomic_write_u32(&paq_shared->wal_wanted, 0);
-	if (reason != NULL || !wanted)
+	if (reason != NULL || !wanted || held_wal.closing ||
+		(held_wal.held && MyReplicationSlot == NULL) || is_suspect())
 	{
 		let_go(now);
 		return;
 	}
-	if (!wal.held)
+	if (!held_wal.held)
 	{
 		if (!begin_use(now))
 			return;
@@ -424,9 +412,10 @@ tend(TimestampTz now, bool wanted)
 		sync_failed(now);
 		return;
 	}
-	wal.due = TimestampTzPlusMilliseconds(now, SENTINEL_DELAY);
-	wal.told = false;
-	pg_atomic_write_u32(&paq_shared->wal_ready, 1);
+	held_wal.due = TimestampTzPlusMilliseconds(now, SENTINEL_DELAY);
+	held_wal.told[0] = '\0';
+	pg_atomic_write_u64(&paq_shared->wal_ready_until,
+						TimestampTzPlusMilliseconds(now, READY_FOR));
 }
 
 /*
@@ -436,35 +425,35 @@ tend(TimestampTz now, bool wanted)
 TimestampTz
 paq_wal_tend(TimestampTz now)
 {
-	const bool	wanted = pg_atomic_read_u32(&paq_shared->wal_wanted) != 0;
-	const bool	idle = !wal.held && !wanted &&
-		(paq_commit_wal || MyReplicationSlot == NULL);
+	bool		wanted;
 
-	if (likely(idle) || wal.closed)
+	if (unlikely(!held_wal.known))
+		read_note();
+	wanted = pg_atomic_read_u32(&paq_shared->wal_wanted) != 0 && !held_wal.closing;
+	if (likely(!held_wal.held && !wanted) &&
+		(MyReplicationSlot == NULL || (paq_commit_wal && !held_wal.closing)))
 		return DT_NOEND;
 
 	/* The clock may have been set back. */
-	wal.retry_at = Min(wal.retry_at, TimestampTzPlusMilliseconds(now, SENTINEL_DELAY));
-	wal.due = Min(wal.due, TimestampTzPlusMilliseconds(now, SENTINEL_DELAY));
-	if (now < wal.retry_at)
-		return wal.retry_at;
+	held_wal.retry_at = Min(held_wal.retry_at,
+							TimestampTzPlusMilliseconds(now, SENTINEL_DELAY));
+	held_wal.due = Min(held_wal.due, TimestampTzPlusMilliseconds(now, SENTINEL_DELAY));
+	if (now < held_wal.retry_at && !held_wal.closing)
+		return held_wal.retry_at;
 	tend(now, wanted);
-	if (now < wal.retry_at)
-		return wal.retry_at;
-	return wal.held ? wal.due : DT_NOEND;
+	if (now < held_wal.retry_at)
+		return held_wal.retry_at;
+	return held_wal.held ? held_wal.due : DT_NOEND;
 }
 
 /*
- * The process has been asked to end, perhaps because of the WAL that it holds:
- * let that go at once, and do not begin again.
+ * The process has been asked to end, perhaps because of the WAL that it holds: let
+ * that go, and do not begin again.  If the ring cannot be synced, that is not
+ * before the trail has what is in there.
  */
 void
 paq_wal_close(void)
 {
-	if (wal.closed)
-		return;
-	wal.closed = true;
-	if (!settle())
-		note_failure("the queue file could not be synced");
-	drop_slot();
+	held_wal.closing = true;
+	(void) paq_wal_tend(GetCurrentTimestamp());
 }

@@ -12,7 +12,7 @@
  * been flushed, so has ours.
  *
  * Guarantees: a record is committed in the ring before it is in WAL.  If
- * paq_wal_commit() returns true, the records are in WAL from which the worker's
+ * paq_wal_replaces_wait() returns true, the records are in WAL from which the worker's
  * replication slot and its note in the queue file let them be restored; in any
  * other case it returns false, with nothing done that would keep the caller from
  * waiting for the trail.
@@ -41,12 +41,13 @@
 #include "replication/message.h"
 #include "stats.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 
 /* The functions are the server's, if it has them. */
 #if defined(USE_LZ4) && defined(__has_include)
 #if __has_include(<lz4.h>)
 #include <lz4.h>
-#define HAVE_LZ4_FUNCTIONS
+#define PAQ_HAVE_LZ4
 #endif
 #endif
 
@@ -178,7 +179,7 @@ compress_contents(uint32 size, PaqWalMethod *method)
 {
 	int			len;
 
-#ifdef HAVE_LZ4_FUNCTIONS
+#ifdef PAQ_HAVE_LZ4
 	*method = PAQ_WAL_LZ4;
 	len = LZ4_compress_default(contents, compressed, size, size - 1);
 #else
@@ -205,7 +206,7 @@ paq_wal_decompress(PaqWalMethod method, const char *data, uint32 len,
 			memcpy(to, data, size);
 			return true;
 		case PAQ_WAL_LZ4:
-#ifdef HAVE_LZ4_FUNCTIONS
+#ifdef PAQ_HAVE_LZ4
 			return LZ4_decompress_safe(data, to, len, size) == (int) size;
 #else
 			return false;
@@ -289,7 +290,7 @@ is_ready(void)
 {
 	if (pg_atomic_read_u32(&paq_shared->wal_wanted) == 0)
 		pg_atomic_write_u32(&paq_shared->wal_wanted, 1);
-	return pg_atomic_read_u32(&paq_shared->wal_ready) != 0 &&
+	return pg_atomic_read_u64(&paq_shared->wal_ready_until) > (uint64) GetCurrentTimestamp() &&
 		pg_atomic_read_u32(&paq_shared->failing) == 0 &&
 		paq_sink == PAQ_SINK_FILE && !RecoveryInProgress();
 }
@@ -313,27 +314,27 @@ try_commit(void)
 	 * between, its sentinel has taken care of our frames, or is before them.)
 	 */
 	pg_memory_barrier();
-	return pg_atomic_read_u32(&paq_shared->wal_ready) != 0;
+	return pg_atomic_read_u64(&paq_shared->wal_ready_until) != 0;
 }
 
 /*
  * To be called before a commit, or PREPARE TRANSACTION, that has to wait until
  * everything before pos is durable: make what paq_wal_note() was told of durable
  * with the transaction's WAL.  Returns false if the caller has to wait for the
- * trail, instead.
+ * trail, instead; it may find then that the trail has it already.
  */
 bool
-paq_wal_commit(uint64 pos)
+paq_wal_replaces_wait(uint64 pos)
 {
-	if (paq_queue_is_flushed(pos))
-		return true;
 	if (!paq_commit_wal)
 		return false;
-	if (!try_commit())
+	if (try_commit())
 	{
-		paq_stats_add(&paq_my_stats->wal_fallbacks, 1);
-		return false;
+		if (noted.inserted != InvalidXLogRecPtr)
+			paq_stats_add(&paq_my_stats->wal_commits, 1);
+		return true;
 	}
-	paq_stats_add(&paq_my_stats->wal_commits, 1);
-	return true;
+	if (!paq_queue_is_flushed(pos))
+		paq_stats_add(&paq_my_stats->wal_fallbacks, 1);
+	return false;
 }

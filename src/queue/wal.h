@@ -98,7 +98,7 @@ extern XLogRecPtr paq_wal_insert(PaqWalKind kind, PaqWalMethod method,
 extern bool paq_wal_decompress(PaqWalMethod method, const char *data, uint32 len,
 							   char *to, uint32 size);
 
-/* sentinel.c */
+/* file.c */
 extern bool paq_wal_note_read(PaqQueueFile *qf, PaqWalNote *note);
 extern bool paq_wal_note_write(PaqQueueFile *qf, PaqWalNote *note);
 
