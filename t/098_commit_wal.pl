@@ -492,6 +492,15 @@ ok( poll_until(
 ok(slot($standby), 'with a slot');
 $standby->stop('immediate');
 
+# A crash while PostgreSQL removes the slot that another crash has left
+$node->stop('immediate');
+my $slot_dir = $node->data_dir . '/pg_replslot/pg_audit_queue';
+ok(unlink("$slot_dir/state"), 'a slot is half removed');
+$node->start;
+ok(!-d $slot_dir, 'the server starts, and removes the rest');
+begin();
+pass('and WAL is used');
+
 # Crash recovery without the library
 counts($client, "INSERT INTO t VALUES ('replayed')");
 $node->stop('immediate');

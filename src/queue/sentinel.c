@@ -59,8 +59,6 @@
 #include "storage/lwlock.h"
 #include "utils/timestamp.h"
 
-#define SLOT_NAME		"pg_audit_queue"
-
 /*
  * How much WAL, in bytes, and how much time, in ms, there is between sentinels,
  * and between attempts
@@ -155,7 +153,7 @@ have_slot(void)
 		return true;
 	PG_TRY();
 	{
-		paq_slot_create(SLOT_NAME);
+		paq_slot_create(PAQ_WAL_SLOT);
 	}
 	PG_CATCH();
 	{
@@ -175,7 +173,7 @@ drop_slot(void)
 	PG_TRY();
 	{
 		ReplicationSlotRelease();
-		ReplicationSlotDrop(SLOT_NAME, true);
+		ReplicationSlotDrop(PAQ_WAL_SLOT, true);
 	}
 	PG_CATCH();
 	{

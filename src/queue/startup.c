@@ -332,6 +332,19 @@ take_over(const char *path, uint64 ring_size, PaqCheckpoint *inherit,
 	return false;
 }
 
+/*
+ * PostgreSQL removes a temporary replication slot that a crash has left when it
+ * starts again: first the file, then the directory.  If another crash comes in
+ * between, it finds a slot without a file, and does not start any more.  So remove
+ * the worker's directory if it is empty; that of any other slot of this name is
+ * not.
+ */
+static void
+remove_half_removed_slot(void)
+{
+	(void) rmdir("pg_replslot/" PAQ_WAL_SLOT);
+}
+
 static void
 init_shared(void)
 {
@@ -363,6 +376,7 @@ paq_queue_startup(void)
 	/* A mapping left over from before the crash */
 	paq_file_close(&paq_live);
 
+	remove_half_removed_slot();
 	open_directory();
 	paq_file_path(path, PAQ_QUEUE_FILE);
 	if (!take_over(path, ring_size, &inherit, &gap))

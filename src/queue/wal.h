@@ -33,6 +33,9 @@
 
 #define PAQ_WAL_VERSION		1
 
+/* The worker's replication slot */
+#define PAQ_WAL_SLOT		"pg_audit_queue"
+
 /* How many bytes of records, uncompressed, one WAL record may have */
 #define PAQ_WAL_MAX_SIZE	(64 * 1024)
 
