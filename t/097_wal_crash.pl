@@ -376,7 +376,7 @@ sub faults_in_trail
 		(my $rest = $line) =~ s/"sequence":\d+//;
 		push @faults, "twice: $line" if $record->{type} ne 'gap' && $seen{$rest}++;
 		$done{$1} = 1
-		  if $record->{exitCode} eq '00000'
+		  if ($record->{exitCode} // '') eq '00000'
 		  && ($record->{commandText} // '') =~ /(wm-\w+-\d+-[0-9a-f]{8})/;
 	}
 	push @faults, map { "$_: acknowledged, and no record" } grep { !$done{$_} } @$required;
@@ -394,6 +394,12 @@ sub begin_life
 	append_to_file($node->data_dir . '/postgresql.conf', "max_slot_wal_keep_size = $keep\n");
 	unlink glob("$tmp/acknowledged.*"), glob("$copies/*"), glob(queue_dir($node) . '/*'),
 	  glob(trail_dir($node) . '/*');
+
+	# The server has stopped: this is on disk.  Without a copy, a process that is
+	# killed while it makes the first one would leave a part of it.
+	my %files = files();
+
+	overwrite($_, SavedState::read_file($_)) foreach @{ $files{wal} };
 	set_faults($node);
 	$server->start or die "does not start:\n" . $server->log;
 	unaudited('DELETE FROM t');

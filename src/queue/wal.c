@@ -12,10 +12,10 @@
  * been flushed, so has ours.
  *
  * Guarantees: a record is committed in the ring before it is in WAL.  If
- * paq_wal_replaces_wait() returns true, the records are in WAL from which the worker's
- * replication slot and its note in the queue file let them be restored; in any
- * other case it returns false, with nothing done that would keep the caller from
- * waiting for the trail.
+ * paq_wal_replaces_wait() returns true, the records are in WAL from which the
+ * worker's replication slot and its note in the queue file let them be restored;
+ * in any other case it returns false, with nothing done that would keep the caller
+ * from waiting for the trail.
  *
  * Must not raise, but for what inserting WAL itself raises.
  *
