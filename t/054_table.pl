@@ -208,9 +208,15 @@ ok(denied('SELECT * FROM audit_queue.load_state'), 'nor is the state readable');
 
 # The process
 
-is( sql("SELECT datname, state, query FROM pg_stat_activity"
-		  . " WHERE backend_type = 'pg_audit_queue loader'"),
-	'postgres|idle|waiting for audit records', 'pg_stat_activity shows the loader');
+# What was denied has just been recorded, and may still be being loaded.
+my $shown;
+poll_until(
+	sub {
+		$shown = sql("SELECT datname, state, query FROM pg_stat_activity"
+			  . " WHERE backend_type = 'pg_audit_queue loader'");
+		return $shown eq 'postgres|idle|waiting for audit records';
+	});
+is($shown, 'postgres|idle|waiting for audit records', 'pg_stat_activity shows the loader');
 is(stats($node)->{sink}, 'table', 'the sink is shown');
 like(stats($node)->{current_file}, qr{^pg_audit_queue/load/[0-9A-F]{16}-[0-9A-F]{16}\.json$},
 	'and the file');
