@@ -305,9 +305,10 @@ need_packages()
 		mkdir -p "$(dirname "$cluster_conf")"
 		echo 'create_main_cluster = false' >"$cluster_conf"
 	fi
-	# the last two: for what PostgreSQL's libpq/libpq-be.h includes
+	# libkrb5-dev and libssl-dev: for what PostgreSQL's libpq/libpq-be.h includes;
+	# liblz4-dev: without it, records on the WAL are compressed by pglz
 	install_missing "postgresql-$major" "postgresql-server-dev-$major" \
-		gcc libc6-dev make libkrb5-dev libssl-dev "${@//MAJOR/$major}"
+		gcc libc6-dev make libkrb5-dev liblz4-dev libssl-dev "${@//MAJOR/$major}"
 	if [ -n "$cluster_conf_made" ]; then
 		rm -f "$cluster_conf"
 		cluster_conf_made=
