@@ -7,9 +7,11 @@ use strict;
 use warnings;
 
 use FindBin;
-use lib $FindBin::RealBin;
+use lib $FindBin::RealBin, "$FindBin::RealBin/queue_files";
 use PaqTest;
 use PgProto;
+use QueueFile;
+use SavedState;
 
 use Digest::MD5 qw(md5_hex);
 use Test::More;
@@ -425,5 +427,68 @@ is( texts_in_trail($node,
 	1,
 	'a 5 MB statement in format pgaudit');
 $node->stop;
+
+# A queue that does not fill up stays in the first pages of the ring: when everything
+# is in the trail, the worker skips what is left of the lap.
+
+my $pages = audited_node(
+	'pages',
+	settings => { flush_interval => '1h', flush_threshold => 80, queue_size => '64kB' },
+	conf     => "autovacuum = off\n");
+my $layout = QueueFile::layout();
+my ($queue, $skip);
+
+# What is in the file of its queue
+sub queue_of
+{
+	return QueueFile->parse(SavedState::read_file(queue_dir($pages) . '/queue'));
+}
+
+my $begin = queue_of()->{reserved};
+foreach my $number (1 .. 200)
+{
+	$pages->safe_psql('postgres', "SELECT 'few pages $number'" . ', 1' x 200);
+	flush_trail($pages);
+}
+$queue = queue_of();
+cmp_ok($queue->{reserved} - $begin, '>', 5 * $queue->{ring_size}, 'many laps');
+my @far = grep {
+	$_->{pos} >= $begin
+	  && $_->{pos} % $queue->{ring_size} > $queue->{ring_size} / 4 + $layout->{page}
+} $queue->frames;
+is(scalar @far, 0, 'in the first pages');
+is( join(' ', map { /'few pages (\d+)'/ } texts_like(qr/few pages/, trail_records($pages))),
+	join(' ', 1 .. 200),
+	'with all records');
+
+# A crash of the operating system leaves an old page, in which a skip begins, among
+# new ones: that hides none of the records which are behind it by now.
+
+($skip) = grep { $_->{skip} } reverse $queue->frames;
+my $page = int($skip->{pos} % $queue->{ring_size} / $layout->{page});
+my $from = $queue->{ring_offset} + $page * $layout->{page};
+my $old  = substr(SavedState::read_file(queue_dir($pages) . '/queue'), $from, $layout->{page});
+$pages->safe_psql('postgres', join '', map { "SELECT 'behind $_';\n" } 1 .. 80);
+$queue = queue_of();
+my @behind = grep { $_->{record} =~ /'behind \d+'/ } $queue->frames;
+my @kept   = grep { $_->{pos} % $queue->{ring_size} >= ($page + 1) * $layout->{page}
+	  || ($_->{pos} + $_->{size}) % $queue->{ring_size} <= $page * $layout->{page} } @behind;
+is(scalar @behind, 80, 'records in the queue');
+cmp_ok(scalar @kept, '<', 80, 'some of them in the page of the skip');
+cmp_ok($behind[-1]{pos} % $queue->{ring_size},
+	'>', ($page + 1) * $layout->{page}, 'and others behind it');
+$pages->stop('immediate');
+open my $fh, '+<:raw', queue_dir($pages) . '/queue' or die "queue: $!";
+seek($fh, $from, 0);
+print $fh $old;
+seek($fh, $queue->{live} + $layout->{'live.boot_id'}, 0);
+print $fh 'anotherb';
+close $fh;
+$pages->start;
+flush_trail($pages);
+is( join(' ', sort map { /'(behind \d+)'/ } texts_like(qr/'behind/, trail_records($pages))),
+	join(' ', sort map { $_->{record} =~ /'(behind \d+)'/ } @kept),
+	'all that are not in the page are found');
+$pages->stop;
 
 done_testing();

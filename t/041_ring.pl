@@ -88,7 +88,8 @@ my $summary = run_ok(
 	'--seconds', $seconds, '--steps', $steps);
 foreach my $point (
 	qw(pending-replaced writer-borrowed ring-claimed ring-unplaced ring-reserved ring-copied ring-committed
-	checkpoint-half checkpoint-written batch-written flushed))
+	checkpoint-half checkpoint-written batch-written flushed skip-claimed skip-reserved skip-committed
+	skip-noted))
 {
 	ok(killed_at($summary, $point), "processes were killed at $point");
 }

@@ -117,7 +117,10 @@ typedef struct PaqWriter
  */
 typedef struct PaqLive
 {
-	/* Advanced by producers with compare-and-swap */
+	/*
+	 * Advanced with compare-and-swap by producers, and by the worker when it
+	 * skips what is left of a lap
+	 */
 	pg_atomic_uint64 reserved;
 	char		pad1[128 - sizeof(pg_atomic_uint64)];
 
@@ -142,19 +145,26 @@ typedef struct PaqLive
 StaticAssertDecl(sizeof(PaqLive) <= 4096, "positions must fit into one page");
 
 /*
- * A frame holds one record.  stamp is the frame's own position (a multiple of
- * 8) plus PAQ_FRAME_COMMITTED, XORed with the file's salt: what an earlier lap
- * left at the same place never looks like a frame of this lap.  It is stored
- * once the record is there.
+ * A frame holds one record; or none, and what is left of a lap of the ring.  stamp
+ * is the frame's own position (a multiple of 8) plus PAQ_FRAME_COMMITTED, XORed
+ * with the file's salt: what an earlier lap left at the same place never looks like
+ * a frame of this lap.  It is stored once the record is there.
  */
 typedef struct PaqFrame
 {
 	pg_atomic_uint64 stamp;
 	uint32		size;			/* of the whole frame, bytes, multiple of 8 */
-	uint32		length;			/* of the record in it, bytes */
-	pg_crc32c	crc;			/* of salt, record, position and length */
-	uint32		unused;			/* zero */
+	uint32		length;			/* of the record in it, bytes; of a skip 0 */
+	pg_crc32c	crc;			/* of salt, record, position and length; of a skip,
+								 * its size stands for the record */
+	uint32		kind;			/* PaqFrameKind */
 } PaqFrame;
+
+typedef enum PaqFrameKind
+{
+	PAQ_FRAME_RECORD,
+	PAQ_FRAME_SKIP				/* what is behind it are bytes of earlier laps */
+} PaqFrameKind;
 
 #define PAQ_FRAME_COMMITTED	2
 #define PAQ_FRAME_ALIGN		8
@@ -243,6 +253,12 @@ typedef struct PaqShared
 	pg_atomic_uint32 failing;
 
 	/*
+	 * By the worker: 1 while it reserves what is left of a lap, and has not yet
+	 * released it.
+	 */
+	pg_atomic_uint32 skipping;
+
+	/*
 	 * Set by the session that has written it to the server's log: the queue is
 	 * filling up (reset by the worker); the server is being shut down.
 	 */
@@ -311,6 +327,18 @@ paq_frame_at(PaqQueueFile *qf, uint64 pos)
 	return (PaqFrame *) (qf->ring + pos % qf->ring_size);
 }
 
+/*
+ * How far it is from a good frame to the next place where there may be one, in
+ * bytes, if that frame may be from an earlier lap than what is around it.  What is
+ * in a record's frame is its own, or its checksum would not match.  In a skip there
+ * may be frames of a later lap, if its page is an old one.
+ */
+static inline uint64
+paq_frame_step(const PaqFrame *frame)
+{
+	return frame->kind == PAQ_FRAME_SKIP ? sizeof(PaqFrame) : frame->size;
+}
+
 static inline uint64
 paq_frame_stamp(PaqQueueFile *qf, uint64 pos)
 {
@@ -372,6 +400,8 @@ extern pg_crc32c paq_fields_crc(const char *record, uint32 len);
 extern uint64 paq_ring_put(const char *record, uint32 len,
 						   pg_crc32c fields_crc, PaqSpaceWait wait,
 						   uint64 *published_at);
+extern uint64 paq_ring_skip_begin(uint64 pos);
+extern void paq_ring_skip_end(void);
 extern pg_crc32c paq_frame_crc(PaqQueueFile *qf, uint64 pos,
 							   const char *record, uint32 len);
 extern bool paq_frame_is_committed(PaqQueueFile *qf, uint64 pos);

@@ -21,6 +21,7 @@
  */
 #include "postgres.h"
 
+#include "fault.h"
 #include "miscadmin.h"
 #include "queue/queue_internal.h"
 #include "utils/memutils.h"
@@ -414,6 +415,10 @@ next_in_live(PaqReader *reader, PaqRecord *record, PaqGap *gap)
 	if (paq_frame_is_whole(qf, start, limit))
 	{
 		reader->read.pos += frame->size;
+
+		/* The worker before us has not got to releasing it. */
+		if (unlikely(frame->kind == PAQ_FRAME_SKIP))
+			return next_in_live(reader, record, gap);
 		if (paq_reader_decode(reader, (char *) (frame + 1), frame->length, record))
 			return PAQ_READ_RECORD;
 	}
@@ -613,6 +618,34 @@ flush_place(PaqReader *reader)
 }
 
 /*
+ * All that is durable has been released.  If that is all there is, and the ring is
+ * used far enough from its begin, skip what is left of the lap.  The checkpoint says
+ * so before the space is released, as for records.
+ */
+static void
+skip_rest_of_lap(PaqReader *reader, uint64 sequence, const void *trail)
+{
+	uint64		pos = reader->flushed.pos;
+	uint64		end;
+
+	while ((end = paq_ring_skip_begin(pos)) != pos)
+	{
+		reader->read.pos = reader->drained.pos = reader->flushed.pos = end;
+		write_checkpoint(reader, sequence, trail, 0);
+		pg_atomic_write_u64(&paq_live.live->drained, end);
+		(void) PAQ_FAULT("skip-noted");
+		pg_memory_barrier();	/* as in paq_reader_flushed() */
+		pg_atomic_write_u64(&paq_live.live->released, end);
+		paq_ring_skip_end();
+		pg_atomic_write_u64(&paq_shared->flushed, end);
+
+		/* Nothing of this has to be compared with the trail. */
+		reader->synced += end - pos;
+		pos = end;
+	}
+}
+
+/*
  * The trail is durable up to the last checkpoint, with sequence and state as
  * for that: give the space back and wake those who wait for it.  The checkpoint
  * says so first, so that whoever has to go back to the last flush finds
@@ -647,6 +680,7 @@ paq_reader_flushed(PaqReader *reader, uint64 sequence, const void *trail)
 	pg_atomic_write_u64(&paq_live.live->released, reader->flushed.pos);
 	pg_atomic_write_u64(&paq_shared->flushed, reader->flushed.pos);
 	paq_wake_waiters(reader->flushed.pos);
+	skip_rest_of_lap(reader, sequence, trail);
 	ConditionVariableBroadcast(&paq_shared->space_cv);
 	paq_wake_loader();
 	paq_forget_warning();

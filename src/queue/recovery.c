@@ -170,7 +170,7 @@ find_frames(PaqReader *reader)
 			offset += PAQ_FRAME_ALIGN;
 			continue;
 		}
-		offset += paq_frame_at(qf, pos)->size;
+		offset += paq_frame_step(paq_frame_at(qf, pos));
 		if (pos < reader->flushed.pos)
 			continue;
 		if (reader->nframes == allocated)
@@ -307,6 +307,8 @@ next_in_ring(PaqReader *reader, PaqRecord *record, PaqGap *gap)
 			return PAQ_READ_GAP;
 		reader->read.pos = pos + frame->size;
 		reader->next_frame++;
+		if (frame->kind == PAQ_FRAME_SKIP)
+			continue;
 		if (paq_reader_decode(reader, (char *) (frame + 1), frame->length, record))
 			return PAQ_READ_RECORD;
 		paq_gap_set(gap, reader->last_time, frame_time(qf, pos), 1,

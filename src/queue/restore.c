@@ -190,7 +190,7 @@ find_end(Restore *restore)
 			offset += PAQ_FRAME_ALIGN;
 			continue;
 		}
-		offset += paq_frame_at(qf, pos)->size;
+		offset += paq_frame_step(paq_frame_at(qf, pos));
 		restore->end = Max(restore->end, pos + paq_frame_at(qf, pos)->size);
 	}
 }
@@ -209,7 +209,7 @@ put_frame(Restore *restore, uint64 pos, const char *record, uint32 length)
 		return;
 	frame->size = size;
 	frame->length = length;
-	frame->unused = 0;
+	frame->kind = PAQ_FRAME_RECORD;
 	memcpy(frame + 1, record, length);
 	(void) PAQ_FAULT("restore-copied");
 	frame->crc = paq_frame_crc(qf, pos, record, length);

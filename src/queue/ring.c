@@ -16,6 +16,12 @@
  * 5. Wake the worker if the queue crossed the threshold or the worker
  *	  hibernates; note it if the queue is filling up.
  *
+ * When the worker has released everything, it takes what is left of the lap as one
+ * frame without a record, a skip, and releases that at once: so a queue that does not
+ * fill up stays in the ring's first pages.  For each page that a session writes to for
+ * the first time it pays several times what a record costs, and the kernel has to
+ * write to disk whatever page was written to.
+ *
  * A frame is good if its stamp is that of its very position and its checksum
  * matches.  Both depend on the file's salt, so neither what earlier laps left
  * nor what somebody wrote into a statement can pass for one.
@@ -46,6 +52,20 @@
 
 /* Largest record stored in the ring itself, in bytes, whatever the ring's size */
 #define MAX_INLINE_RECORD	(256 * 1024)
+
+/*
+ * Behind so much of a lap, in bytes, or a quarter of a smaller ring, the worker skips
+ * what is left of it; so much at once
+ */
+#define SKIP_BEHIND			(512 * 1024)
+#define MAX_SKIP			(1024 * 1024 * 1024)
+
+/*
+ * How often to look whether the worker has released what it skips, in us, and how
+ * many times
+ */
+#define SKIP_DELAY			50
+#define SKIP_LOOKS			2000
 
 /* What is fetched into the cache ahead, at most, in bytes */
 #define MAX_PREFETCH		1024
@@ -126,6 +146,13 @@ pg_crc32c
 paq_frame_crc(PaqQueueFile *qf, uint64 pos, const char *record, uint32 len)
 {
 	return finish_crc(qf, paq_fields_crc(record, len), pos, record, len);
+}
+
+/* Of a skip of that size.  No record is so short. */
+static pg_crc32c
+skip_crc(PaqQueueFile *qf, uint64 pos, uint32 size)
+{
+	return finish_crc(qf, paq_fields_crc(NULL, 0), pos, (char *) &size, sizeof(size));
 }
 
 /*
@@ -221,7 +248,7 @@ commit_frame(uint64 pos, uint32 size, const char *record, uint32 len,
 	(void) PAQ_FAULT("ring-reserved");
 	frame->size = size;
 	frame->length = len;
-	frame->unused = 0;
+	frame->kind = PAQ_FRAME_RECORD;
 	memcpy((char *) frame + sizeof(PaqFrame), record, len);
 	(void) PAQ_FAULT("ring-copied");
 	frame->crc = finish_crc(&paq_live, fields_crc, pos, record, len);
@@ -271,6 +298,27 @@ static inline bool
 signals_may_exit(void)
 {
 	return MyBackendType == B_BG_WORKER || MyProc == NULL;
+}
+
+/*
+ * There was no space for size bytes.  If that was because the worker is skipping what
+ * is left of a lap, wait until it has released that: a few instructions, unless it has
+ * to wait for a CPU.  No interrupt ends this, so it is not for long.  Returns whether
+ * there is space.
+ */
+static bool
+space_is_back(uint32 size, uint64 limit)
+{
+	pg_read_barrier();			/* pairs with the compare-and-swap in
+								 * paq_ring_skip_begin() */
+	for (int i = 0; i < SKIP_LOOKS; i++)
+	{
+		if (pg_atomic_read_u32(&paq_shared->skipping) == 0)
+			break;
+		pg_usleep(SKIP_DELAY);
+	}
+	pg_read_barrier();			/* pairs with that in paq_ring_skip_end() */
+	return paq_queue_used() + size <= limit;
 }
 
 /* Reset the claim, and give the writer back if it was borrowed. */
@@ -326,6 +374,8 @@ paq_ring_put(const char *record, uint32 len, pg_crc32c fields_crc,
 		}
 		if (unlikely(mask))
 			sigprocmask(SIG_SETMASK, &save_mask, NULL);
+		if (writer != NULL && space_is_back(size, limit))
+			continue;
 		if (writer == NULL || wait != PAQ_SPACE_WAIT ||
 			!paq_make_space(size + paq_ring_reserve()))
 			return 0;
@@ -342,6 +392,62 @@ paq_ring_put(const char *record, uint32 len, pg_crc32c fields_crc,
 	return pos + size;
 }
 
+/*
+ * For the worker, which has released everything before pos: if nothing has been put
+ * into the ring since, and pos is far enough from the ring's begin, skip what is left
+ * of the lap.  Returns the position behind that, or pos.  Until it is released, which
+ * has to follow at once, with paq_ring_skip_end(), there seems to be little space.
+ */
+uint64
+paq_ring_skip_begin(uint64 pos)
+{
+	const uint64 ring_size = paq_live.ring_size;
+	const uint64 offset = pos % ring_size;
+	const uint32 size = Min(ring_size - offset, MAX_SKIP);
+	PaqFrame   *frame = paq_frame_at(&paq_live, pos);
+	PaqWriter  *writer = paq_producer.writer;
+	uint64		expected = pos;
+
+	if (offset < Min(SKIP_BEHIND, ring_size / 4) || size < sizeof(PaqFrame) ||
+		pg_atomic_read_u64(&paq_live.live->reserved) != pos)
+		return pos;
+	if (writer == NULL)
+		writer = paq_writer_borrow();
+	if (writer == NULL)
+		return pos;
+	pg_atomic_write_u32(&paq_shared->skipping, 1);
+	paq_writer_claim(writer, pos, size);
+	(void) PAQ_FAULT("skip-claimed");
+	if (pg_atomic_compare_exchange_u64(&paq_live.live->reserved, &expected,
+									   pos + size))
+	{
+		(void) PAQ_FAULT("skip-reserved");
+		frame->size = size;
+		frame->length = 0;
+		frame->kind = PAQ_FRAME_SKIP;
+		frame->crc = skip_crc(&paq_live, pos, size);
+		pg_write_barrier();		/* as in commit_frame() */
+		pg_atomic_write_u64(&frame->stamp, paq_frame_stamp(&paq_live, pos));
+		(void) PAQ_FAULT("skip-committed");
+		expected = pos + size;
+	}
+	else
+	{
+		expected = pos;
+		paq_ring_skip_end();
+	}
+	release_writer(writer);
+	return expected;
+}
+
+/* What was skipped has been released. */
+void
+paq_ring_skip_end(void)
+{
+	pg_write_barrier();			/* pairs with the second in space_is_back() */
+	pg_atomic_write_u32(&paq_shared->skipping, 0);
+}
+
 /* Is there a committed frame at pos?  Its record may be damaged. */
 bool
 paq_frame_is_committed(PaqQueueFile *qf, uint64 pos)
@@ -353,14 +459,28 @@ paq_frame_is_committed(PaqQueueFile *qf, uint64 pos)
 	return true;
 }
 
+/* Is the committed skip at pos undamaged, ending before limit? */
+static bool
+skip_is_whole(PaqQueueFile *qf, uint64 pos, uint64 limit)
+{
+	PaqFrame   *frame = paq_frame_at(qf, pos);
+
+	return frame->length == 0 && frame->size >= sizeof(PaqFrame) &&
+		frame->size % PAQ_FRAME_ALIGN == 0 && frame->size <= limit - pos &&
+		frame->crc == skip_crc(qf, pos, frame->size);
+}
+
 /* Is the committed frame at pos undamaged, ending before limit? */
 bool
 paq_frame_is_whole(PaqQueueFile *qf, uint64 pos, uint64 limit)
 {
 	PaqFrame   *frame = paq_frame_at(qf, pos);
 
-	if (limit - pos < sizeof(PaqFrame) ||
-		frame->length > limit - pos ||
+	if (limit - pos < sizeof(PaqFrame))
+		return false;
+	if (unlikely(frame->kind != PAQ_FRAME_RECORD))
+		return frame->kind == PAQ_FRAME_SKIP && skip_is_whole(qf, pos, limit);
+	if (frame->length > limit - pos ||
 		frame->size != PAQ_FRAME_SIZE(frame->length) ||
 		frame->size > limit - pos)
 		return false;

@@ -162,8 +162,8 @@ sub at
 }
 
 # frames(): what has the stamp of a committed frame at its place, whatever the
-# lap, in order: hashes with pos, size, ranges, bytes and
-# record.
+# lap, in order: hashes with pos, size, ranges, bytes, record, and
+# skip, which is true if it is what is left of a lap.
 sub frames
 {
 	my ($self) = @_;
@@ -192,6 +192,7 @@ sub frames
 		  {
 			pos    => $pos,
 			size   => $size,
+			skip   => u32(\$head, $l->{'frame.kind'}) == $l->{skip},
 			ranges => \@ranges,
 			bytes  => at($bytes, @ranges),
 			record => substr(at($bytes, @ranges), $l->{frame}, $length)

@@ -76,6 +76,8 @@ main(void)
 	FIELD("frame", PaqFrame, stamp);
 	FIELD("frame", PaqFrame, size);
 	FIELD("frame", PaqFrame, length);
+	FIELD("frame", PaqFrame, kind);
+	SHOW("skip", PAQ_FRAME_SKIP);
 
 	SHOW("slot", offsetof(PaqSlot, entries));
 	FIELD("slot", PaqSlot, used);
