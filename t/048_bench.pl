@@ -33,7 +33,7 @@ sub bench
 	IPC::Run::run(
 		[
 			"$bench/$command", '--installed', '--rounds', 1, '--seconds', 1, '--clients', 3,
-			'--scale', 1, '--output', "$folder/results", @options
+			'--pairs', 2, '--scale', 1, '--output', "$folder/results", @options
 		],
 		'<', \'', '>', \$output, '2>', \$errors);
 	return ($? >> 8, "$output$errors");
@@ -508,6 +508,24 @@ sub changed_row
 	return \@rows;
 }
 
+# Pairs of runs with short sessions: what $result of a command has, and the report
+sub short_sessions
+{
+	my ($command, $load) = @_;
+	my ($of) = @{ $result->{pairs} };
+	my @ratios = sort { $a <=> $b } map { $_->{queued} / $_->{none} } @{ $of->{pairs} };
+
+	is("$of->{load}, $of->{verdict}", "$load, ok", "$command: short sessions");
+	is(scalar @ratios, 2, "$command: pairs");
+	is(sprintf('%.6f', $of->{ratio}), sprintf('%.6f', ($ratios[0] + $ratios[1]) / 2),
+		"$command: median of ratios");
+	cmp_ok($of->{quartiles}[0], '<', $of->{quartiles}[1], "$command: quartiles");
+	like(slurp_file("$folder/results/$command.md"),
+		qr/^\| \Q$load\E \| +2 \|.* \Q@{[ sprintf '%.3f', $of->{ratio} ]}\E \([\d.]+\) \| +ok \|$/m,
+		"$command: short sessions in the report");
+	return;
+}
+
 # What is left out while sessions warm up
 
 ($status, $output) = bench('clients', '--configs', 'none,queued_utc', '--folder', "$folder/clients");
@@ -527,6 +545,19 @@ SKIP:
 
 cmp_ok($_->{switches_tx}, '>', 0, "clients: $_->{configuration}, switches of processes")
   foreach @{ $result->{runs} };
+short_sessions('clients', '3 clients, 2 s');
+
+($status, $output) = bench('record', '--quick', '--transactions', 200, '--folder', "$folder/record",
+	'--configs', 'none,queued,queued_no_nulls');
+is($status, 0, 'a run of record') or diag($output);
+my $clients = $result;
+$result = decode_json(slurp_file("$folder/results/record.json"))->{commands}{record};
+short_sessions('record', '3 clients, 100 statements a session');
+my %size = map { $_->{configuration} => $_->{record_bytes} }
+  grep { $_->{load} eq 'select' } @{ $result->{runs} };
+cmp_ok($size{queued_no_nulls}, '>', 300, 'record: bytes of a record without nulls');
+cmp_ok($size{queued_no_nulls}, '<', 0.85 * $size{queued}, 'record: fewer than with them');
+$result = $clients;
 
 SKIP:
 {

@@ -12,6 +12,7 @@
 # Copyright (c) 2026, pg_audit_queue contributors
 
 import instructions
+import pairs
 from load import Load
 from text import grid, ratio_text, spread_text, verdict_text
 
@@ -20,6 +21,8 @@ TITLE = "1 to 128 clients, read-only"
 
 COUNTS = (1, 2, 4, 8, 16, 32, 64, 128)
 QUICK_COUNTS = (1, 8, 32, 128)
+SHORT_COUNTS = (8, 64, 128)
+QUICK_SHORT_COUNTS = (8, 64)
 
 # The second has daylight saving.
 ZONES = {"utc": "UTC", "dst": "Europe/Berlin"}
@@ -47,6 +50,8 @@ def run(bench, result, options):
                   warmup=max(1, count // share))
              for count in counts]
     bench.alternate(result, loads, chosen, options.rounds)
+    pairs.measure(bench, result, pairs.short_runs(
+        pairs.counts(bench, SHORT_COUNTS, QUICK_SHORT_COUNTS)), options.pairs)
     # Times are the worker's business, so one zone is enough.  Many sessions take a while.
     few_to_many = [counts[0], counts[len(counts) // 2]] + ([] if options.quick else counts[-1:])
     instructions.count(bench, result, [each for each in chosen if each.name != "queued_dst"],
@@ -75,7 +80,7 @@ def report(result):
             + [ratio_text(by_name[name], "tps") for name in names if name != "none"]
             + [verdict_text(list(by_name.values()))])
     return [grid(head, rows), "", "### A transaction, which is a statement", "",
-            _counted_table(result, names), ""]
+            _counted_table(result, names), ""] + pairs.report(result)
 
 
 def _counted_table(result, names):

@@ -100,6 +100,7 @@ def standard(trail_format):
                       layout="statements", folder="log"),
         queued, commit, immediate, in_table(queued), in_table(immediate),
         commit.variant("commit_wal", {"pg_audit_queue.commit_wal": "on"}),
+        queued.variant("queued_no_nulls", {"pg_audit_queue.json_nulls": "off"}),
         queued.variant("loaded", {"pg_audit_queue.log": "none"}, nothing=True),
         queued.variant("ddl_role", {"pg_audit_queue.log": "ddl,role"}, nothing=True),
     ]

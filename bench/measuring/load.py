@@ -27,13 +27,15 @@ PROGRESS = re.compile(r"^progress: ([0-9.]+) s, ([0-9.]+) tps, lat ([0-9.]+) ms"
 
 
 class Load:
-    """What pgbench does: its script, how many clients, and for how long (seconds),
+    """What pgbench does: its script, a builtin one or a path, how many clients, and for how long (seconds),
     how often (transactions of each client), or at which rate (a second, of all).
     warmup: seconds before those, which tps and latency leave out.  seed: with the same
-    one, the same rows are chosen."""
+    one, the same rows are chosen.  statements: of a transaction of a script of ours.
+    connect: each transaction has a session of its own."""
 
     def __init__(self, name, script, clients, seconds=None, transactions=None, rate=None,
-                 settings=None, log=True, warmup=0, seed=None):
+                 settings=None, log=True, warmup=0, seed=None, protocol="prepared",
+                 statements=None, connect=False):
         self.name = name
         self.script = script
         self.clients = clients
@@ -44,22 +46,32 @@ class Load:
         self.log = log
         self.warmup = warmup
         self.seed = seed
+        self.protocol = protocol
+        self.own_statements = statements
+        self.connect = connect
 
     @property
     def statements(self):
         """Of a transaction"""
         # BEGIN, UPDATE, SELECT, UPDATE, UPDATE, INSERT, END
-        return {"select-only": 1, "tpcb-like": 7}[self.script]
+        return self.own_statements or {"select-only": 1, "tpcb-like": 7}[self.script]
+
+    @property
+    def startup_statements(self):
+        """What pgbench sends besides, once"""
+        return 0 if self.own_statements else STARTUP_STATEMENTS
 
     def describe(self):
-        return {"script": self.script, "protocol": "prepared", "clients": self.clients,
+        return {"script": self.script, "protocol": self.protocol, "clients": self.clients,
                 "seconds": self.seconds, "warmup": self.warmup,
                 "transactions_per_client": self.transactions, "rate": self.rate,
                 "server_settings": self.settings}
 
     def command(self, program, prefix):
-        words = [program, "-n", "-b", self.script, "-M", "prepared", "-c", str(self.clients),
-                 "-j", str(threads(self.clients))]
+        words = [program, "-n", "-f" if self.own_statements else "-b", self.script,
+                 "-M", self.protocol, "-c", str(self.clients), "-j", str(threads(self.clients))]
+        if self.connect:
+            words.append("-C")
         if self.seconds:
             words += ["-T", str(self.seconds + (self.warmup + 1 if self.warmup else 0))]
         if self.warmup:
@@ -81,12 +93,14 @@ def threads(clients):
     return min(clients, len(os.sched_getaffinity(0)))
 
 
-def run(cluster, load, prefix):
-    """Run it; returns its figures.  prefix: of its files."""
+def run(cluster, load, prefix, options=""):
+    """Run it; returns its figures.  prefix: of its files.  options: PGOPTIONS of its
+    sessions."""
     begin = time.monotonic()
     with open(prefix + ".out", "w+", encoding="utf-8") as output:
         process = subprocess.Popen(load.command(cluster.program("pgbench"), prefix),
-                                   env=cluster.environment(), stdin=subprocess.DEVNULL,
+                                   env={**cluster.environment(), "PGOPTIONS": options},
+                                   stdin=subprocess.DEVNULL,
                                    stdout=output, stderr=subprocess.STDOUT)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)

@@ -42,6 +42,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 SCALE = 50
 QUICK_SCALE = 10
+PAIRS = 30
+QUICK_PAIRS = 3
 
 
 def parse_options():
@@ -50,6 +52,7 @@ def parse_options():
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--rounds", type=positive)
     parser.add_argument("--seconds", type=positive)
+    parser.add_argument("--pairs", type=positive)
     parser.add_argument("--transactions", type=positive)
     parser.add_argument("--clients", type=positive)
     parser.add_argument("--scale", type=positive)
@@ -234,6 +237,7 @@ def run(options):
         folder = tempfile.mkdtemp(prefix="paq_bench.")
     adopt_orphans()
     options.scale = options.scale or (QUICK_SCALE if options.quick else SCALE)
+    options.pairs = options.pairs or (QUICK_PAIRS if options.quick else PAIRS)
     keep = True
     try:
         result = measure(options, folder)

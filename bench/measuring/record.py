@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 
+import pairs
 import picture
 from figures import spread
 from load import Load
@@ -20,11 +21,13 @@ from text import grid, ratio_text, spread_text, tables, verdict_text
 NAME = "record"
 TITLE = "What a record costs"
 
-READERS = ("none", "loaded", "queued", "pgaudit", "pgaudit_tofile", "log_statement")
+READERS = ("none", "loaded", "queued", "queued_no_nulls", "pgaudit", "pgaudit_tofile", "log_statement")
 WRITERS = ("none", "loaded", "ddl_role", "queued")
 
 DEFAULTS = {"rounds": 5, "clients": 8, "transactions": 60000}
 QUICK = {"rounds": 2, "clients": 8, "transactions": 10000}
+
+SHORT_COUNTS = (8, 64)
 
 # A TPC-B transaction takes as long as so many SELECTs.
 SLOWER = 12
@@ -40,6 +43,7 @@ COLUMNS = (
     ("session, us/statement more", lambda row: spread_text(row, "session_us_statement", "{:.2f}")),
     ("writers, us/statement", lambda row: spread_text(row, "writers_us_statement", "{:.2f}")),
     ("worker, us/record", lambda row: spread_text(row, "worker_us_record", "{:.2f}")),
+    ("bytes/record", lambda row: spread_text(row, "record_bytes", "{:.0f}", False)),
     ("tps of none", lambda row: ratio_text(row, "tps")),
     ("records", lambda row: spread_text(row, "records", "{:.0f}", False)),
     ("trail", lambda row: verdict_text([row])),
@@ -49,7 +53,9 @@ COLUMNS = (
 def run(bench, result, options):
     per_client = options.transactions
     select = Load("select", "select-only", options.clients, transactions=per_client, log=False)
-    chosen = bench.pick(result, [bench.standard[name] for name in READERS])
+    # the only format that has fields which are null
+    chosen = bench.pick(result, [bench.standard[name] for name in READERS
+                                 if name != "queued_no_nulls" or options.format == "json"])
     bench.alternate(result, [select], chosen, options.rounds)
     # without waits for the disk, which would hide what is measured
     dml = Load("dml", "tpcb-like", options.clients, transactions=max(1, per_client // SLOWER),
@@ -57,6 +63,8 @@ def run(bench, result, options):
     chosen = bench.pick(result, [bench.standard[name] for name in WRITERS])
     bench.alternate(result, [dml], chosen, options.rounds)
     _subtract(result, {"select": select.statements, "dml": dml.statements})
+    pairs.measure(bench, result, pairs.short_sessions(
+        bench, pairs.counts(bench, SHORT_COUNTS, SHORT_COUNTS)), options.pairs)
     _add_ring(bench, result, options)
     _add_instructions(result, options)
 
@@ -66,6 +74,8 @@ def _subtract(result, statements):
             if run["configuration"] == "none" and "sessions_us" in run}
     for each in result["runs"]:
         without = base.get((each["load"], each["round"]))
+        if each.get("records"):
+            each["record_bytes"] = each["trail_bytes"] / each["records"]
         if "sessions_us" in each:
             n = statements[each["load"]]
             each["writers_us_statement"] = each["writers_us"] / n
@@ -176,6 +186,7 @@ def report(result):
     text = tables(result, (
         ("select", "SELECTs by key, prepared; a statement is a transaction"),
         ("dml", "TPC-B, synchronous_commit = off; seven statements")), COLUMNS)
+    text += pairs.report(result)
     if "ring" in result:
         text += ["### The ring alone, 256 bytes a record", "", _ring_table(result), ""]
     if "instructions" in result:
