@@ -489,6 +489,41 @@ flush_trail($pages);
 is( join(' ', sort map { /'(behind \d+)'/ } texts_like(qr/'behind/, trail_records($pages))),
 	join(' ', sort map { $_->{record} =~ /'(behind \d+)'/ } @kept),
 	'all that are not in the page are found');
+
+# The checkpoint is an old one, several laps behind: what later laps have left of the
+# earlier ones, among it skips, is in the trail, so nothing is missing.
+
+sub gaps
+{
+	return grep { /^\{"type":"gap"/ } trail_lines($pages);
+}
+
+my @gaps = gaps();
+my $checkpoints =
+  substr(SavedState::read_file(queue_dir($pages) . '/queue'), $layout->{page}, 2 * $layout->{page});
+$begin = queue_of()->{reserved};
+foreach my $number (1 .. 120)
+{
+	$pages->safe_psql('postgres', "SELECT 'old $number'" . ', 1' x (150 + int(rand(100))));
+	flush_trail($pages);
+}
+cmp_ok(queue_of()->{reserved} - $begin, '>', 3 * $queue->{ring_size}, 'several laps');
+$pages->stop('immediate');
+open $fh, '+<:raw', queue_dir($pages) . '/queue' or die "queue: $!";
+seek($fh, $layout->{page}, 0);
+print $fh $checkpoints;
+seek($fh, $queue->{live} + $layout->{'live.boot_id'}, 0);
+print $fh 'anotherb';
+close $fh;
+$pages->start;
+flush_trail($pages);
+is( join(' ', map { /'old (\d+)'/ } texts_like(qr/'old \d/, trail_records($pages))),
+	join(' ', 1 .. 120),
+	'each record once');
+my @new_gaps = gaps();
+splice(@new_gaps, 0, scalar @gaps);
+is(scalar @new_gaps, 1, 'one gap') or diag(@new_gaps);
+like($new_gaps[0], qr/the operating system was restarted/, 'about what may be missing');
 $pages->stop;
 
 done_testing();

@@ -144,7 +144,8 @@ paq_queue_refuse_if_full(void)
 		paq_ring_reserve();
 
 	while (paq_queue_used() + size > paq_live.ring_size)
-		if (!paq_make_space(size))
+		if (!paq_ring_space_is_back(size, paq_live.ring_size) &&
+			!paq_make_space(size))
 			return;
 }
 
@@ -188,7 +189,10 @@ void
 paq_warn_of_filling(void)
 {
 	paq_producer.filling = false;
-	if (!is_first(&paq_shared->warned))
+
+	/* Perhaps the worker was just skipping what was left of a lap. */
+	if (paq_queue_used() < paq_live.ring_size / 2 ||
+		!is_first(&paq_shared->warned))
 		return;
 	HOLD_INTERRUPTS();			/* errfinish() would serve them */
 	ereport(LOG_SERVER_ONLY,

@@ -400,6 +400,7 @@ extern pg_crc32c paq_fields_crc(const char *record, uint32 len);
 extern uint64 paq_ring_put(const char *record, uint32 len,
 						   pg_crc32c fields_crc, PaqSpaceWait wait,
 						   uint64 *published_at);
+extern bool paq_ring_space_is_back(uint32 size, uint64 limit);
 extern uint64 paq_ring_skip_begin(uint64 pos);
 extern void paq_ring_skip_end(void);
 extern pg_crc32c paq_frame_crc(PaqQueueFile *qf, uint64 pos,

@@ -621,6 +621,10 @@ flush_place(PaqReader *reader)
  * All that is durable has been released.  If that is all there is, and the ring is
  * used far enough from its begin, skip what is left of the lap.  The checkpoint says
  * so before the space is released, as for records.
+ *
+ * Positions count what is skipped.  So if that is much, paq_reader_sync_due() follows:
+ * after a crash of the operating system, the checkpoint tells of the skip, whose own
+ * page may be lost.
  */
 static void
 skip_rest_of_lap(PaqReader *reader, uint64 sequence, const void *trail)
@@ -638,9 +642,7 @@ skip_rest_of_lap(PaqReader *reader, uint64 sequence, const void *trail)
 		pg_atomic_write_u64(&paq_live.live->released, end);
 		paq_ring_skip_end();
 		pg_atomic_write_u64(&paq_shared->flushed, end);
-
-		/* Nothing of this has to be compared with the trail. */
-		reader->synced += end - pos;
+		paq_wake_waiters(end);	/* for "reserved", as audit_flush() does */
 		pos = end;
 	}
 }

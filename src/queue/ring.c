@@ -65,7 +65,7 @@
  * many times
  */
 #define SKIP_DELAY			50
-#define SKIP_LOOKS			2000
+#define SKIP_LOOKS			20000
 
 /* What is fetched into the cache ahead, at most, in bytes */
 #define MAX_PREFETCH		1024
@@ -302,12 +302,12 @@ signals_may_exit(void)
 
 /*
  * There was no space for size bytes.  If that was because the worker is skipping what
- * is left of a lap, wait until it has released that: a few instructions, unless it has
- * to wait for a CPU.  No interrupt ends this, so it is not for long.  Returns whether
- * there is space.
+ * is left of a lap, wait until it has released that, after a checkpoint: microseconds,
+ * unless it has to wait for a CPU.  No interrupt ends this, so it is not for long.
+ * Returns whether there is space.
  */
-static bool
-space_is_back(uint32 size, uint64 limit)
+bool
+paq_ring_space_is_back(uint32 size, uint64 limit)
 {
 	pg_read_barrier();			/* pairs with the compare-and-swap in
 								 * paq_ring_skip_begin() */
@@ -374,7 +374,7 @@ paq_ring_put(const char *record, uint32 len, pg_crc32c fields_crc,
 		}
 		if (unlikely(mask))
 			sigprocmask(SIG_SETMASK, &save_mask, NULL);
-		if (writer != NULL && space_is_back(size, limit))
+		if (writer != NULL && paq_ring_space_is_back(size, limit))
 			continue;
 		if (writer == NULL || wait != PAQ_SPACE_WAIT ||
 			!paq_make_space(size + paq_ring_reserve()))
@@ -415,6 +415,12 @@ paq_ring_skip_begin(uint64 pos)
 		writer = paq_writer_borrow();
 	if (writer == NULL)
 		return pos;
+
+	/*
+	 * Have the page mapped now, as that may have to wait for a disk.  If a producer
+	 * takes the place meanwhile, this changes nothing.
+	 */
+	(void) pg_atomic_fetch_add_u64(&frame->stamp, 0);
 	pg_atomic_write_u32(&paq_shared->skipping, 1);
 	paq_writer_claim(writer, pos, size);
 	(void) PAQ_FAULT("skip-claimed");
@@ -444,7 +450,8 @@ paq_ring_skip_begin(uint64 pos)
 void
 paq_ring_skip_end(void)
 {
-	pg_write_barrier();			/* pairs with the second in space_is_back() */
+	pg_write_barrier();			/* pairs with the second in
+								 * paq_ring_space_is_back() */
 	pg_atomic_write_u32(&paq_shared->skipping, 0);
 }
 
