@@ -89,7 +89,7 @@ my $summary = run_ok(
 foreach my $point (
 	qw(pending-replaced writer-borrowed ring-claimed ring-unplaced ring-reserved ring-copied ring-committed
 	checkpoint-half checkpoint-written batch-written flushed skip-claimed skip-reserved skip-committed
-	skip-noted))
+	skip-noted detour-claimed detour-taken))
 {
 	ok(killed_at($summary, $point), "processes were killed at $point");
 }

@@ -443,7 +443,8 @@ sub round
 
 	my $point = (qw(sentinel-inserted sentinel-flushed sentinel-synced sentinel-noted
 		  sentinel-advanced settle-begun settle-synced settle-noted wal-inserted
-		  batch-written flushed skip-reserved skip-noted none none none none))[ rand 17 ];
+		  batch-written flushed skip-reserved skip-noted detour-claimed none none none
+		  none))[ rand 18 ];
 	my $disturbed = rand() < 0.7;
 
 	foreach my $client (1 .. 3)

@@ -47,8 +47,8 @@ POINTS = ("pending-replaced", "writer-borrowed", "ring-claimed", "ring-unplaced"
           "checkpoint-written", "batch-written", "flushed", "wal-collected", "wal-inserted",
           "sentinel-inserted", "sentinel-flushed", "sentinel-synced", "sentinel-noted",
           "sentinel-advanced", "settle-begun", "settle-synced", "settle-noted", "note-written",
-          "skip-claimed", "skip-reserved", "skip-committed", "skip-noted",
-          "restore-done", "restore-synced")
+          "skip-claimed", "skip-reserved", "skip-committed", "skip-noted", "detour-claimed",
+          "detour-taken", "restore-done", "restore-synced")
 LOADER_POINTS = ("load-done", "load-committed", "load-removed")
 FAILURES = (f"trail-write {errno.ENOSPC}", f"trail-write {errno.EIO}",
             f"trail-fsync {errno.EIO}")

@@ -386,6 +386,7 @@ work_wanted(TimestampTz now, bool rotate)
 		!drain.resumed ||
 		paq_worker_flush_wanted() ||
 		paq_worker_space_wanted() ||
+		paq_queue_has_skip() ||
 		paq_queue_used() >= threshold ||
 		(loop.flush_due != 0 && now >= loop.flush_due) ||
 		paq_sink_next_rotation() <= now;
@@ -410,7 +411,7 @@ work(TimestampTz now)
 static bool
 all_is_flushed(void)
 {
-	return paq_queue_used() == 0 && !paq_reader_has_drops(drain.reader);
+	return paq_queue_is_empty() && !paq_reader_has_drops(drain.reader);
 }
 
 /*
@@ -448,7 +449,8 @@ sleep_time(TimestampTz now, TimestampTz then, bool retaining)
 		until = Min(drain.retry_at, then);
 	else if (loop.shutdown_since != 0)
 		return SHUTDOWN_DELAY;
-	else if (paq_worker_flush_wanted() || paq_worker_space_wanted())
+	else if (paq_worker_flush_wanted() || paq_worker_space_wanted() ||
+			 paq_queue_has_skip())
 		return BUSY_DELAY;
 	else if (!paq_reader_is_live(drain.reader) || retaining)
 		return 0;

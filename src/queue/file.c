@@ -534,7 +534,8 @@ bool
 paq_file_sync_ring(PaqQueueFile *qf)
 {
 	uint64		released = pg_atomic_read_u64(&qf->live->released);
-	uint64		size = pg_atomic_read_u64(&qf->live->reserved) - released;
+	uint64		size = Min(pg_atomic_read_u64(&qf->live->reserved) - released,
+					  qf->ring_size);
 	char	   *from = (char *) paq_frame_at(qf, released);
 	Size		before = (from - qf->base) % page_size();
 
@@ -652,7 +653,7 @@ paq_file_is_trusted(PaqQueueFile *qf, const PaqCheckpoint *checkpoint)
 	uint64		reserved = pg_atomic_read_u64(&qf->live->reserved);
 
 	if (released > checkpoint->drained || checkpoint->drained > reserved ||
-		reserved - released > qf->ring_size)
+		reserved - released > 2 * qf->ring_size)
 		return false;
 
 	/* The trail may be behind the checkpoint if it was not synced. */

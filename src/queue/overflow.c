@@ -88,8 +88,7 @@ fail_full(void)
 static bool
 make_space_alone(uint64 size)
 {
-	if (paq_queue_drain_alone() &&
-		paq_queue_used() + size <= paq_live.ring_size)
+	if (paq_queue_drain_alone() && paq_ring_has_space(size, 0))
 		return true;
 	if (paq_overflow != PAQ_OVERFLOW_DROP)
 		fail_full();
@@ -140,12 +139,11 @@ paq_make_space(uint64 size)
 void
 paq_queue_refuse_if_full(void)
 {
-	uint64		size = Min(PAQ_FRAME_SIZE(paq_ring_max_record()), USUAL_RECORD) +
-		paq_ring_reserve();
+	uint64		size = Min(PAQ_FRAME_SIZE(paq_ring_max_record()), USUAL_RECORD);
+	uint64		kept = paq_ring_reserve();
 
-	while (paq_queue_used() + size > paq_live.ring_size)
-		if (!paq_ring_space_is_back(size, paq_live.ring_size) &&
-			!paq_make_space(size))
+	while (!paq_ring_has_space(size, kept))
+		if (!paq_ring_detour() && !paq_make_space(size + kept))
 			return;
 }
 
@@ -190,7 +188,7 @@ paq_warn_of_filling(void)
 {
 	paq_producer.filling = false;
 
-	/* Perhaps the worker was just skipping what was left of a lap. */
+	/* Perhaps the worker has skipped what was left of a lap. */
 	if (paq_queue_used() < paq_live.ring_size / 2 ||
 		!is_first(&paq_shared->warned))
 		return;

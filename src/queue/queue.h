@@ -112,6 +112,8 @@ extern bool (*paq_queue_drain_alone) (void);
 /* ring.c */
 extern uint64 paq_queue_end(void);
 extern uint64 paq_queue_used(void);
+extern bool paq_queue_is_empty(void);
+extern bool paq_queue_has_skip(void);
 extern uint64 paq_queue_capacity(void);
 
 /* wal.c */

@@ -128,7 +128,21 @@ typedef struct PaqLive
 	pg_atomic_uint64 released;	/* everything before it may be overwritten */
 	pg_atomic_uint64 drained;	/* everything before it is in the trail; a
 								 * hint, the checkpoint is what counts */
-	char		pad2[128 - 2 * sizeof(pg_atomic_uint64)];
+
+	/*
+	 * Positions before it may be reserved: "released" and a ring's size, or, after
+	 * a detour, the end of the lap in which that is.  Only goes up, with
+	 * compare-and-swap.
+	 */
+	pg_atomic_uint64 limit;
+
+	/*
+	 * Set by the worker before it skips what is left of a lap: one lap behind the
+	 * header of the skip.  Reset by it when it has released that, or could not
+	 * skip.  0: there is no such skip.
+	 */
+	pg_atomic_uint64 detour;
+	char		pad2[128 - 4 * sizeof(pg_atomic_uint64)];
 
 	/* Written by the postmaster at start */
 	char		boot_id[PAQ_BOOT_ID_LEN];	/* operating system's run, "" if
@@ -154,9 +168,11 @@ typedef struct PaqFrame
 {
 	pg_atomic_uint64 stamp;
 	uint32		size;			/* of the whole frame, bytes, multiple of 8 */
-	uint32		length;			/* of the record in it, bytes; of a skip 0 */
+	uint32		length;			/* of the record in it, bytes; of a skip, how many
+								 * bytes before it were not durable in the trail
+								 * when it was made, PG_UINT32_MAX if more */
 	pg_crc32c	crc;			/* of salt, record, position and length; of a skip,
-								 * its size stands for the record */
+								 * size and length stand for the record */
 	uint32		kind;			/* PaqFrameKind */
 } PaqFrame;
 
@@ -234,7 +250,7 @@ typedef struct PaqShared
 
 	/* Raised by backends, read by the worker */
 	pg_atomic_uint64 flush_request; /* highest "flushed" waited for */
-	pg_atomic_uint64 space_request; /* highest "released" waited for */
+	pg_atomic_uint64 space_request; /* highest "limit" waited for */
 	pg_atomic_uint32 rotate_request;	/* requests so far */
 	pg_atomic_uint32 rotate_done;	/* requests served, by the worker */
 	pg_atomic_uint32 rotate_failed; /* the last request that failed */
@@ -251,12 +267,6 @@ typedef struct PaqShared
 	 */
 	pg_atomic_uint64 progress;
 	pg_atomic_uint32 failing;
-
-	/*
-	 * By the worker: 1 while it reserves what is left of a lap, and has not yet
-	 * released it.
-	 */
-	pg_atomic_uint32 skipping;
 
 	/*
 	 * Set by the session that has written it to the server's log: the queue is
@@ -400,9 +410,11 @@ extern pg_crc32c paq_fields_crc(const char *record, uint32 len);
 extern uint64 paq_ring_put(const char *record, uint32 len,
 						   pg_crc32c fields_crc, PaqSpaceWait wait,
 						   uint64 *published_at);
-extern bool paq_ring_space_is_back(uint32 size, uint64 limit);
-extern uint64 paq_ring_skip_begin(uint64 pos);
-extern void paq_ring_skip_end(void);
+extern uint32 paq_max_record(PaqQueueFile *qf);
+extern bool paq_ring_has_space(uint64 size, uint64 kept);
+extern bool paq_ring_detour(void);
+extern uint64 paq_ring_skip(uint64 flushed);
+extern uint64 paq_ring_release(uint64 pos);
 extern pg_crc32c paq_frame_crc(PaqQueueFile *qf, uint64 pos,
 							   const char *record, uint32 len);
 extern bool paq_frame_is_committed(PaqQueueFile *qf, uint64 pos);

@@ -95,7 +95,7 @@ guess_checkpoint(PaqQueueFile *qf, PaqCheckpoint *checkpoint)
 	uint64		reserved = pg_atomic_read_u64(&qf->live->reserved);
 
 	if (released <= reserved && reserved <= PG_INT64_MAX &&
-		reserved - released <= qf->ring_size)
+		reserved - released <= 2 * qf->ring_size)
 		checkpoint->drained = checkpoint->flushed = released;
 }
 
@@ -416,7 +416,7 @@ next_in_live(PaqReader *reader, PaqRecord *record, PaqGap *gap)
 	{
 		reader->read.pos += frame->size;
 
-		/* The worker before us has not got to releasing it. */
+		/* Something was before it, or the worker before us did not release it. */
 		if (unlikely(frame->kind == PAQ_FRAME_SKIP))
 			return next_in_live(reader, record, gap);
 		if (paq_reader_decode(reader, (char *) (frame + 1), frame->length, record))
@@ -618,13 +618,10 @@ flush_place(PaqReader *reader)
 }
 
 /*
- * All that is durable has been released.  If that is all there is, and the ring is
- * used far enough from its begin, skip what is left of the lap.  The checkpoint says
- * so before the space is released, as for records.
- *
- * Positions count what is skipped.  So if that is much, paq_reader_sync_due() follows:
- * after a crash of the operating system, the checkpoint tells of the skip, whose own
- * page may be lost.
+ * All that is durable has been released.  If that is nearly all there is, and the ring
+ * is used far enough from its begin, skip what is left of the lap.  If there is nothing
+ * before the skip, that is released, too; the checkpoint says so first, as for records.
+ * Otherwise it is read like a record, which should be soon: see paq_queue_has_skip().
  */
 static void
 skip_rest_of_lap(PaqReader *reader, uint64 sequence, const void *trail)
@@ -632,15 +629,14 @@ skip_rest_of_lap(PaqReader *reader, uint64 sequence, const void *trail)
 	uint64		pos = reader->flushed.pos;
 	uint64		end;
 
-	while ((end = paq_ring_skip_begin(pos)) != pos)
+	while ((end = paq_ring_skip(pos)) != pos)
 	{
 		reader->read.pos = reader->drained.pos = reader->flushed.pos = end;
 		write_checkpoint(reader, sequence, trail, 0);
 		pg_atomic_write_u64(&paq_live.live->drained, end);
 		(void) PAQ_FAULT("skip-noted");
 		pg_memory_barrier();	/* as in paq_reader_flushed() */
-		pg_atomic_write_u64(&paq_live.live->released, end);
-		paq_ring_skip_end();
+		reader->synced += paq_ring_release(end);
 		pg_atomic_write_u64(&paq_shared->flushed, end);
 		paq_wake_waiters(end);	/* for "reserved", as audit_flush() does */
 		pos = end;
@@ -679,7 +675,7 @@ paq_reader_flushed(PaqReader *reader, uint64 sequence, const void *trail)
 	 * paq_queue_flushed_sequence()).
 	 */
 	pg_memory_barrier();
-	pg_atomic_write_u64(&paq_live.live->released, reader->flushed.pos);
+	reader->synced += paq_ring_release(reader->flushed.pos);
 	pg_atomic_write_u64(&paq_shared->flushed, reader->flushed.pos);
 	paq_wake_waiters(reader->flushed.pos);
 	skip_rest_of_lap(reader, sequence, trail);

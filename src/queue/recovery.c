@@ -303,9 +303,11 @@ next_in_ring(PaqReader *reader, PaqRecord *record, PaqGap *gap)
 		uint64		pos = reader->frames[reader->next_frame];
 		PaqFrame   *frame = paq_frame_at(qf, pos);
 
-		/* What was before a skip was durable in the trail when that was made. */
-		if (pos > reader->read.pos && frame->kind != PAQ_FRAME_SKIP &&
-			skip_hole(reader, pos, gap))
+		/* Most of what was before a skip was durable when that was made. */
+		if (frame->kind == PAQ_FRAME_SKIP && frame->length < PG_UINT32_MAX &&
+			frame->length < pos)
+			reader->read.pos = Max(reader->read.pos, pos - frame->length);
+		if (pos > reader->read.pos && skip_hole(reader, pos, gap))
 			return PAQ_READ_GAP;
 		reader->read.pos = pos + frame->size;
 		reader->next_frame++;

@@ -14,8 +14,9 @@
  * A frame must not overwrite a later one.  When a session reserved space to which
  * an earlier frame belonged, that frame had been released, so the trail has it
  * durably.  The end of the last frame known, wherever it is known from, tells
- * which places of the ring have been reserved anew.  All other frames of the ring
- * are at places of their own.
+ * which places of the ring have not been reserved anew; the others may have been, or
+ * a detour may have left them out (ring.c): there, a frame is put where no later one
+ * is.  All other frames of the ring are at places of their own.
  *
  * Guarantees: a crash in here is only another start: everything is done once
  * more, until the note says that no WAL is needed.  Nothing but a message of ours,
@@ -195,6 +196,32 @@ find_end(Restore *restore)
 	}
 }
 
+/*
+ * Is there a good frame of a later lap where one of that size belongs?  None is
+ * longer than the ring's longest record.
+ */
+static bool
+is_overwritten(PaqQueueFile *qf, uint64 pos, uint32 size)
+{
+	const uint64 longest = PAQ_FRAME_SIZE(paq_max_record(qf));
+	uint64		at = pos > longest ? pos - longest : 0;
+
+	while (at < pos + size)
+	{
+		uint64		found = paq_frame_at_offset(qf, at % qf->ring_size);
+		uint64		step = PAQ_FRAME_ALIGN;
+
+		if (found > at)
+		{
+			step = paq_frame_step(paq_frame_at(qf, found));
+			if (at + step > pos)
+				return true;
+		}
+		at += step;
+	}
+	return false;
+}
+
 /* Put a frame into the ring, unless it is there, or the trail has it. */
 static void
 put_frame(Restore *restore, uint64 pos, const char *record, uint32 length)
@@ -204,8 +231,8 @@ put_frame(Restore *restore, uint64 pos, const char *record, uint32 length)
 	PaqFrame   *frame = paq_frame_at(qf, pos);
 
 	restore->end = Max(restore->end, pos + size);
-	if (pos < restore->flushed || restore->end - pos > qf->ring_size ||
-		paq_frame_is_good(qf, pos, pos + qf->ring_size))
+	if (pos < restore->flushed || paq_frame_is_good(qf, pos, pos + qf->ring_size) ||
+		(restore->end - pos > qf->ring_size && is_overwritten(qf, pos, size)))
 		return;
 	frame->size = size;
 	frame->length = length;

@@ -16,11 +16,18 @@
  * 5. Wake the worker if the queue crossed the threshold or the worker
  *	  hibernates; note it if the queue is filling up.
  *
- * When the worker has released everything, it takes what is left of the lap as one
- * frame without a record, a skip, and releases that at once: so a queue that does not
- * fill up stays in the ring's first pages.  For each page that a session writes to for
- * the first time it pays several times what a record costs, and the kernel has to
- * write to disk whatever page was written to.
+ * When the worker has released everything, or all but a little, it takes what is left
+ * of the lap as one frame without a record, a skip: so a queue that does not fill up
+ * stays in the ring's first pages.  For each page that a session writes to for the
+ * first time it pays several times what a record costs, the caches hold few of them,
+ * and the kernel has to write to disk whatever page was written to.
+ *
+ * What was not released at that time lies in the way of the next lap.  Usually it is
+ * released before anybody comes there.  If not, because the disk is slow or the sink
+ * fails, whoever gets there takes a detour: another skip, in the next lap, up to behind
+ * what is in the way, which touches nothing of that.  Behind it the rest of the ring is
+ * free.  So no space is lost but between the two skips, and from the detour until all
+ * is released, more than one lap lies between "released" and "reserved".
  *
  * A frame is good if its stamp is that of its very position and its checksum
  * matches.  Both depend on the file's salt, so neither what earlier laps left
@@ -31,8 +38,8 @@
  * lose it.  Records come out in the order of reservation, so one session's
  * records stay in order.
  *
- * Locking: none.  "reserved" is compare-and-swapped; "released" is read
- * before, so a producer never writes to space the worker has not given back.
+ * Locking: none.  "reserved" is compare-and-swapped; "limit" is read before, so a
+ * producer never writes to space the worker has not given back.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -60,16 +67,23 @@
 #define SKIP_BEHIND			(512 * 1024)
 #define MAX_SKIP			(1024 * 1024 * 1024)
 
-/*
- * How often to look whether the worker has released what it skips, in us, and how
- * many times
- */
+/* How often to look whether the worker has skipped, in us, and how many times */
 #define SKIP_DELAY			50
 #define SKIP_LOOKS			20000
 
 /* What is fetched into the cache ahead, at most, in bytes */
 #define MAX_PREFETCH		1024
 #define CACHE_LINE			64
+
+/*
+ * Position of the skip that is in the way, with what is before it, of those who take
+ * a detour to that position.
+ */
+static inline uint64
+skip_position(uint64 detour)
+{
+	return detour - sizeof(PaqFrame) - paq_live.ring_size;
+}
 
 /* Position after everything that has been put into the queue so far. */
 uint64
@@ -78,15 +92,50 @@ paq_queue_end(void)
 	return pg_atomic_read_u64(&paq_live.live->reserved);
 }
 
-/* Bytes of the queue that are in use. */
+/* Bytes of the queue that are in use; what the worker has skipped is not. */
 uint64
 paq_queue_used(void)
 {
-	/* "released" first: it never overtakes a "reserved" read later. */
+	uint64		released;
+	uint64		reserved;
+	uint64		detour;
+	uint64		skip;
+
+	do
+	{
+		/*
+		 * "released" first: it never overtakes a "reserved" read later.  "detour"
+		 * after "reserved": its barrier pairs with the compare-and-swap in
+		 * paq_ring_skip().
+		 */
+		released = pg_atomic_read_u64(&paq_live.live->released);
+		pg_read_barrier();
+		reserved = pg_atomic_read_u64(&paq_live.live->reserved);
+		pg_read_barrier();
+		detour = pg_atomic_read_u64(&paq_live.live->detour);
+		pg_read_barrier();
+	} while (released != pg_atomic_read_u64(&paq_live.live->released));
+	skip = skip_position(detour);
+	if (detour != 0 && released <= skip && skip < reserved)
+		reserved -= paq_live.ring_size - skip % paq_live.ring_size;
+	return reserved - released;
+}
+
+/* Is there nothing in the queue, not even a skip? */
+bool
+paq_queue_is_empty(void)
+{
 	uint64		released = pg_atomic_read_u64(&paq_live.live->released);
 
-	pg_read_barrier();
-	return pg_atomic_read_u64(&paq_live.live->reserved) - released;
+	pg_read_barrier();			/* as above */
+	return pg_atomic_read_u64(&paq_live.live->reserved) == released;
+}
+
+/* Has the worker skipped something that it has not yet released? */
+bool
+paq_queue_has_skip(void)
+{
+	return pg_atomic_read_u64(&paq_live.live->detour) != 0;
 }
 
 /* Size of the queue in bytes. */
@@ -101,9 +150,15 @@ paq_queue_capacity(void)
  * spill file.  Several of them fit into the reserve.
  */
 uint32
+paq_max_record(PaqQueueFile *qf)
+{
+	return Min(qf->ring_size / 16, MAX_INLINE_RECORD) - sizeof(PaqFrame);
+}
+
+uint32
 paq_ring_max_record(void)
 {
-	return Min(paq_live.ring_size / 16, MAX_INLINE_RECORD) - sizeof(PaqFrame);
+	return paq_max_record(&paq_live);
 }
 
 /*
@@ -148,11 +203,14 @@ paq_frame_crc(PaqQueueFile *qf, uint64 pos, const char *record, uint32 len)
 	return finish_crc(qf, paq_fields_crc(record, len), pos, record, len);
 }
 
-/* Of a skip of that size.  No record is so short. */
+/* Of a skip.  No record is so short. */
 static pg_crc32c
-skip_crc(PaqQueueFile *qf, uint64 pos, uint32 size)
+skip_crc(PaqQueueFile *qf, uint64 pos, uint32 size, uint32 length)
 {
-	return finish_crc(qf, paq_fields_crc(NULL, 0), pos, (char *) &size, sizeof(size));
+	uint32		record[2] = {size, length};
+
+	return finish_crc(qf, paq_fields_crc(NULL, 0), pos, (char *) record,
+					  sizeof(record));
 }
 
 /*
@@ -203,31 +261,64 @@ paq_ring_prefetch_frame(uint32 len)
 }
 
 /*
- * Reserve size bytes, with a claim in writer.  Returns the position, or 0 if
- * there is not that much space.  *used is how much of the ring was in use before.
+ * May size bytes at pos be reserved before "limit", and are kept bytes left then, and
+ * a frame's header for a detour?  As long as one can be taken, what is to be kept is
+ * behind it.
+ */
+static inline bool
+fits(uint64 pos, uint64 size, uint64 kept, uint64 limit)
+{
+	uint64		end = pos + size + sizeof(PaqFrame);
+
+	if (likely(end + kept <= limit))
+		return true;
+	return kept != 0 && end <= limit &&
+		pos < pg_atomic_read_u64(&paq_live.live->detour);
+}
+
+/*
+ * Is there space for size bytes now, besides kept bytes, which is 0 or at most the
+ * reserve?
+ */
+bool
+paq_ring_has_space(uint64 size, uint64 kept)
+{
+	/* "limit" first: one read later may allow more than pos has. */
+	uint64		limit = pg_atomic_read_u64(&paq_live.live->limit);
+
+	pg_read_barrier();
+	return fits(pg_atomic_read_u64(&paq_live.live->reserved), size, kept, limit);
+}
+
+/*
+ * Reserve size bytes, with a claim in writer, so that kept bytes are left.  Returns
+ * the position, or 0 if there is not that much space.  *used is how much of the ring
+ * could not be reserved before.
  */
 static inline uint64
-try_reserve(PaqWriter *writer, uint32 size, uint64 limit, uint64 *used)
+try_reserve(PaqWriter *writer, uint32 size, uint64 kept, uint64 *used)
 {
 	uint64		pos = pg_atomic_read_u64(&paq_live.live->reserved);
-	uint64		released;
+	uint64		limit;
 
 	do
 	{
 		/*
-		 * Reading "released" may give an old value, which is too small and
-		 * hence safe.  It cannot be newer than what we may rely on: the
-		 * compare-and-swap below is a full barrier, which pairs with the one
-		 * in paq_reader_flushed() between the worker's last look at the space
-		 * and its giving it back.
+		 * Reading "limit" may give an old value, which is too small and hence
+		 * safe.  It cannot be newer than what we may rely on: the
+		 * compare-and-swap below is a full barrier, which pairs with the one in
+		 * paq_reader_flushed() between the worker's last look at the space and
+		 * its giving it back.
 		 *
-		 * "released" may also be beyond pos, if pos is old: others have put
-		 * records there since, and the trail has them.  Read "reserved" again.
+		 * It may also be more than a lap beyond pos, if pos is old: others have
+		 * put records there since, and the trail has them.  Read "reserved"
+		 * again.
 		 */
-		while (unlikely((released = pg_atomic_read_u64(&paq_live.live->released)) > pos))
+		while (unlikely((limit = pg_atomic_read_u64(&paq_live.live->limit)) >
+						pos + paq_live.ring_size))
 			pos = pg_atomic_read_u64(&paq_live.live->reserved);
-		*used = pos - released;
-		if (*used + size > limit)
+		*used = pos + paq_live.ring_size - limit;
+		if (!fits(pos, size, kept, limit))
 			return 0;
 
 		/* Claim first, in case that we are killed after the reservation. */
@@ -300,27 +391,6 @@ signals_may_exit(void)
 	return MyBackendType == B_BG_WORKER || MyProc == NULL;
 }
 
-/*
- * There was no space for size bytes.  If that was because the worker is skipping what
- * is left of a lap, wait until it has released that, after a checkpoint: microseconds,
- * unless it has to wait for a CPU.  No interrupt ends this, so it is not for long.
- * Returns whether there is space.
- */
-bool
-paq_ring_space_is_back(uint32 size, uint64 limit)
-{
-	pg_read_barrier();			/* pairs with the compare-and-swap in
-								 * paq_ring_skip_begin() */
-	for (int i = 0; i < SKIP_LOOKS; i++)
-	{
-		if (pg_atomic_read_u32(&paq_shared->skipping) == 0)
-			break;
-		pg_usleep(SKIP_DELAY);
-	}
-	pg_read_barrier();			/* pairs with that in paq_ring_skip_end() */
-	return paq_queue_used() + size <= limit;
-}
-
 /* Reset the claim, and give the writer back if it was borrowed. */
 static inline void
 release_writer(PaqWriter *writer)
@@ -347,7 +417,7 @@ paq_ring_put(const char *record, uint32 len, pg_crc32c fields_crc,
 			 PaqSpaceWait wait, uint64 *published_at)
 {
 	uint32		size = PAQ_FRAME_SIZE(len);
-	uint64		limit = paq_live.ring_size;
+	uint64		kept = wait == PAQ_SPACE_WAIT ? paq_ring_reserve() : 0;
 	bool		mask = signals_may_exit();
 	sigset_t	save_mask;
 	PaqWriter  *writer;
@@ -355,8 +425,6 @@ paq_ring_put(const char *record, uint32 len, pg_crc32c fields_crc,
 	uint64		pos = 0;
 
 	Assert(len <= paq_ring_max_record());
-	if (wait == PAQ_SPACE_WAIT)
-		limit -= paq_ring_reserve();
 
 	for (;;)
 	{
@@ -367,14 +435,15 @@ paq_ring_put(const char *record, uint32 len, pg_crc32c fields_crc,
 			writer = paq_writer_borrow();
 		if (likely(writer != NULL))
 		{
-			pos = try_reserve(writer, size, limit, &used);
+			pos = try_reserve(writer, size, kept, &used);
 			if (likely(pos != 0))
 				break;
 			release_writer(writer);
 		}
 		if (unlikely(mask))
 			sigprocmask(SIG_SETMASK, &save_mask, NULL);
-		if (writer != NULL && paq_ring_space_is_back(size, limit))
+		if (writer != NULL &&
+			(paq_ring_detour() || paq_ring_has_space(size, kept)))
 			continue;
 		if (writer == NULL || wait != PAQ_SPACE_WAIT ||
 			!paq_make_space(size + paq_ring_reserve()))
@@ -392,67 +461,224 @@ paq_ring_put(const char *record, uint32 len, pg_crc32c fields_crc,
 	return pos + size;
 }
 
+/* ----------
+ * Skips
+ * ----------
+ */
+
+/* Block signals whose handlers may leave the process; see signals_may_exit(). */
+static inline bool
+block_signals(sigset_t *save_mask)
+{
+	bool		mask = signals_may_exit();
+
+	if (unlikely(mask))
+		sigprocmask(SIG_SETMASK, &BlockSig, save_mask);
+	return mask;
+}
+
+static inline void
+unblock_signals(bool mask, const sigset_t *save_mask)
+{
+	if (unlikely(mask))
+		sigprocmask(SIG_SETMASK, save_mask, NULL);
+}
+
+/* Steps 3 and 4 of the list at the top of this file, for a skip. */
+static void
+commit_skip(uint64 pos, uint32 size, uint64 unflushed)
+{
+	PaqFrame   *frame = paq_frame_at(&paq_live, pos);
+
+	(void) PAQ_FAULT("skip-reserved");
+	frame->size = size;
+	frame->length = Min(unflushed, PG_UINT32_MAX);
+	frame->kind = PAQ_FRAME_SKIP;
+	frame->crc = skip_crc(&paq_live, pos, size, frame->length);
+	pg_write_barrier();			/* as in commit_frame() */
+	pg_atomic_write_u64(&frame->stamp, paq_frame_stamp(&paq_live, pos));
+	(void) PAQ_FAULT("skip-committed");
+}
+
 /*
- * For the worker, which has released everything before pos: if nothing has been put
- * into the ring since, and pos is far enough from the ring's begin, skip what is left
- * of the lap.  Returns the position behind that, or pos.  Until it is released, which
- * has to follow at once, with paq_ring_skip_end(), there seems to be little space.
+ * Let positions before pos be reserved.  Returns whether that is news: another
+ * process may have done it, or more.
+ */
+static bool
+raise_limit(uint64 pos)
+{
+	uint64		limit = pg_atomic_read_u64(&paq_live.live->limit);
+
+	while (limit < pos)
+		if (pg_atomic_compare_exchange_u64(&paq_live.live->limit, &limit, pos))
+			return true;
+	return false;
+}
+
+/*
+ * For the worker, which has released everything before flushed: if almost nothing
+ * has been put into the ring since, and its end is far enough from the ring's begin,
+ * skip what is left of the lap.  Returns the position behind the skip if there is
+ * nothing before it, which can then be released, too; else flushed.
+ *
+ * "detour" is set before: from the moment at which the skip is reserved, nobody is
+ * to find less space than there is.
  */
 uint64
-paq_ring_skip_begin(uint64 pos)
+paq_ring_skip(uint64 flushed)
 {
 	const uint64 ring_size = paq_live.ring_size;
+	uint64		pos = pg_atomic_read_u64(&paq_live.live->reserved);
 	const uint64 offset = pos % ring_size;
-	const uint32 size = Min(ring_size - offset, MAX_SKIP);
+	const uint64 rest = ring_size - offset;
+	const uint32 size = Min(rest, MAX_SKIP);
 	PaqFrame   *frame = paq_frame_at(&paq_live, pos);
 	PaqWriter  *writer = paq_producer.writer;
-	uint64		expected = pos;
+	uint64		end = flushed;
 
-	if (offset < Min(SKIP_BEHIND, ring_size / 4) || size < sizeof(PaqFrame) ||
-		pg_atomic_read_u64(&paq_live.live->reserved) != pos)
-		return pos;
+	if (offset < Min(SKIP_BEHIND, ring_size / 4) || size <= sizeof(PaqFrame) ||
+		paq_queue_has_skip())
+		return flushed;
+
+	/* With something in the way, the rest must do as the reserve, and at once. */
+	if (pos != flushed &&
+		(pos - flushed > Min(offset / 2, MAX_SKIP / 2) || size != rest ||
+		 offset > ring_size / 2))
+		return flushed;
 	if (writer == NULL)
 		writer = paq_writer_borrow();
 	if (writer == NULL)
-		return pos;
+		return flushed;
 
 	/*
 	 * Have the page mapped now, as that may have to wait for a disk.  If a producer
 	 * takes the place meanwhile, this changes nothing.
 	 */
 	(void) pg_atomic_fetch_add_u64(&frame->stamp, 0);
-	pg_atomic_write_u32(&paq_shared->skipping, 1);
 	paq_writer_claim(writer, pos, size);
+	if (size == rest)
+		pg_atomic_write_u64(&paq_live.live->detour,
+							pos + ring_size + sizeof(PaqFrame));
 	(void) PAQ_FAULT("skip-claimed");
-	if (pg_atomic_compare_exchange_u64(&paq_live.live->reserved, &expected,
-									   pos + size))
+	if (pg_atomic_compare_exchange_u64(&paq_live.live->reserved, &pos, pos + size))
 	{
-		(void) PAQ_FAULT("skip-reserved");
-		frame->size = size;
-		frame->length = 0;
-		frame->kind = PAQ_FRAME_SKIP;
-		frame->crc = skip_crc(&paq_live, pos, size);
-		pg_write_barrier();		/* as in commit_frame() */
-		pg_atomic_write_u64(&frame->stamp, paq_frame_stamp(&paq_live, pos));
-		(void) PAQ_FAULT("skip-committed");
-		expected = pos + size;
+		commit_skip(pos, size, pos - flushed);
+		if (pos == flushed)
+			end = pos + size;
 	}
 	else
-	{
-		expected = pos;
-		paq_ring_skip_end();
-	}
+		pg_atomic_write_u64(&paq_live.live->detour, 0);
 	release_writer(writer);
-	return expected;
+	return end;
 }
 
-/* What was skipped has been released. */
-void
-paq_ring_skip_end(void)
+/*
+ * Is there the skip that a detour to this position is for?  Its place may just be
+ * being reserved or written: wait for that, microseconds unless that process has to
+ * wait for a CPU.  No interrupt ends this, so it is not for long.
+ */
+static bool
+is_skipped(uint64 to)
 {
-	pg_write_barrier();			/* pairs with the second in
-								 * paq_ring_space_is_back() */
-	pg_atomic_write_u32(&paq_shared->skipping, 0);
+	uint64		pos = skip_position(to);
+
+	for (int i = 0; i < SKIP_LOOKS; i++)
+	{
+		if (paq_frame_is_committed(&paq_live, pos))
+			return paq_frame_at(&paq_live, pos)->kind == PAQ_FRAME_SKIP;
+		if (pg_atomic_read_u64(&paq_live.live->detour) != to)
+			return false;
+		pg_usleep(SKIP_DELAY);
+	}
+	return false;
+}
+
+/*
+ * Go on behind what lies in the way, up to position to, unless others have done so.
+ * false: there is nobody to claim the place.
+ */
+static bool
+take_detour(uint64 to)
+{
+	const uint64 lap = to / paq_live.ring_size;
+	uint64		pos = pg_atomic_read_u64(&paq_live.live->reserved);
+	PaqWriter  *writer = paq_producer.writer;
+	sigset_t	save_mask;
+	bool		mask = block_signals(&save_mask);
+
+	if (writer == NULL)
+		writer = paq_writer_borrow();
+	while (writer != NULL && pos < to && pos / paq_live.ring_size == lap)
+	{
+		/* fits() has seen to that, as what is in the way begins at "limit". */
+		Assert(pos + sizeof(PaqFrame) <=
+			   pg_atomic_read_u64(&paq_live.live->limit));
+		paq_writer_claim(writer, pos, to - pos);
+		(void) PAQ_FAULT("detour-claimed");
+		if (pg_atomic_compare_exchange_u64(&paq_live.live->reserved, &pos, to))
+			commit_skip(pos, to - pos,
+						pos - pg_atomic_read_u64(&paq_live.live->released));
+	}
+	if (writer != NULL)
+		release_writer(writer);
+	unblock_signals(mask, &save_mask);
+	return writer != NULL;
+}
+
+/*
+ * There was no space.  If that was because of what lay in the way when the worker
+ * skipped what was left of the lap before, go on behind it.  Returns whether there is
+ * more space than before.
+ *
+ * Once "reserved" has reached the end of the detour, nobody can come to what is in
+ * the way any more, so that everything behind it may be used, by whomever: the process
+ * that reserved the detour may be slow to say so.  Nobody gets there without a detour
+ * before what was in the way has been released; then this changes nothing.
+ */
+bool
+paq_ring_detour(void)
+{
+	const uint64 ring_size = paq_live.ring_size;
+	uint64		to;
+	uint64		pos;
+
+	pg_read_barrier();			/* pairs with the compare-and-swap in
+								 * paq_ring_skip(): whoever has seen the skip in
+								 * "reserved" sees "detour" */
+	to = pg_atomic_read_u64(&paq_live.live->detour);
+	pos = pg_atomic_read_u64(&paq_live.live->reserved);
+	if (likely(to == 0) || pos / ring_size > to / ring_size ||
+		pg_atomic_read_u64(&paq_live.live->limit) >= (to / ring_size + 1) * ring_size)
+		return false;
+	if (pos < to)
+	{
+		if (!is_skipped(to))
+			return false;
+
+		/* So the lap before has been left by now, if it was not before. */
+		pos = pg_atomic_read_u64(&paq_live.live->reserved);
+		if (pos < to && (to - pos > MAX_SKIP || !take_detour(to)))
+			return false;
+	}
+	(void) PAQ_FAULT("detour-taken");
+	return raise_limit((to / ring_size + 1) * ring_size);
+}
+
+/*
+ * For the worker: everything before pos may be overwritten.  Returns how much of that
+ * was a skip that it had not released at once, in bytes.
+ */
+uint64
+paq_ring_release(uint64 pos)
+{
+	uint64		skip = skip_position(pg_atomic_read_u64(&paq_live.live->detour));
+
+	pg_atomic_write_u64(&paq_live.live->released, pos);
+	(void) raise_limit(pos + paq_live.ring_size);
+	if (!paq_queue_has_skip() || pos <= skip)
+		return 0;
+	pg_atomic_write_u64(&paq_live.live->detour, 0);
+	return paq_live.ring_size - skip % paq_live.ring_size;
 }
 
 /* Is there a committed frame at pos?  Its record may be damaged. */
@@ -472,9 +698,9 @@ skip_is_whole(PaqQueueFile *qf, uint64 pos, uint64 limit)
 {
 	PaqFrame   *frame = paq_frame_at(qf, pos);
 
-	return frame->length == 0 && frame->size >= sizeof(PaqFrame) &&
+	return frame->size >= sizeof(PaqFrame) &&
 		frame->size % PAQ_FRAME_ALIGN == 0 && frame->size <= limit - pos &&
-		frame->crc == skip_crc(qf, pos, frame->size);
+		frame->crc == skip_crc(qf, pos, frame->size, frame->length);
 }
 
 /* Is the committed frame at pos undamaged, ending before limit? */

@@ -305,21 +305,20 @@ bool
 paq_wait_for_space(uint64 size, bool patient)
 {
 	ConditionVariable *cv = &paq_shared->space_cv;
-	uint64		end = paq_queue_end() + size;
+	uint64		end = paq_queue_end() + size + sizeof(PaqFrame);
 	uint64		seen = worker_progress();
 	instr_time	since;
 	Wait		wait;
 	bool		stuck = false;
 
-	if (end <= paq_live.ring_size)
+	if (pg_atomic_read_u64(&paq_live.live->limit) >= end)
 		return true;
-	end -= paq_live.ring_size;
 	begin_wait(&wait, PAQ_WAIT_SPACE);
 	paq_stats_add(&paq_my_stats->space_waits, 1);
 	since = wait.start;
 	raise_request(&paq_shared->space_request, end);
 	ConditionVariablePrepareToSleep(cv);
-	while (pg_atomic_read_u64(&paq_live.live->released) < end)
+	while (pg_atomic_read_u64(&paq_live.live->limit) < end)
 	{
 		if (!patient && (stuck = is_stuck(&seen, &since)))
 			break;
@@ -551,7 +550,7 @@ bool
 paq_worker_space_wanted(void)
 {
 	return pg_atomic_read_u64(&paq_shared->space_request) >
-		pg_atomic_read_u64(&paq_live.live->released);
+		pg_atomic_read_u64(&paq_live.live->limit);
 }
 
 /*

@@ -162,7 +162,7 @@ sub at
 }
 
 # frames(): what has the stamp of a committed frame at its place, whatever the
-# lap, in order: hashes with pos, size, ranges, bytes, record, and
+# lap, in order: hashes with pos, size, length, ranges, bytes, record, and
 # skip, which is true if it is what is left of a lap.
 sub frames
 {
@@ -192,6 +192,7 @@ sub frames
 		  {
 			pos    => $pos,
 			size   => $size,
+			length => $length,
 			skip   => u32(\$head, $l->{'frame.kind'}) == $l->{skip},
 			ranges => \@ranges,
 			bytes  => at($bytes, @ranges),

@@ -65,6 +65,8 @@ static const struct
 	{"skip-reserved", 6},
 	{"skip-committed", 6},
 	{"skip-noted", 6},
+	{"detour-claimed", 6},
+	{"detour-taken", 6},
 	{"test-released", 12},
 	{"test-rewound", 3},
 	{"test-advanced", 2},
@@ -504,6 +506,10 @@ stress_live_unnoticed(void)
 	while (!wait_for_end(false))
 	{
 		unnoticed_deaths++;
+
+		/* It borrows a writer, too. */
+		if (consumer == 0)
+			start_consumer();
 		if (stress_chance(50))
 			stress_arm(points[stress_random(lengthof(points))], 1 + stress_random(300));
 	}

@@ -427,10 +427,14 @@ publish_direct(void)
 	after_publishing(id, publish(NULL, direct_record, size));
 }
 
-/* Publish until there is no space, of limit bytes all told. */
+/*
+ * Publish until there is no space, of so many bytes all told, of which those of a
+ * frame's header are not used.
+ */
 static void
-fill_up(PaqSpaceWait wait, uint64 limit)
+fill_up(PaqSpaceWait wait, uint64 space)
 {
+	uint64		limit = space - sizeof(PaqFrame);
 	uint64		id;
 	uint32		size;
 

@@ -159,7 +159,8 @@ stress_window(bool open)
 /*
  * Positions of the live file are in their order, and do not go back, except
  * "drained", if the trail has to be written again.  Each is read before the
- * one that it must not overtake.
+ * one that it must not overtake.  The end of a detour is reserved before the limit is
+ * raised for what is behind it.
  */
 void
 stress_check_positions(void)
@@ -171,11 +172,17 @@ stress_check_positions(void)
 	uint64		released = pg_atomic_read_u64(&live->released);
 	uint64		drained;
 	uint64		reserved;
+	uint64		detour;
+	uint64		limit;
 
 	pg_memory_barrier();
 	drained = pg_atomic_read_u64(&live->drained);
 	pg_memory_barrier();
 	reserved = pg_atomic_read_u64(&live->reserved);
+	pg_memory_barrier();
+	detour = pg_atomic_read_u64(&live->detour);
+	pg_memory_barrier();
+	limit = pg_atomic_read_u64(&live->limit);
 	pg_memory_barrier();
 
 	if (last_file == paq_live.salt &&
@@ -186,10 +193,12 @@ stress_check_positions(void)
 		stress_fail("positions out of order: released %llu, drained %llu, reserved %llu",
 					(unsigned long long) released, (unsigned long long) drained,
 					(unsigned long long) reserved);
-	if (released == pg_atomic_read_u64(&live->released) &&
-		reserved - released > paq_live.ring_size)
-		stress_fail("more is reserved than fits: released %llu, reserved %llu",
-					(unsigned long long) released, (unsigned long long) reserved);
+	if ((reserved > limit && reserved != detour) ||
+		(released == pg_atomic_read_u64(&live->released) &&
+		 limit - released > 2 * paq_live.ring_size))
+		stress_fail("more is reserved than fits: released %llu, reserved %llu, limit %llu",
+					(unsigned long long) released, (unsigned long long) reserved,
+					(unsigned long long) limit);
 	last_file = paq_live.salt;
 	last_released = released;
 	last_reserved = reserved;
