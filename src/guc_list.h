@@ -93,7 +93,7 @@ PAQ_INT(flush_interval, paq_flush_interval, 1000, 1, 3600 * 1000,
 		PGC_SIGHUP, GUC_UNIT_MS,
 		"Longest time before a queued record is written and flushed.",
 		NULL)
-PAQ_INT(flush_threshold, paq_flush_threshold, 50, 1, 80,
+PAQ_INT(flush_threshold, paq_flush_threshold, 5, 1, 80,
 		PGC_SIGHUP, 0,
 		"Percentage of the queue in use at which it is written and flushed.",
 		NULL)

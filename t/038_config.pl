@@ -419,9 +419,9 @@ config_are(
 	ALTER SYSTEM RESET ALL; ALTER SYSTEM RESET ALL;",
 	[
 		'ALTER SYSTEM|pg_audit_queue.flush_interval|1s|3s|configuration file|00000',
-		'ALTER SYSTEM|pg_audit_queue.flush_threshold|50|66|configuration file|00000',
+		'ALTER SYSTEM|pg_audit_queue.flush_threshold|5|66|configuration file|00000',
 		'ALTER SYSTEM|pg_audit_queue.flush_interval|1s||configuration file|00000',
-		'ALTER SYSTEM|pg_audit_queue.flush_threshold|50||configuration file|00000'
+		'ALTER SYSTEM|pg_audit_queue.flush_threshold|5||configuration file|00000'
 	],
 	'ALTER SYSTEM, nothing of which takes effect');
 
@@ -723,8 +723,8 @@ is_deeply(
 		"$prefix,RESET,SETTING,$log,,\"\"\"read, \"\"\"\"write\"\"\"\"\"\",none,configuration file\"",
 		"$prefix,ALTER ROLE,SETTING,pg_audit_queue.role,\"ALTER ROLE ALL SET pg_audit_queue.role = 'a\"\"b'$end\",\",\"\"a\"\"\"\"b\"\",global\"",
 		"$prefix,ALTER ROLE,SETTING,pg_audit_queue.role,ALTER ROLE ALL RESET pg_audit_queue.role$end,\"\"\"a\"\"\"\"b\"\",,global\"",
-		"00000 paq_quiet|LOG:  AUDIT: SESSION,0,0,CONFIG,ALTER SYSTEM,SETTING,pg_audit_queue.flush_threshold,ALTER SYSTEM SET pg_audit_queue.flush_threshold = 60,\"50,60,configuration file\"",
-		"$own,SET,SETTING,pg_audit_queue.flush_threshold,,\"50,60,configuration file\"",
+		"00000 paq_quiet|LOG:  AUDIT: SESSION,0,0,CONFIG,ALTER SYSTEM,SETTING,pg_audit_queue.flush_threshold,ALTER SYSTEM SET pg_audit_queue.flush_threshold = 60,\"5,60,configuration file\"",
+		"$own,SET,SETTING,pg_audit_queue.flush_threshold,,\"5,60,configuration file\"",
 		"$own,RELOAD,,,,\",,\""
 	],
 	'its lines');
