@@ -6,11 +6,12 @@
  *		session.
  *
  * The worker writes when a session waits for it, when the queue is filled to
- * flush_threshold, and flush_interval after a record came into an empty
- * queue; in between it sleeps, and with nothing to do it hibernates: no
- * timeout, no wake-ups, until the next record, or drop, sets its latch.  With
- * sink = table, though, it looks every few seconds whether a standby has been
- * promoted, of which nobody tells it.
+ * flush_threshold, when it has skipped a part of the ring that it could not
+ * release yet, and flush_interval after a record came into an empty queue; in
+ * between it sleeps, and with nothing to do it hibernates: no timeout, no
+ * wake-ups, until the next record, or drop, sets its latch.  With sink = table,
+ * though, it looks every few seconds whether a standby has been promoted, of
+ * which nobody tells it.
  *
  * The worker is connected to no database, so that nothing waits for it that
  * waits for sessions, and it starts with the postmaster, on standbys too.  If it
@@ -64,7 +65,10 @@
 /* How long a worker that ended is missed, in s */
 #define RESTART_DELAY		1
 
-/* How long to wait for a record that is just being put into the queue, in ms */
+/*
+ * How long to wait for a record that is just being put into the queue, or for some
+ * more after a skip, in ms
+ */
 #define BUSY_DELAY			1
 
 /* At shutdown: how often to look whether sessions are gone, and how long, in ms */

@@ -85,6 +85,13 @@ skip_position(uint64 detour)
 	return detour - sizeof(PaqFrame) - paq_live.ring_size;
 }
 
+/* Begin of the lap after that of pos */
+static inline uint64
+next_lap(uint64 pos)
+{
+	return (pos / paq_live.ring_size + 1) * paq_live.ring_size;
+}
+
 /* Position after everything that has been put into the queue so far. */
 uint64
 paq_queue_end(void)
@@ -116,8 +123,8 @@ paq_queue_used(void)
 		pg_read_barrier();
 	} while (released != pg_atomic_read_u64(&paq_live.live->released));
 	skip = skip_position(detour);
-	if (detour != 0 && released <= skip && skip < reserved)
-		reserved -= paq_live.ring_size - skip % paq_live.ring_size;
+	if (detour != 0 && released <= skip && reserved >= next_lap(skip))
+		reserved -= next_lap(skip) - skip;
 	return reserved - released;
 }
 
@@ -146,7 +153,7 @@ paq_queue_capacity(void)
 }
 
 /*
- * Longest record, in bytes, that goes into the ring; a longer one needs a
+ * Longest record, in bytes, that goes into the ring of a file; a longer one needs a
  * spill file.  Several of them fit into the reserve.
  */
 uint32
@@ -155,6 +162,7 @@ paq_max_record(PaqQueueFile *qf)
 	return Min(qf->ring_size / 16, MAX_INLINE_RECORD) - sizeof(PaqFrame);
 }
 
+/* The same, of the live file */
 uint32
 paq_ring_max_record(void)
 {
@@ -466,24 +474,6 @@ paq_ring_put(const char *record, uint32 len, pg_crc32c fields_crc,
  * ----------
  */
 
-/* Block signals whose handlers may leave the process; see signals_may_exit(). */
-static inline bool
-block_signals(sigset_t *save_mask)
-{
-	bool		mask = signals_may_exit();
-
-	if (unlikely(mask))
-		sigprocmask(SIG_SETMASK, &BlockSig, save_mask);
-	return mask;
-}
-
-static inline void
-unblock_signals(bool mask, const sigset_t *save_mask)
-{
-	if (unlikely(mask))
-		sigprocmask(SIG_SETMASK, save_mask, NULL);
-}
-
 /* Steps 3 and 4 of the list at the top of this file, for a skip. */
 static void
 commit_skip(uint64 pos, uint32 size, uint64 unflushed)
@@ -603,9 +593,11 @@ take_detour(uint64 to)
 	const uint64 lap = to / paq_live.ring_size;
 	uint64		pos = pg_atomic_read_u64(&paq_live.live->reserved);
 	PaqWriter  *writer = paq_producer.writer;
+	bool		mask = signals_may_exit();
 	sigset_t	save_mask;
-	bool		mask = block_signals(&save_mask);
 
+	if (mask)
+		sigprocmask(SIG_SETMASK, &BlockSig, &save_mask);
 	if (writer == NULL)
 		writer = paq_writer_borrow();
 	while (writer != NULL && pos < to && pos / paq_live.ring_size == lap)
@@ -621,7 +613,8 @@ take_detour(uint64 to)
 	}
 	if (writer != NULL)
 		release_writer(writer);
-	unblock_signals(mask, &save_mask);
+	if (mask)
+		sigprocmask(SIG_SETMASK, &save_mask, NULL);
 	return writer != NULL;
 }
 
@@ -634,11 +627,14 @@ take_detour(uint64 to)
  * the way any more, so that everything behind it may be used, by whomever: the process
  * that reserved the detour may be slow to say so.  Nobody gets there without a detour
  * before what was in the way has been released; then this changes nothing.
+ *
+ * A worker that is killed, and of whose death the postmaster takes no notice, may
+ * leave "detour" without a skip, until the next one has released what is there
+ * instead: see paq_ring_release().
  */
 bool
 paq_ring_detour(void)
 {
-	const uint64 ring_size = paq_live.ring_size;
 	uint64		to;
 	uint64		pos;
 
@@ -647,8 +643,8 @@ paq_ring_detour(void)
 								 * "reserved" sees "detour" */
 	to = pg_atomic_read_u64(&paq_live.live->detour);
 	pos = pg_atomic_read_u64(&paq_live.live->reserved);
-	if (likely(to == 0) || pos / ring_size > to / ring_size ||
-		pg_atomic_read_u64(&paq_live.live->limit) >= (to / ring_size + 1) * ring_size)
+	if (likely(to == 0) || pos >= next_lap(to) ||
+		pg_atomic_read_u64(&paq_live.live->limit) >= next_lap(to))
 		return false;
 	if (pos < to)
 	{
@@ -660,25 +656,38 @@ paq_ring_detour(void)
 		if (pos < to && (to - pos > MAX_SKIP || !take_detour(to)))
 			return false;
 	}
+	else
+	{
+		pg_read_barrier();		/* pairs with the compare-and-swap in
+								 * raise_limit(): see paq_ring_release() */
+		if (pg_atomic_read_u64(&paq_live.live->detour) != to)
+			return false;
+	}
 	(void) PAQ_FAULT("detour-taken");
-	return raise_limit((to / ring_size + 1) * ring_size);
+	return raise_limit(next_lap(to));
 }
 
 /*
- * For the worker: everything before pos may be overwritten.  Returns how much of that
- * was a skip that it had not released at once, in bytes.
+ * For the worker: everything before pos may be overwritten.  Returns how many bytes of
+ * that were a skip for which "detour" was set.
+ *
+ * A skip is released as a whole.  If it is not, there was none: then "detour" must be
+ * reset before anybody can get behind it.
  */
 uint64
 paq_ring_release(uint64 pos)
 {
-	uint64		skip = skip_position(pg_atomic_read_u64(&paq_live.live->detour));
+	uint64		detour = pg_atomic_read_u64(&paq_live.live->detour);
+	uint64		skip = skip_position(detour);
 
+	if (detour != 0 && pos > skip && pos < next_lap(skip))
+		pg_atomic_write_u64(&paq_live.live->detour, detour = 0);
 	pg_atomic_write_u64(&paq_live.live->released, pos);
 	(void) raise_limit(pos + paq_live.ring_size);
-	if (!paq_queue_has_skip() || pos <= skip)
+	if (detour == 0 || pos <= skip)
 		return 0;
 	pg_atomic_write_u64(&paq_live.live->detour, 0);
-	return paq_live.ring_size - skip % paq_live.ring_size;
+	return next_lap(skip) - skip;
 }
 
 /* Is there a committed frame at pos?  Its record may be damaged. */
