@@ -34,6 +34,7 @@ use constant MARGIN => 200;
 my $node = audited_node(
 	'main',
 	settings => {
+		flush_threshold   => 50,    # for batches as large as they get
 		format            => 'pgaudit',
 		log_line_prefix   => '',
 		log_statement     => 'off',

@@ -522,7 +522,11 @@ sub insert
 # Begin with flushes at audit_flush() only, and WAL in use.
 sub begin_with_wal
 {
-	begin_life('-1', queue_size => '64kB', flush_interval => '1h');
+	begin_life(
+		'-1',
+		queue_size      => '64kB',
+		flush_interval  => '1h',
+		flush_threshold => 80);
 	my $client = $server->connect;
 
 	insert($client, 1);

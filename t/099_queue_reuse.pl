@@ -178,6 +178,43 @@ is(scalar @gaps, $gaps + 2, 'lost: there are two gaps');
 like($gaps[-2]{errorMessage}, qr/^$victim->{size} bytes of the audit queue are damaged or missing/,
 	'of the record that is lost');
 like($gaps[-1]{errorMessage}, qr/operating system was restarted/, 'and of the crash');
+ok(!defined $gaps[-2]{endTime} || $gaps[-2]{endTime} =~ /^20[2-9]/,
+	'its time is none that was taken from somewhere else')
+  or diag($gaps[-2]{endTime});
+
+# A session that is slow to take a detour takes one when it is not needed any more,
+# where the worker is about to skip.  That is not the skip which allows others to go on
+# behind it.
+
+$node->append_conf('postgresql.conf', "pg_audit_queue.overflow = drop\n");
+$node->reload;
+skip_and_fail('late');
+my $worker = worker_pid($node);
+set_faults($node, 'trail-write' => 28, 'detour-claimed' => 'stop');
+my $slow = start_psql($node, statements('late', 1 .. 150), name => 'slow');
+my $pid;
+poll_until(
+	sub {
+		($pid) = grep { is_stopped($_) } map { /^(\d+)$/ ? $1 : () }
+		  split /\n/, `ps -o pid= --ppid \$(head -1 \Q${\$node->data_dir}\E/postmaster.pid) | tr -d ' '`;
+		return $pid;
+	}) or die 'nobody takes a detour';
+set_faults($node, 'skip-claimed' => 'stop');
+wait_until_stopped($worker) or die 'the worker goes on';
+set_faults($node);
+kill('CONT', $pid) == 1 or die "kill: $!";
+finish_psql($slow);
+$node->safe_psql('postgres', statements('late', 151 .. 600));
+kill('CONT', $worker) == 1 or die "kill: $!";
+flush_trail($node);
+my $known = @gaps;
+@records  = check_trail($node, 'late: the trail is whole');
+@recorded = split / /, numbers('late', @records);
+is("@recorded", join(' ', 1 .. @recorded), 'late: what was not dropped is there, in order');
+cmp_ok(scalar @recorded, '<', 600, 'and something was dropped');
+@gaps = grep { $_->{type} eq 'gap' } @records;
+is(scalar @gaps, $known + 1, 'only that is missing');
+like($gaps[-1]{errorMessage}, qr/because the queue was full/, 'as the trail says');
 
 $node->stop;
 done_testing();

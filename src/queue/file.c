@@ -534,12 +534,12 @@ bool
 paq_file_sync_ring(PaqQueueFile *qf)
 {
 	uint64		released = pg_atomic_read_u64(&qf->live->released);
-	uint64		size = Min(pg_atomic_read_u64(&qf->live->reserved) - released,
-					  qf->ring_size);
+	uint64		size = pg_atomic_read_u64(&qf->live->reserved) - released;
 	char	   *from = (char *) paq_frame_at(qf, released);
 	Size		before = (from - qf->base) % page_size();
 
-	return sync_part(from - before, size == 0 ? 0 : before + size);
+	return sync_part(from - before,
+					 size == 0 ? 0 : before + Min(size, qf->ring_size));
 }
 
 static PaqWalNote *

@@ -159,7 +159,7 @@ typedef struct PaqLive
 StaticAssertDecl(sizeof(PaqLive) <= 4096, "positions must fit into one page");
 
 /*
- * A frame holds one record; or none, and what is left of a lap of the ring.  stamp
+ * A frame holds one record; or none, and a part of the ring that is skipped.  stamp
  * is the frame's own position (a multiple of 8) plus PAQ_FRAME_COMMITTED, XORed
  * with the file's salt: what an earlier lap left at the same place never looks like
  * a frame of this lap.  It is stored once the record is there.
@@ -179,7 +179,7 @@ typedef struct PaqFrame
 typedef enum PaqFrameKind
 {
 	PAQ_FRAME_RECORD,
-	PAQ_FRAME_SKIP				/* what is behind it are bytes of earlier laps */
+	PAQ_FRAME_SKIP				/* what is behind it is not its own */
 } PaqFrameKind;
 
 #define PAQ_FRAME_COMMITTED	2
@@ -340,8 +340,8 @@ paq_frame_at(PaqQueueFile *qf, uint64 pos)
 /*
  * How far it is from a good frame to the next place where there may be one, in
  * bytes, if that frame may be from an earlier lap than what is around it.  What is
- * in a record's frame is its own, or its checksum would not match.  In a skip there
- * may be frames of a later lap, if its page is an old one.
+ * in a record's frame is its own, or its checksum would not match.  In what is skipped
+ * there may be frames of other laps.
  */
 static inline uint64
 paq_frame_step(const PaqFrame *frame)

@@ -11,7 +11,7 @@
  * Guarantees: nothing is handed out twice between two calls of
  * paq_reader_rewind(), and nothing that is not a whole record with a good
  * checksum.  Space that a living process may still write to is not stepped over.
- * Space is given back only for what paq_reader_flushed() was told.
+ * Space is given back only for what paq_reader_flushed() was told, and for skips.
  *
  * Locking: none; the worker is the only reader.
  *
@@ -636,7 +636,8 @@ skip_rest_of_lap(PaqReader *reader, uint64 sequence, const void *trail)
 		pg_atomic_write_u64(&paq_live.live->drained, end);
 		(void) PAQ_FAULT("skip-noted");
 		pg_memory_barrier();	/* as in paq_reader_flushed() */
-		reader->synced += paq_ring_release(end);
+		(void) paq_ring_release(end);
+		reader->synced += end - pos;
 		pg_atomic_write_u64(&paq_shared->flushed, end);
 		paq_wake_waiters(end);	/* for "reserved", as audit_flush() does */
 		pos = end;

@@ -235,7 +235,7 @@ frame_time(PaqQueueFile *qf, uint64 pos)
 	PaqFrame   *frame = paq_frame_at(qf, pos);
 	const PaqRecordHeader *header = (PaqRecordHeader *) (frame + 1);
 
-	if (frame->length < sizeof(PaqRecordHeader))
+	if (frame->kind != PAQ_FRAME_RECORD || frame->length < sizeof(PaqRecordHeader))
 		return 0;
 	return header->end_time != 0 ? header->end_time : header->start_time;
 }
@@ -249,7 +249,8 @@ is_whole(PaqReader *reader)
 		PaqFrame   *frame = paq_frame_at(reader->qf, reader->frames[i]);
 
 		if (!reader->holes[i].explained ||
-			!paq_spilled_is_there((char *) (frame + 1), frame->length))
+			(frame->kind == PAQ_FRAME_RECORD &&
+			 !paq_spilled_is_there((char *) (frame + 1), frame->length)))
 			return false;
 	}
 	return reader->holes[reader->nframes].explained;
@@ -303,7 +304,7 @@ next_in_ring(PaqReader *reader, PaqRecord *record, PaqGap *gap)
 		uint64		pos = reader->frames[reader->next_frame];
 		PaqFrame   *frame = paq_frame_at(qf, pos);
 
-		/* Most of what was before a skip was durable when that was made. */
+		/* All but "length" bytes before a skip were durable when it was made. */
 		if (frame->kind == PAQ_FRAME_SKIP && frame->length < PG_UINT32_MAX &&
 			frame->length < pos)
 			reader->read.pos = Max(reader->read.pos, pos - frame->length);
@@ -337,6 +338,24 @@ next_in_ring(PaqReader *reader, PaqRecord *record, PaqGap *gap)
  */
 
 /*
+ * Is this position in a detour, which leaves alone what an earlier lap has there?
+ * Unlike it, what the worker skips ends with the lap.
+ */
+static bool
+is_detoured(PaqReader *reader, uint64 pos)
+{
+	for (uint32 i = 0; i < reader->nframes && reader->frames[i] <= pos; i++)
+	{
+		uint64		end = frame_end(reader, reader->frames[i]);
+
+		if (pos < end && end % reader->qf->ring_size != 0 &&
+			paq_frame_at(reader->qf, reader->frames[i])->kind == PAQ_FRAME_SKIP)
+			return true;
+	}
+	return false;
+}
+
+/*
  * Did the record of this entry get into the ring before the crash?  Then its
  * frame is there, or the trail has the record and its space was given back.  If
  * "released" cannot be trusted, the latter is certain only if a later lap has
@@ -356,7 +375,8 @@ was_published(PaqReader *reader, const PaqSlotEntry *entry)
 		return pos < pg_atomic_read_u64(&qf->live->released);
 	return reader->nframes > 0 &&
 		pos + qf->ring_size <=
-		frame_end(reader, reader->frames[reader->nframes - 1]);
+		frame_end(reader, reader->frames[reader->nframes - 1]) &&
+		!is_detoured(reader, pos + qf->ring_size);
 }
 
 /* Entry at *offset in the slot, NULL if there is none; *offset moves behind it. */

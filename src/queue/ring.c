@@ -69,7 +69,7 @@
 
 /* How often to look whether the worker has skipped, in us, and how many times */
 #define SKIP_DELAY			50
-#define SKIP_LOOKS			20000
+#define SKIP_LOOKS			2000
 
 /* What is fetched into the cache ahead, at most, in bytes */
 #define MAX_PREFETCH		1024
@@ -123,9 +123,11 @@ paq_queue_used(void)
 		pg_read_barrier();
 	} while (released != pg_atomic_read_u64(&paq_live.live->released));
 	skip = skip_position(detour);
-	if (detour != 0 && released <= skip && reserved >= next_lap(skip))
-		reserved -= next_lap(skip) - skip;
-	return reserved - released;
+	if (detour == 0 || released > skip || reserved < next_lap(skip))
+		return reserved - released;
+
+	/* What is in the way of a detour is part of it. */
+	return reserved - next_lap(skip) + (reserved < detour ? skip - released : 0);
 }
 
 /* Is there nothing in the queue, not even a skip? */
@@ -270,18 +272,22 @@ paq_ring_prefetch_frame(uint32 len)
 
 /*
  * May size bytes at pos be reserved before "limit", and are kept bytes left then, and
- * a frame's header for a detour?  As long as one can be taken, what is to be kept is
- * behind it.
+ * a frame's header for a detour?  Before a detour with half of the ring behind it, what
+ * is to be kept is there.
  */
 static inline bool
 fits(uint64 pos, uint64 size, uint64 kept, uint64 limit)
 {
 	uint64		end = pos + size + sizeof(PaqFrame);
+	uint64		detour;
 
 	if (likely(end + kept <= limit))
 		return true;
-	return kept != 0 && end <= limit &&
-		pos < pg_atomic_read_u64(&paq_live.live->detour);
+	if (kept == 0 || end > limit)
+		return false;
+	detour = pg_atomic_read_u64(&paq_live.live->detour);
+	return pos < detour &&
+		detour % paq_live.ring_size <= paq_live.ring_size / 2 + sizeof(PaqFrame);
 }
 
 /*
@@ -451,7 +457,8 @@ paq_ring_put(const char *record, uint32 len, pg_crc32c fields_crc,
 		if (unlikely(mask))
 			sigprocmask(SIG_SETMASK, &save_mask, NULL);
 		if (writer != NULL &&
-			(paq_ring_detour() || paq_ring_has_space(size, kept)))
+			(paq_ring_has_space(size, kept) || paq_ring_detour() ||
+			 paq_ring_has_space(size, kept)))
 			continue;
 		if (writer == NULL || wait != PAQ_SPACE_WAIT ||
 			!paq_make_space(size + paq_ring_reserve()))
@@ -505,6 +512,21 @@ raise_limit(uint64 pos)
 	return false;
 }
 
+/* Is everything between the two positions committed?  For the worker. */
+static bool
+all_committed(uint64 pos, uint64 end)
+{
+	while (pos < end)
+	{
+		uint32		size = paq_frame_at(&paq_live, pos)->size;
+
+		if (!paq_frame_is_committed(&paq_live, pos) || size < sizeof(PaqFrame))
+			return false;
+		pos += size;
+	}
+	return true;
+}
+
 /*
  * For the worker, which has released everything before flushed: if almost nothing
  * has been put into the ring since, and its end is far enough from the ring's begin,
@@ -521,7 +543,7 @@ paq_ring_skip(uint64 flushed)
 	uint64		pos = pg_atomic_read_u64(&paq_live.live->reserved);
 	const uint64 offset = pos % ring_size;
 	const uint64 rest = ring_size - offset;
-	const uint32 size = Min(rest, MAX_SKIP);
+	const uint32 size = rest <= MAX_SKIP ? rest : MAX_SKIP / 2;
 	PaqFrame   *frame = paq_frame_at(&paq_live, pos);
 	PaqWriter  *writer = paq_producer.writer;
 	uint64		end = flushed;
@@ -530,10 +552,13 @@ paq_ring_skip(uint64 flushed)
 		paq_queue_has_skip())
 		return flushed;
 
-	/* With something in the way, the rest must do as the reserve, and at once. */
+	/*
+	 * With something in the way, that must be little, and such that it can be
+	 * written at once; and the rest must do as the reserve.
+	 */
 	if (pos != flushed &&
 		(pos - flushed > Min(offset / 2, MAX_SKIP / 2) || size != rest ||
-		 offset > ring_size / 2))
+		 offset > ring_size / 2 || !all_committed(flushed, pos)))
 		return flushed;
 	if (writer == NULL)
 		writer = paq_writer_borrow();
@@ -575,7 +600,13 @@ is_skipped(uint64 to)
 	for (int i = 0; i < SKIP_LOOKS; i++)
 	{
 		if (paq_frame_is_committed(&paq_live, pos))
-			return paq_frame_at(&paq_live, pos)->kind == PAQ_FRAME_SKIP;
+		{
+			PaqFrame   *frame = paq_frame_at(&paq_live, pos);
+
+			/* A detour of the lap before may have taken the place. */
+			return frame->kind == PAQ_FRAME_SKIP &&
+				pos + frame->size == next_lap(pos);
+		}
 		if (pg_atomic_read_u64(&paq_live.live->detour) != to)
 			return false;
 		pg_usleep(SKIP_DELAY);
@@ -681,11 +712,15 @@ paq_ring_release(uint64 pos)
 	uint64		skip = skip_position(detour);
 
 	if (detour != 0 && pos > skip && pos < next_lap(skip))
-		pg_atomic_write_u64(&paq_live.live->detour, detour = 0);
+	{
+		detour = 0;
+		pg_atomic_write_u64(&paq_live.live->detour, detour);
+	}
 	pg_atomic_write_u64(&paq_live.live->released, pos);
 	(void) raise_limit(pos + paq_live.ring_size);
 	if (detour == 0 || pos <= skip)
 		return 0;
+	pg_write_barrier();			/* pairs with those in paq_queue_used() */
 	pg_atomic_write_u64(&paq_live.live->detour, 0);
 	return next_lap(skip) - skip;
 }

@@ -259,7 +259,8 @@ paq_spilled_collect(PaqReader *reader)
 		PaqFrame   *frame = paq_frame_at(reader->qf, pos);
 		PaqText		name;
 
-		if (paq_record_spill_name((char *) (frame + 1), frame->length, &name))
+		if (frame->kind == PAQ_FRAME_RECORD &&
+			paq_record_spill_name((char *) (frame + 1), frame->length, &name))
 			reader->spills_drained = lappend(reader->spills_drained,
 											 pnstrdup(name.data, name.len));
 		pos += frame->size;

@@ -385,7 +385,8 @@ paq_queue_startup(void)
 		paq_file_create(path, ring_size, MaxBackends, &inherit, &paq_live);
 	}
 	pg_atomic_write_u64(&paq_live.live->limit,
-						pg_atomic_read_u64(&paq_live.live->released) + paq_live.ring_size);
+						pg_atomic_read_u64(&paq_live.live->released) +
+							paq_live.ring_size);
 	pg_atomic_write_u64(&paq_live.live->detour, 0);
 	init_shared();
 	paq_wait_events_init();

@@ -318,7 +318,7 @@ paq_wait_for_space(uint64 size, bool patient)
 	since = wait.start;
 	raise_request(&paq_shared->space_request, end);
 	ConditionVariablePrepareToSleep(cv);
-	while (pg_atomic_read_u64(&paq_live.live->limit) < end)
+	while (pg_atomic_read_u64(&paq_live.live->limit) < end && !paq_ring_detour())
 	{
 		if (!patient && (stuck = is_stuck(&seen, &since)))
 			break;

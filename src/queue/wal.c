@@ -164,7 +164,7 @@ collect(void)
 		/*
 		 * If "released" has not passed the frame after the copy was made, nobody
 		 * was allowed to write there before.  Pairs with the compare-and-swap in
-		 * try_reserve(), between reading "released" and writing.
+		 * try_reserve(), between reading "limit" and writing.
 		 */
 		pg_read_barrier();
 		if (pg_atomic_read_u64(&paq_live.live->released) <= frame->pos)
