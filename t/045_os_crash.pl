@@ -36,7 +36,10 @@ my $node = audited_node(
 	'main',
 	start        => 0,
 	install_path => fault_install(),
-	settings     => { flush_interval => '1h' },
+	settings     => {
+		flush_interval  => '1h',
+		flush_threshold => 80       # what is durable is known
+	},
 	conf         => BareServer::conf());
 my $server = BareServer->new($node);
 

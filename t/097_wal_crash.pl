@@ -439,7 +439,8 @@ sub round
 	my $keep = rand() < 0.5 ? '2MB' : '-1';
 	begin_life($keep,
 		queue_size => (qw(64kB 64kB 1MB))[ rand 3 ],
-		flush_interval => (qw(20ms 1s 1h))[ rand 3 ]);
+		flush_interval  => (qw(20ms 1s 1h))[ rand 3 ],
+		flush_threshold => (5, 50, 80)[ rand 3 ]);
 
 	my $point = (qw(sentinel-inserted sentinel-flushed sentinel-synced sentinel-noted
 		  sentinel-advanced settle-begun settle-synced settle-noted wal-inserted
