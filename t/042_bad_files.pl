@@ -31,7 +31,7 @@ my $node = audited_node(
 	'main',
 	start        => 0,
 	install_path => fault_install(),
-	settings     => { queue_size => '64kB', flush_interval => '1h' },
+	settings     => { queue_size => '64kB', flush_interval => '1h', flush_threshold => 50 },
 	conf         => BareServer::conf());
 my $server = BareServer->new($node);
 my $queue  = queue_dir($node);

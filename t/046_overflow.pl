@@ -22,7 +22,7 @@ use PostgreSQL::Test::Utils;
 # As small as it may be, written when somebody asks or it is filled to a half.
 my $node = audited_node(
 	'main',
-	settings => { flush_interval => '1h', queue_size => '64kB' },
+	settings => { flush_interval => '1h', flush_threshold => 50, queue_size => '64kB' },
 	conf     => "autovacuum = off\n");
 
 # Change settings of the server.

@@ -23,7 +23,7 @@ use Test::More;
 my $node = audited_node(
 	'main',
 	init     => [ allows_streaming => 'logical' ],
-	settings => { flush_interval   => '1h', queue_size => '64kB' },
+	settings => { flush_interval => '1h', flush_threshold => 50, queue_size => '64kB' },
 	conf     => "autovacuum = off\n");
 
 unaudited_sql($node, q{

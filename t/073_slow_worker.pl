@@ -27,6 +27,7 @@ my $node = audited_node(
 	'main',
 	settings => {
 		flush_interval    => '1h',
+		flush_threshold   => 50,
 		log_rotation_size => 0,
 		overflow          => 'error',
 		queue_size        => '64kB',

@@ -36,7 +36,7 @@ use Workload;
 
 my $released = "$FindBin::RealBin/released";
 my $keep     = $ENV{PAQ_KEEP_FILES};
-my %settings = (queue_size => '64kB', flush_interval => '1h');
+my %settings = (queue_size => '64kB', flush_interval => '1h', flush_threshold => 50);
 
 # The states, by name: the settings; the sub that makes them; whether that needs
 # the points of src/fault.h; the number of statements of each kind, whose records
