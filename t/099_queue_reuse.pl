@@ -160,7 +160,11 @@ $node->safe_psql('postgres', statements('lost', 1 .. 150));
 $queue = queue_of($node);
 my ($victim) = grep { $_->{pos} + $_->{size} == $skip->{pos} } $queue->frames;
 like($victim->{record}, qr/lost pending 5/, 'what the skip is behind');
-crash_node($node);
+
+# It would sync the file if it noticed that the postmaster has died.
+my $stopped = worker_pid($node);
+kill('STOP', $stopped) == 1 or die "kill: $!";
+crash_node($node, $stopped);
 set_faults($node);
 open my $fh, '+<:raw', queue_dir($node) . '/queue' or die "queue: $!";
 seek($fh, $victim->{ranges}[0][0] + $victim->{size} / 2, 0);
@@ -195,9 +199,9 @@ my $slow = start_psql($node, statements('late', 1 .. 150), name => 'slow');
 my $pid;
 poll_until(
 	sub {
-		($pid) = grep { is_stopped($_) } map { /^(\d+)$/ ? $1 : () }
-		  split /\n/, `ps -o pid= --ppid \$(head -1 \Q${\$node->data_dir}\E/postmaster.pid) | tr -d ' '`;
-		return $pid;
+		$pid = unaudited_sql($node,
+			"SELECT pid FROM pg_stat_activity WHERE application_name = 'slow'");
+		return $pid && is_stopped($pid);
 	}) or die 'nobody takes a detour';
 set_faults($node, 'skip-claimed' => 'stop');
 wait_until_stopped($worker) or die 'the worker goes on';

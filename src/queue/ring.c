@@ -456,6 +456,8 @@ paq_ring_put(const char *record, uint32 len, pg_crc32c fields_crc,
 		}
 		if (unlikely(mask))
 			sigprocmask(SIG_SETMASK, &save_mask, NULL);
+
+		/* Once more behind the detour: another process may have taken it. */
 		if (writer != NULL &&
 			(paq_ring_has_space(size, kept) || paq_ring_detour() ||
 			 paq_ring_has_space(size, kept)))
@@ -518,9 +520,12 @@ all_committed(uint64 pos, uint64 end)
 {
 	while (pos < end)
 	{
-		uint32		size = paq_frame_at(&paq_live, pos)->size;
+		uint32		size;
 
-		if (!paq_frame_is_committed(&paq_live, pos) || size < sizeof(PaqFrame))
+		if (!paq_frame_is_committed(&paq_live, pos))
+			return false;
+		size = paq_frame_at(&paq_live, pos)->size;
+		if (size < sizeof(PaqFrame))
 			return false;
 		pos += size;
 	}
