@@ -1,8 +1,8 @@
-# A crash of the operating system, as a model.  Queue and trail files are kept
-# as they were when they were last synced, and as they were when everything was
-# killed.  Of each page that differs one of the two versions is brought back at
-# random, files are shorter, a new file may be missing, and the boot id is
-# another one.
+# A crash of the operating system, as a model.  A library in front of libc keeps
+# queue and trail files as they were when they were last synced.  At some moment
+# everything is killed.  Of each page that has changed since it was synced one of
+# the two versions is brought back at random, files are shorter, a new file may be
+# missing, and the boot id is another one.
 #
 # After that, records that were flushed are there, unchanged.  Records that are
 # whole in the trail or in the queue are there once.  Records that are in
@@ -35,13 +35,15 @@ my $rounds = Rounds->new(short => 14, full => 400);
 my $node = audited_node(
 	'main',
 	start        => 0,
+	init         => [ extra => ['--wal-segsize=1'] ],
 	install_path => fault_install(),
 	settings     => {
 		flush_interval  => '1h',
-		flush_threshold => 80       # what is durable is known
+		flush_threshold => 80       # much is not durable
 	},
-	conf         => BareServer::conf());
+	conf         => BareServer::conf() . "fsync = on\n");
 my $server = BareServer->new($node);
+my $copies = SystemCrash::keep_synced();
 
 # What the rounds take turns with
 my @settings = (
@@ -68,16 +70,12 @@ sub live_and_die
 {
 	my ($env, $point, $last) = @_;
 	my $queue = queue_dir($node) . '/queue';
-	my %run   = (synced => SavedState::read_file($queue));
+	my %run;
 
 	set_faults($node);
 	$server->start or die 'does not start: ' . $server->log;
 	my $client = $server->connect;
 	my @pending;
-
-	# That the file is in use was synced, too.
-	substr($run{synced}, 0, 3 * 4096) =
-	  substr(SavedState::read_file($queue), 0, 3 * 4096);
 
 	# Up to here everything will be durable.
 	foreach my $part (1 .. 1 + int(rand(3)))
@@ -90,34 +88,26 @@ sub live_and_die
 	{
 		# the checkpoint, too
 		$client->query('SELECT audit_rotate()');
-		my $now = SavedState::read_file($queue);
-
-		substr($run{synced}, 0, 3 * 4096) = substr($now, 0, 3 * 4096);
 		if (rand() < 0.5)
 		{
 			publish($client, int(rand(20)));
 			$client->query('SELECT audit_flush()');
 		}
 	}
-	$run{durable} = { trail_contents() };
 
 	# And this in part.
 	$point //= (qw(checkpoint-written batch-written flushed none))[ rand 4 ];
 	if   (defined $last) { $last->($client) }
 	else                 { publish($client, int(rand(15)), spill => 3) }
 	push @pending, begin_statement($server, padding(500)) if rand() < 0.4;
-	if ($point ne 'none')
-	{
-		my $waiting = stop_worker_at($server, $point);
-
-		push @pending, $waiting;
-		$run{durable} = { trail_contents() } if $point eq 'flushed';
-	}
+	push @pending, stop_worker_at($server, $point) if $point ne 'none';
 	publish($client, int(rand(15)));
 	$server->kill_all;
-	$run{what}  = "worker at $point";
-	$run{state} = SavedState->save($node, 'crash');
-	$run{last}  = $run{state}->bytes('queue');
+	$run{what}    = "worker at $point";
+	$run{synced}  = SystemCrash::synced_bytes($queue) // die "$queue was never synced";
+	$run{durable} = { map { $_ => SystemCrash::synced_bytes($_) // '' } trail_files($node) };
+	$run{state}   = SavedState->save($node, 'crash');
+	$run{last}    = $run{state}->bytes('queue');
 	return \%run;
 }
 
@@ -436,7 +426,7 @@ sub prepare
 
 	File::Path::rmtree(queue_dir($node) . '.links.crash');
 	$server->set(%$env);
-	unlink(glob(queue_dir($node) . '/*'), glob(trail_dir($node) . '/*'));
+	unlink(glob(queue_dir($node) . '/*'), glob(trail_dir($node) . '/*'), glob("$copies/*"));
 	set_faults($node);
 	$server->start or die 'does not start: ' . $server->log;
 	my $client = $server->connect;

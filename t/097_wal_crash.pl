@@ -33,10 +33,6 @@ use Time::HiRes qw(sleep time);
 
 my $rounds = Rounds->new(short => 12, full => 400);
 my $tmp    = PostgreSQL::Test::Utils::tempdir();
-my $copies = "$tmp/synced";
-
-mkdir $copies or die "mkdir: $!";
-$ENV{PAQ_SYNCED_DIRECTORY} = $copies;
 
 my $node = audited_node(
 	'main',
@@ -56,7 +52,7 @@ max_wal_size = 4MB
 bgwriter_delay = 10ms
 END
 my $server = BareServer->new($node);
-my $preloaded = build_preloaded('synced');
+my $copies = SystemCrash::keep_synced();
 
 # ---------------------------------------------------------------------------
 # Clients
@@ -251,14 +247,6 @@ sub files
 		spill => [ glob(queue_dir($node) . '/spill.*') ]);
 }
 
-sub synced_bytes
-{
-	my ($path) = @_;
-	my $copy = "$copies/" . (stat $path)[1];
-
-	return -e $copy ? SavedState::read_file($copy) : undef;
-}
-
 sub overwrite
 {
 	my ($path, $bytes) = @_;
@@ -292,14 +280,14 @@ sub crash
 
 	foreach my $path (@{ $files{wal} })
 	{
-		my $synced = synced_bytes($path);
+		my $synced = SystemCrash::synced_bytes($path);
 		my $last   = SavedState::read_file($path);
 
 		overwrite($path, defined $synced ? SystemCrash::mix($synced, $last, $p{wal}) : $last);
 	}
 	foreach my $path (@{ $files{queue} })
 	{
-		my $synced = synced_bytes($path) // die "$path was never synced";
+		my $synced = SystemCrash::synced_bytes($path) // die "$path was never synced";
 
 		overwrite($path, with_another_boot_id(
 				SystemCrash::mix($synced, SavedState::read_file($path), $p{queue})));
@@ -307,7 +295,7 @@ sub crash
 	foreach my $path (@{ $files{trail} }, @{ $files{spill} })
 	{
 		overwrite($path,
-			SystemCrash::grow(synced_bytes($path) // '', SavedState::read_file($path), $p{trail}));
+			SystemCrash::grow(SystemCrash::synced_bytes($path) // '', SavedState::read_file($path), $p{trail}));
 	}
 	return sprintf 'pages %.2f of WAL, %.2f of the queue, %.2f of the trail', @p{qw(wal queue trail)};
 }
@@ -493,7 +481,6 @@ sub unaudited_rows
 	return [ lines($file) ];
 }
 
-$ENV{LD_PRELOAD} = $preloaded;
 $server->make_extension;
 $server->start or die 'does not start';
 unaudited($_) foreach 'CREATE TABLE t (m text)', 'CREATE TABLE conflicts (m text)', <<'END';

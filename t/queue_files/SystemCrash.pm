@@ -14,7 +14,35 @@ package SystemCrash;
 use strict;
 use warnings;
 
+use FindBin;
+use lib $FindBin::RealBin;
+
+use PaqTest;
+use PostgreSQL::Test::Utils;
+use SavedState;
+
 my $page = 4096;
+my $copies;
+
+# keep_synced(): servers that are started from now on keep a copy of what they sync
+# (t/synced/synced.c).  They need fsync = on.  Returns the directory of the copies.
+sub keep_synced
+{
+	$copies = PostgreSQL::Test::Utils::tempdir() . '/synced';
+	mkdir $copies or die "mkdir: $!";
+	$ENV{PAQ_SYNCED_DIRECTORY} = $copies;
+	$ENV{LD_PRELOAD} = build_preloaded('synced');
+	return $copies;
+}
+
+# synced_bytes($path): what a file had when it was last synced; undef if it never was.
+sub synced_bytes
+{
+	my ($path) = @_;
+	my $copy = "$copies/" . (stat $path)[1];
+
+	return -e $copy ? SavedState::read_file($copy) : undef;
+}
 
 # mix($synced, $last, $probability): bytes of a file whose size is fixed; pages
 # that differ are the later ones with this probability.

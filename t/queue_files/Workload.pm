@@ -106,8 +106,9 @@ sub unaudited
 	return $server->ask($sql, user => 'paq_quiet');
 }
 
-# stop_worker_at($server, $point): let the worker write what there is, and stop
-# at a fault point.  Returns the connection that waits for it.
+# stop_worker_at($server, $point): let the worker write what there is, and a
+# statement more, and stop at a fault point: after a skip it does not wait to be
+# told, and may have written the rest.  Returns the connection that waits for it.
 sub stop_worker_at
 {
 	my ($server, $point) = @_;
@@ -115,6 +116,7 @@ sub stop_worker_at
 	my $client = $server->connect(user => 'paq_quiet');
 
 	set_faults($server->node, $point => 'stop');
+	$server->ask("SELECT '" . marker() . "'");
 	$client->start('SELECT audit_flush()');
 	wait_until_stopped($worker) or die 'it does not stop';
 	return $client;
