@@ -220,5 +220,26 @@ cmp_ok(scalar @recorded, '<', 600, 'and something was dropped');
 is(scalar @gaps, $known + 1, 'only that is missing');
 like($gaps[-1]{errorMessage}, qr/because the queue was full/, 'as the trail says');
 
+# With overflow = error a session asks for space before it executes anything.  It is
+# not refused because of what is in the way.
+
+$node->append_conf('postgresql.conf', "pg_audit_queue.overflow = error\n");
+$node->reload;
+skip_and_fail('refused');
+my $script = PostgreSQL::Test::Utils::tempdir() . '/refused.sql';
+append_to_file($script, statements('refused', 1 .. 600));
+my ($ret, $stdout, $stderr) = $node->psql('postgres', "\\i $script");
+isnt($ret, 0, 'refused: not everything is executed');
+like($stderr, qr/ERROR:  audit queue is full/, 'refused: the queue is full at some time');
+cmp_ok(stats($node)->{queue_used},
+	'>', 750 * 1024, 'but not before it has taken all but the reserve');
+set_faults($node);
+flush_trail($node);
+@records = check_trail($node, 'refused: the trail is whole');
+my @answers = $stdout =~ /^(refused \d+)/mg;
+@recorded = split / /, numbers('refused', @records);
+is("@recorded", join(' ', 1 .. @answers + 1), 'refused: each statement is there, and the last that failed');
+is(scalar(grep { $_->{type} eq 'gap' } @records), scalar(@gaps), 'refused: nothing is missing');
+
 $node->stop;
 done_testing();

@@ -143,7 +143,7 @@ paq_queue_refuse_if_full(void)
 	uint64		kept = paq_ring_reserve();
 
 	while (!paq_ring_has_space(size, kept))
-		if (!paq_ring_detour() && !paq_make_space(size + kept))
+		if (!paq_make_space(size + kept))
 			return;
 }
 
