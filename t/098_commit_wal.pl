@@ -540,4 +540,31 @@ SKIP:
 	rmdir $dir;
 }
 
+# ---------------------------------------------------------------------------
+# A library that was built for a server without lz4
+# ---------------------------------------------------------------------------
+
+my $header = PostgreSQL::Test::Utils::tempdir() . '/without_lz4.h';
+append_to_file($header, "#include \"postgres.h\"\n#undef USE_LZ4\n");
+$node = audited_node(
+	'pglz',
+	init         => [ allows_streaming => 1, extra => ['--wal-segsize=1'] ],
+	install_path => fault_install("-include $header"),
+	settings     => { mode => 'commit', commit_wal => 'on', flush_interval => '1h' },
+	conf         => "autovacuum = off\n");
+unaudited_sql($node, 'CREATE TABLE t (a text)');
+begin();
+unaudited_sql($node, 'SELECT audit_flush()');
+is(counts($client, "INSERT INTO t VALUES ('by pglz') /* " . 'z' x 3000 . ' */'), '1 0', 'without lz4 WAL is used');
+my $wal = join '', map { SavedState::read_file($_) }
+  grep { /\/[0-9A-F]{24}$/ } glob($node->data_dir . '/pg_wal/*');
+
+# prefix, version, kind (records), method
+my %methods = map { $_ => 1 } map { ord } $wal =~ /pg_audit_queue\0\x01\0\x01(.)/gs;
+is_deeply([ keys %methods ], [2], 'with records that pglz has compressed');
+unlike($wal, qr/z{100}/, 'which makes them shorter');
+crash_without(sub { });
+ok(written("VALUES ('by pglz')"), 'and which are restored');
+$node->stop;
+
 done_testing();

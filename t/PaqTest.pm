@@ -881,12 +881,14 @@ sub wait_until_stopped
 	return poll_until(sub { is_stopped($pid) });
 }
 
-# fault_install(): build the library with the points of src/fault.h and put it
-# into a copy of the server, both below the test's temporary directory.  Returns
-# what install_path of audited_node() wants.
+# fault_install(@flags): build the library with the points of src/fault.h, and with
+# more flags of the compiler, and put it into a copy of the server, both below the
+# test's temporary directory.  Returns what install_path of audited_node() wants.
 sub fault_install
 {
-	return _private_install('pg_config', 'COPT=-DPAQ_FAULT_POINTS');
+	my (@flags) = @_;
+
+	return _private_install('pg_config', "COPT='-DPAQ_FAULT_POINTS @flags'");
 }
 
 # other_install($pg_config): the same for the server that this program is of, with
