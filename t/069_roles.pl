@@ -61,7 +61,7 @@ foreach my $role ('ordinary', 'owner', map { "in_$_" } @roles)
 			  } $file, $queue, 'pg_audit_queue/lock'
 		),
 		"SELECT pg_ls_dir('pg_audit_queue')",
-		"COPY (SELECT 1) TO PROGRAM 'rm $file'",
+		"COPY (SELECT 1) TO PROGRAM 'cat >/dev/null; rm $file'",
 		"LOAD 'pg_audit_queue'")
 	{
 		my ($ret, $stdout, $stderr) = $node->psql('postgres', $sql,
@@ -89,7 +89,7 @@ sub gaps
 
 foreach my $case (
 	[ 'in_pg_write_server_files',     "COPY (SELECT 'forged') TO '%s'", 'was truncated' ],
-	[ 'in_pg_execute_server_program', "COPY (SELECT 1) TO PROGRAM 'rm %s'", 'was removed' ],
+	[ 'in_pg_execute_server_program', "COPY (SELECT 1) TO PROGRAM 'cat >/dev/null; rm %s'", 'was removed' ],
 	[ 'in_pg_execute_server_program', "COPY (SELECT 1) TO PROGRAM 'cat >> %s'",
 		'was written to by somebody else' ])
 {
