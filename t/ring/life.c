@@ -65,8 +65,8 @@ static const struct
 	{"skip-reserved", 6},
 	{"skip-committed", 6},
 	{"skip-noted", 6},
-	{"detour-claimed", 6},
-	{"detour-taken", 6},
+	{"detour-claimed", 1},
+	{"detour-taken", 1},
 	{"test-released", 12},
 	{"test-rewound", 3},
 	{"test-advanced", 2},
@@ -564,6 +564,20 @@ stress_live_refused(void)
 	stress->alone = false;
 	stress->frame_size = frame_size;
 	paq_queue_size = size;
+}
+
+/*
+ * Was somebody killed at each of the points, and was what the dead had reserved
+ * stepped over?
+ */
+bool
+stress_has_seen_all(void)
+{
+	for (uint32 i = 0; i < lengthof(targets); i++)
+		if (strcmp(targets[i].name, "*") != 0 &&
+			pg_atomic_read_u64(&stress_point(targets[i].name)->kills) == 0)
+			return false;
+	return unnoticed_deaths > 0 && pg_atomic_read_u64(&stress->stepped_over) > 0;
 }
 
 /* A scenario begins, with so many producers. */

@@ -7,7 +7,8 @@
  *				[--steps N] [--directory DIR] [--verbose]
  *
  * Runs scenarios (scenario.c), for so many seconds unless their number is
- * given, and then so many rounds of step.c.
+ * given, and then so many rounds of step.c.  If somebody has not yet been killed
+ * at each fault point by then, it goes on for up to MAX_TIMES as long.
  *
  * The program proves that
  *
@@ -41,8 +42,11 @@
 #include "guc.h"
 #include "miscadmin.h"
 
-/* So many there are even where time is short. */
+/* So many scenarios there are even where time is short. */
 #define MIN_SCENARIOS	5
+
+/* So many times as long it may take to see a death at each point. */
+#define MAX_TIMES		10
 
 static uint64 seed = 0;
 static uint32 n_scenarios = 0;
@@ -143,12 +147,25 @@ read_options(int argc, char **argv)
 	}
 }
 
+/* Is there to be another scenario, with so many done since then? */
+static bool
+go_on(uint32 done, time_t begun)
+{
+	time_t		passed = time(NULL) - begun;
+
+	if (n_scenarios > 0)
+		return done < n_scenarios;
+	return passed < n_seconds ||
+		(n_seconds > 0 && done < MIN_SCENARIOS) ||
+		(passed < (time_t) n_seconds * MAX_TIMES && !stress_has_seen_all());
+}
+
 int
 main(int argc, char **argv)
 {
 	static char queue_directory[MAXPGPATH + 16];
 	uint32		done = 0;
-	time_t		end;
+	time_t		begun;
 
 	read_options(argc, argv);
 	printf("seed %llu\n", (unsigned long long) seed);
@@ -158,9 +175,8 @@ main(int argc, char **argv)
 			 (int) getpid());
 	paq_queue_directory = queue_directory;
 
-	end = time(NULL) + n_seconds;
-	while (n_scenarios > 0 ? done < n_scenarios :
-		   time(NULL) < end || (n_seconds > 0 && done < MIN_SCENARIOS))
+	begun = time(NULL);
+	while (go_on(done, begun))
 	{
 		trail_records += stress_run_scenario(seed++, n_lives);
 		done++;

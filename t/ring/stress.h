@@ -221,6 +221,7 @@ extern void stress_live_full(void);
 extern void stress_live_sleepy(void);
 extern void stress_live_unnoticed(void);
 extern void stress_live_refused(void);
+extern bool stress_has_seen_all(void);
 extern void stress_lives_begin(uint32 n);
 extern void stress_print_lives(void);
 
