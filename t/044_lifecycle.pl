@@ -142,6 +142,7 @@ system_or_bail('prlimit', '--pid', $worker, '--as=' . $kb * 1024 . ':');
 kill('HUP', $worker);
 ok(wait_for_log($node, qr/$bad: out of memory/, $position),
 	'an error in the worker is reported');
+ok(wait_for_log($node, $good, $position), 'and that it has passed, with nothing to be written');
 my $client = start_psql($node, q{SELECT 'after the error'},
 	settings => { mode => 'immediate' });
 is((finish_psql($client))[0], 0, 'it does its work all the same');
@@ -362,7 +363,7 @@ sub upgrade
 				($mode eq 'link' ? '--link' : ())
 			],
 			'>&', \$output,
-			IPC::Run::timeout(120)),
+			IPC::Run::timeout($PostgreSQL::Test::Utils::timeout_default)),
 		"$mode: pg_upgrade")
 	  or diag($output);
 

@@ -386,6 +386,7 @@ work_wanted(TimestampTz now, bool rotate)
 
 	return rotate ||
 		loop.shutdown_since != 0 ||
+		drain.retry_at != 0 ||	/* only an attempt shows that it works again */
 		!paq_reader_is_live(drain.reader) ||
 		!drain.resumed ||
 		paq_worker_flush_wanted() ||
