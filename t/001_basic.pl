@@ -157,6 +157,7 @@ like(
 $node->adjust_conf('postgresql.conf', 'pg_audit_queue.log_directory',
 	"'audit'");
 $node->start;
+flush_trail($node);
 check_trail($node, 'the trail is whole at the end');
 $node->stop;
 

@@ -51,7 +51,7 @@ $session->query_safe(q{SELECT 'queued'});
 ok(!is_written('queued'), 'queued: nothing is written for the session');
 my $stats = stats($node);
 cmp_ok($stats->{published}, '>', $stats->{flushed}, 'queued: it is published');
-isnt($stats->{oldest_unflushed_age}, undef, 'and its age is known');
+ok(poll_until(sub { defined stats($node)->{oldest_unflushed_age} }), 'and its age is known');
 is($stats->{flush_waits}, 0, 'queued: nobody waits');
 $session->quit;
 
@@ -452,7 +452,8 @@ system_or_bail('pg_ctl', '-D', $node->data_dir, '-W', '-m', 'fast', 'stop');
 my ($status, $stdout, $stderr) = finish_psql($session);
 like($stderr, qr/FATAL:  57P01:/, 'shutdown ends it');
 kill('CONT', $worker);
-$node->stop;
+poll_until(sub { !-e $node->data_dir . '/postmaster.pid' }) or die 'the server does not end';
+$node->_update_pid(0);
 is(texts_in_trail($node, 'waits at shutdown'),
 	2, 'its record is written before the server has ended, and that the wait failed');
 check_trail($node, 'the trail is whole');

@@ -89,13 +89,18 @@ foreach my $case (
 	(full_tests() ? map { [ 'KILL', 'immediate', "kill-$_" ] } 1 .. 20 : ()))
 {
 	my ($signal, $mode, $label) = @$case;
-	my $load =
-	  start_load($node, $label, settings => { mode => $mode }, clients => 3);
+	my $old_pid = worker_pid($node);
+
+	# KILL has to come before they are done.
+	my $load = start_load(
+		$node, $label,
+		settings   => { mode => $mode },
+		clients    => 3,
+		statements => $signal eq 'KILL' ? 3000 : 500);
 
 	ok(poll_until(sub { texts_in_trail($node, "'$label-1-20'") }),
 		"$mode: clients are at work");
-	my $old_pid = kill_worker($node, $signal);
-	my $waiting = $signal eq 'TERM' && $mode ne 'queued';
+	kill($signal, $old_pid) == 1 or die "could not signal process $old_pid: $!";
 	my $new_pid = wait_for_worker($node, $old_pid);
 
 	isnt($new_pid, $old_pid, "another worker after SIG$signal");

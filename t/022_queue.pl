@@ -44,14 +44,15 @@ sub texts_like
 	return grep { /$regexp/ } map { $_->{commandText} // '' } @records;
 }
 
-# Wait until nothing is left to be drained, without asking for a flush.
+# Wait until nothing is left to be drained, without asking for a flush.  The worker
+# publishes that it has started, after what an earlier one has left.
 sub wait_until_drained
 {
 	return poll_until(
 		sub {
 			my $stats = eval { stats($node) };
 
-			return $stats && $stats->{flushed} == $stats->{published};
+			return $stats && $stats->{flushed} > 0 && $stats->{flushed} == $stats->{published};
 		},
 		30);
 }
@@ -311,14 +312,18 @@ foreach my $case (
 	(full_tests() ? map { [ "crash-$_", 'queued' ] } 1 .. 20 : ()))
 {
 	my ($label, $mode) = @$case;
+	my $worker = worker_pid($node);
+
+	# The crash has to come before they are done.
 	my $load = start_load(
 		$node, $label,
-		clients  => 3,
-		settings => { mode => $mode });
+		clients    => 3,
+		statements => 3000,
+		settings   => { mode => $mode });
 
 	ok(poll_until(sub { texts_in_trail($node, "'$label-1-20'") }),
 		"$mode: clients are at work");
-	crash_node($node);
+	crash_node($node, $worker);
 	cmp_ok(finish_load($load), '<', $load->{number}, 'until they are cut off');
 	start_again($node);
 	push @loads, $load;

@@ -105,18 +105,18 @@ isnt($third, $second, 'there is a new file');
 like(slurp_file($third), qr/in the queue/, 'which has records that were in the queue');
 unlike(slurp_file($second), qr/in the queue/, 'and the old one has not');
 
-# Names that are taken get a number: all of these are of the same day
+# Names that are taken get a number: all of these are of the same year
 
-ok(reconfigure(log_filename => 'day-%Y-%m-%d'), 'another log_filename');
+ok(reconfigure(log_filename => 'by-year-%Y'), 'another log_filename');
 my @names;
 foreach my $number (1 .. 12)
 {
 	push @names, map { basename($_) } write_one("clash $number");
 	unaudited_sql($node, 'SELECT audit_rotate()');
 }
-my ($day) = $names[0] =~ /^(day-\d{4}-\d\d-\d\d)(?:\.\d+)?\.json$/;
-isnt($day, undef, "it has the new form: $names[0]");
-is(scalar(grep { /^\Q$day\E\.\d+\.json$/ } @names[ 1 .. 11 ]),
+my ($year) = $names[0] =~ /^(by-year-\d{4})(?:\.\d+)?\.json$/;
+isnt($year, undef, "it has the new form: $names[0]");
+is(scalar(grep { /^\Q$year\E\.\d+\.json$/ } @names[ 1 .. 11 ]),
 	11, 'further ones have numbers');
 my %different = map { $_ => 1 } @names;
 is(scalar keys %different, 12, 'all different');
@@ -317,6 +317,8 @@ is((finish_psql($session))[1], "unwritable\n",
 flush_trail($node);
 is(texts_in_trail($node, "'unwritable'"),       1, 'its record is there');
 is(texts_in_trail($node, "'queued meanwhile'"), 1, 'and the other one');
+wait_for_log($node, qr/audit trail can be written again/, $position)
+  or die 'the log does not say that it can be written to';
 my @recoveries = slurp_file($node->logfile, $position) =~
   /LOG:  audit trail can be written again/g;
 is(scalar @recoveries, 1, 'and the server log says so once');

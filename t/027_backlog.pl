@@ -92,8 +92,8 @@ my $log_offset = -s $node->logfile;
 $node->restart;
 ok(poll_until(sub { grep { /^queue\.bad\./ } queue_files() }),
 	'a copied backlog file is set aside');
-like(slurp_file($node->logfile, $log_offset),
-	qr/audit queue file ".*queue\.1" was set aside as/, 'which the log says');
+ok(wait_for_log($node, qr/audit queue file ".*queue\.1" was set aside as/, $log_offset),
+	'which the log says');
 $node->safe_psql('postgres', "SELECT 'after the restart'");
 flush_trail($node);
 my @after = trail_lines($node);

@@ -57,6 +57,7 @@ $node = audited_node(
 		role          => 'auditor'
 	},
 	conf => q{
+		autovacuum = off
 		max_parallel_workers_per_gather = 2
 		auto_explain.log_min_duration = 0
 		auto_explain.log_analyze = on

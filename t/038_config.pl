@@ -57,6 +57,7 @@ sub reload
 
 # What is there when a server has started
 
+flush_trail($node);
 my @first = trail_records($node);
 is_deeply(
 	[ columns('class command exitCode sequence', @first) ],

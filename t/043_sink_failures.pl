@@ -375,8 +375,11 @@ foreach my $case (
 	[
 		'worker', 'queued',
 		sub {
+			my ($position) = @_;
+
 			kill('TERM', $worker);
 			$worker = wait_for_worker($node, $worker);
+			poll_until(sub { in_log($bad, $position) >= 2 }) or die 'it does not fail again';
 		}
 	])
 {
@@ -391,9 +394,9 @@ foreach my $case (
 		break => sub { set_faults($node, 'trail-fsync' => 5) },
 		error => qr{^could not fsync file "audit/.*": Input/output error$},
 		during => sub {
-			my ($before) = @_;
+			my ($before, $position) = @_;
 
-			$event->() if $event;
+			$event->($position) if $event;
 			$durable = durable_bytes($before);
 			$trace   = start_trace('write,ftruncate,fdatasync,fsync', '-p', $worker);
 		},
@@ -573,7 +576,7 @@ failure(
 $sequence = fresh_file();
 my $position = -s $node->logfile;
 my $before   = stats($node);
-my $load = start_load($node, 'chmod', clients => 3, statements => 500, pause => 0.005);
+my $load = start_load($node, 'chmod', clients => 3, statements => 1500, pause => 0.005);
 
 chmod(0000, $dir) or die "chmod: $!";
 ok( poll_until(sub { stats($node)->{flushed} > $before->{flushed} + 20 }),
@@ -632,6 +635,8 @@ foreach my $case (
 		mend => sub {
 			my ($file) = trail_files($node);
 			my $position = -s $node->logfile;
+			my $before   = stats($node)->{current_file};
+			my $current;
 
 			copy($file, "$elsewhere/old") or die "copy: $!";
 			$meddle->($file);
@@ -640,7 +645,8 @@ foreach my $case (
 			ok(wait_for_log($node,
 					qr/was (?:removed|moved or replaced|truncated), starting a new one/, $position),
 				"$name: it is noticed");
-			my $current = stats($node)->{current_file};
+			poll_until(sub { ($current = stats($node)->{current_file}) ne $before })
+			  or die 'there is no new file';
 			rmtree($file) if $current ne 'audit/' . basename($file);
 			move("$elsewhere/old", "$dir/audit-1.json") or die "move: $!";
 		});

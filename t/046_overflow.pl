@@ -446,6 +446,7 @@ new_records('before the warning');
 foreach my $round (1 .. 3)
 {
 	flush_trail($node);
+	defined worker_at_rest($node) or die 'the worker does not come to rest';
 	$position = -s $node->logfile;
 	$worker = worker_stop();
 	my $waiter = start_psql($node, statements("warned $round", 1000), name => 'warned');

@@ -169,6 +169,7 @@ my @names    = map { basename($_) } @files;
 reconfigure(log_retention_age => '90d');
 ok(all_gone(@files[ 0, 1 ]), 'files older than 90 days are removed');
 is(left(@files), "$names[2] $names[3]", 'those that are younger are not');
+poll_until(sub { in_log(qr/DETAIL:  It had \d+ bytes/, $position) >= 2 });
 is(in_log(qr/LOG:  removed audit trail file "audit\/\Q$names[$_]\E"/, $position), 1,
 	"the log has it ($_)") foreach 0, 1;
 is(in_log(qr/DETAIL:  It had \d+ bytes; the reason is "pg_audit_queue.log_retention_age"/, $position),
@@ -341,7 +342,8 @@ is_deeply(
 		"audit/$names[2]|$names[2], $names[3], $names[0]|3|30720|pg_audit_queue.log_retention_size"
 	],
 	'the trail tells which');
-is(in_log(qr/the reason is "pg_audit_queue.log_retention_size"/, $position), 3, 'the log, too');
+ok(poll_until(sub { in_log(qr/the reason is "pg_audit_queue.log_retention_size"/, $position) == 3 }),
+	'the log, too');
 
 # If the age is the same, by name
 

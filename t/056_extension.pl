@@ -269,6 +269,9 @@ is(grants('open'), $granted, 'default privileges give nobody anything of the ext
 default_privileges('GRANT', 'TO', 'audit_queue');
 $node->append_conf('postgresql.conf', settings_text(database => 'open'));
 $node->reload;
+poll_until(
+	sub { sql("SELECT datname FROM pg_stat_activity WHERE backend_type = 'pg_audit_queue loader'") eq 'open' })
+  or die 'there is no other loader';
 $node->safe_psql('postgres', "SELECT 'in the open database-'");
 ok(table_loaded($node, 'open'), 'the loader changes to another database');
 ok(poll_until(sub { sql("SELECT count(*) FROM pg_inherits", 'open') >= 3 }), 'it makes partitions');
@@ -372,6 +375,9 @@ foreach my $database (qw(restored_plain restored_custom))
 }
 $node->append_conf('postgresql.conf', settings_text(sink => 'table', database => 'restored_custom'));
 $node->reload;
+poll_until(
+	sub { sql("SELECT datname FROM pg_stat_activity WHERE backend_type = 'pg_audit_queue loader'") eq 'restored_custom' })
+  or die 'there is no other loader';
 $node->safe_psql('postgres', "SELECT 'restored-'");
 ok(table_loaded($node, 'restored_custom'), 'the loader goes on after a restore');
 is( sql("SELECT count(*) FILTER (WHERE command_text LIKE '%restored-%'),"

@@ -226,6 +226,9 @@ is_deeply(
 					unaudited_sql($node,
 						'SELECT pg_terminate_backend(' . $victim->pid . ')');
 					is($victim->finish, 'E:57P01', 'its session is terminated');
+
+					# it publishes the records when it ends
+					poll_until(sub { !kill(0, $victim->pid) }) or die 'it does not end';
 				},
 				'class command exitCode')
 		}

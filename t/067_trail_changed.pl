@@ -294,20 +294,20 @@ sub lose_what_is_not_durable
 {
 	my ($label) = @_;
 
-	# nothing is written before the flush is asked for, which kills the worker
+	# nothing is written before the flush is asked for, in which the worker stops
 	$node->append_conf('postgresql.conf', settings_text(flush_interval => '1h'));
 	$node->reload;
 	flush_trail($node);
-	my $path     = current_file();
-	my $size     = -s $path;
-	my $position = -s $node->logfile;
+	my $path   = current_file();
+	my $size   = -s $path;
+	my $worker = worker_pid($node);
 
 	$node->safe_psql('postgres', "SELECT '$label $_'") foreach 1 .. 3;
-	set_faults($node, 'trail-fsync' => 'kill');
-	$node->psql('postgres', 'SELECT audit_flush()');
-	ok( wait_for_log($node, qr/was terminated by signal 9/, $position),
-		"$label: the worker is killed");
-	crash_node($node, 0);
+	set_faults($node, 'trail-fsync' => 'stop');
+	my $flush = start_psql($node, 'SELECT audit_flush()');
+	ok(wait_until_stopped($worker), "$label: the worker is about to sync");
+	crash_node($node, $worker);
+	finish_psql($flush);
 	set_faults($node);
 	cmp_ok(-s $path, '>', $size + 10, "$label: it had written what it had not synced");
 	truncate($path, $size + 10) or die "truncate: $!";

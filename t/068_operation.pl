@@ -59,7 +59,7 @@ ok( wait_for_log($node,
 		qr/WARNING:  audit records cannot be loaded into the table: could not register a background worker/,
 		$position),
 	'no place for the loader: the log says so');
-is(stats($node)->{last_error}, 'could not register the loader',
+ok( poll_until(sub { (stats($node)->{last_error} // '') eq 'could not register the loader' }),
 	'and the statistics');
 $node->stop;
 $node->append_conf('postgresql.conf',

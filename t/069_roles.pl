@@ -149,9 +149,10 @@ SKIP:
 my $position = -s $node->logfile;
 $node->psql('postgres', "COPY (SELECT 'forged') TO '$queue' /* meant to crash */",
 	extra_params => [ '-U', 'in_pg_write_server_files' ]);
-$node->psql('postgres', q{SELECT 'into the void'});
+eval { $node->psql('postgres', q{SELECT 'into the void'}) };    # psql may not read it
 ok(wait_for_log($node, qr/was terminated by signal/, $position), 'the queue file overwritten: a crash');
-ok(poll_until(sub { eval { table_loaded($node) } }), 'the server is back');
+ok(poll_until(sub { eval { $node->safe_psql('postgres', q{SELECT 'back'}); table_loaded($node) } }),
+	'the server is back');
 like(gaps(), qr/queue/, 'the trail tells of the queue file');
 ok(-e "$queue.bad.1", 'it is set aside');
 $node->safe_psql('postgres', q{SELECT 'and it goes on'});

@@ -123,7 +123,7 @@ my %ways = (
 		  EXCEPTION WHEN OTHERS THEN NULL; END $$}
 	],
 	'cancelled' => [
-		1, q{SET statement_timeout = '200ms'; SELECT 'EVIDENCE' AS PROOF, pg_sleep(600)}
+		1, q{SET statement_timeout = '2s'; SELECT 'EVIDENCE' AS PROOF, pg_sleep(600)}
 	],
 	'rolled back' => [ 1, q{BEGIN; SELECT 'EVIDENCE' AS PROOF; ROLLBACK} ],
 	'behind settings' => [

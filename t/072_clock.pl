@@ -74,13 +74,11 @@ is(texts_in_trail($node, 'to be flushed'), 1, 'and in the trail');
 # Another attempt to write the trail.  The delay between them grows.
 my $position = -s $node->logfile;
 
-rename trail_dir($node), trail_dir($node) . '.away' or die "rename: $!";
-append_to_file(trail_dir($node), '');
+take_trail_away($node);
 $node->safe_psql('postgres', q{SELECT 'to be written'});
 ok(wait_for_log($node, qr/audit trail cannot be written/, $position), 'the trail cannot be written');
 set_back();
-unlink trail_dir($node) or die "unlink: $!";
-rename trail_dir($node) . '.away', trail_dir($node) or die "rename: $!";
+give_trail_back($node);
 is(all_flushed(), 1, 'it is written when it can be');
 
 # Another attempt to load the table

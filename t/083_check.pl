@@ -432,8 +432,7 @@ finds_nothing('real statistics');
 # What has happened: the queue was too small, records were dropped, the trail could
 # not be written
 
-rename trail_dir($node), trail_dir($node) . '.away' or die "rename: $!";
-append_to_file(trail_dir($node), '');
+take_trail_away($node);
 my $load = start_psql($node, join("\n", map { "SELECT '$_" . ('x' x 20_000) . "';" } 1 .. 100));
 ok(poll_until(sub { stats($node)->{space_waits} > 0 }), 'the queue is full');
 my %found = %{ check() };
@@ -442,19 +441,16 @@ like($found{last_error}{detail}, qr/^The worker, or the loader, failed at [-0-9]
 like($found{queue_small}{detail}, qr/^The queue of 1048576 bytes was filled to \d+; sessions waited [1-9]\d* times/,
 	'with figures');
 like($found{queue_small}{remedy}, qr/queue_size = '2048kB'/, 'how large it should be');
-unlink trail_dir($node) or die "unlink: $!";
-rename trail_dir($node) . '.away', trail_dir($node) or die "rename: $!";
+give_trail_back($node);
 finish_psql($load);
 flush_trail($node);
 sql('SELECT audit_queue_stats_reset()');
 finds_nothing('and forgotten, when somebody says so');
 
 set(overflow => 'drop');
-rename trail_dir($node), trail_dir($node) . '.away' or die "rename: $!";
-append_to_file(trail_dir($node), '');
+take_trail_away($node);
 finish_psql(start_psql($node, join("\n", map { "SELECT '$_" . ('x' x 20_000) . "';" } 1 .. 100)));
-unlink trail_dir($node) or die "unlink: $!";
-rename trail_dir($node) . '.away', trail_dir($node) or die "rename: $!";
+give_trail_back($node);
 flush_trail($node);
 %found = %{ check() };
 is($found{records_dropped}{severity}, 'error', 'records were dropped');
@@ -641,7 +637,7 @@ sql(q{DO $$ BEGIN
 			IF i > 1 THEN EXECUTE format('GRANT chain_%s TO chain_%s', i - 1, i); END IF;
 		END LOOP;
 		GRANT pg_read_server_files TO chain_1; END $$});
-is(sql("SET statement_timeout = '20s'; SELECT detail LIKE '%chain_%and 1990 more%' FROM audit_check() WHERE finding = 'trail_readers'"),
+is(sql("SET statement_timeout = '120s'; SELECT detail LIKE '%chain_%and 1990 more%' FROM audit_check() WHERE finding = 'trail_readers'"),
 	't', 'a long chain of roles');
 sql(q{DO $$ BEGIN FOR i IN 1 .. 2000 LOOP EXECUTE format('DROP ROLE chain_%s', i); END LOOP; END $$});
 

@@ -40,9 +40,15 @@ sub all_stats
 	return decode_json(sql('SELECT row_to_json(s) FROM pg_stat_audit_queue s'));
 }
 
-# Records by class, as the view has them, without those that there are none of
+# Records by class, as the view has them, without those that there are none of, when
+# all sessions have recorded their end
 sub counted
 {
+	poll_until(
+		sub {
+			sql(q{SELECT count(*) FROM pg_stat_activity
+				   WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()}) == 0;
+		}) or die 'sessions stay';
 	flush_trail($node);
 	return { map { split /\|/ } split /\n/,
 		sql('SELECT class, records FROM pg_stat_audit_queue_classes WHERE records > 0') };
@@ -154,12 +160,10 @@ is_deeply(
 
 # A directory that is not there, or not readable
 
-rename trail_dir($node), trail_dir($node) . '.away' or die "rename: $!";
-append_to_file(trail_dir($node), '');
+take_trail_away($node);
 %new = %{ all_stats() };
 is_deeply([ @new{qw(trail_size oldest_file)} ], [ undef, undef ], 'no directory, no size');
-unlink trail_dir($node) or die "unlink: $!";
-rename trail_dir($node) . '.away', trail_dir($node) or die "rename: $!";
+give_trail_back($node);
 
 # Files on their way into the table are part of the trail.
 

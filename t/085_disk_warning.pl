@@ -83,7 +83,8 @@ like(slurp_file($node->logfile),
 .*DETAIL:  Directory "audit": 250000000 of 1000000000 bytes are free\.
 .*HINT:  Free space on this disk, .*"pg_audit_queue\.log_retention_age".*"pg_audit_queue\.log_directory"\./,
 	'with figures, and what to do');
-my @records = disk_records();
+my @records;
+poll_until(sub { @records = disk_records() });
 is(@records, 1, 'a record of it');
 is_deeply(
 	[ columns('class objectType objectName oldValue newValue exitCode errorMessage backendType', @records) ],
@@ -147,11 +148,14 @@ ok( wait_for_log($node,
 		qr/WARNING:  disk of the audit trail is 90 percent full\n.*Directory "pg_audit_queue\/load": 100 of/,
 		$position),
 	'a warning of the other disk');
-ok(table_loaded($node), 'the table is loaded');
-is( unaudited_sql(
-		$node, q{SELECT object_name, new_value, sqlstate FROM audit_records WHERE command = 'DISK SPACE'}),
-	'pg_audit_queue/load|90%|01000',
-	'with its record in the table');
+my $in_table;
+poll_until(
+	sub {
+		$in_table = table_loaded($node) &&
+		  unaudited_sql(
+			$node, q{SELECT object_name, new_value, sqlstate FROM audit_records WHERE command = 'DISK SPACE'});
+	});
+is($in_table, 'pg_audit_queue/load|90%|01000', 'with its record in the table');
 $node->stop;
 
 done_testing();

@@ -51,7 +51,7 @@ my $load = sub {
 };
 
 $load->();
-my $outer = start_psql($node, 'SELECT f(6), pg_sleep(2), f(7); SELECT 8');
+my $outer = start_psql($node, 'SELECT f(6), pg_sleep(5), f(7); SELECT 8');
 ok(poll_until(sub { unaudited_sql($node, "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'") }),
 	'a statement runs');
 flush_trail($node);

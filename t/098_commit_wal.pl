@@ -300,7 +300,7 @@ pass('with more it is used again');
 # A sink that fails
 $client->query("SET statement_timeout = '200ms'");
 set_faults($node, 'trail-write' => 28);
-is($client->query("SELECT 'failing sink'"), 'D E:57014', 'the sink fails');
+like($client->query("SELECT 'failing sink'"), qr/^(?:D )?E:57014$/, 'the sink fails');
 poll_until(sub { (statistics()->{last_error} // '') =~ /No space left/ }) or die 'it does not fail';
 is($client->query("INSERT INTO t VALUES ('failing sink')"), 'E:57014', 'while the sink fails, a commit waits');
 set_faults($node);
@@ -415,6 +415,8 @@ foreach my $case ([ 'the first segment', 0, qr/WAL .* is missing/ ],
 	my ($name, $which, $message) = @$case;
 	my $before = gaps();
 
+	# no sentinel comes while this lasts
+	$node->restart;
 	begin();
 	unaudited_sql($node, 'SELECT audit_flush()');
 	counts($client, "INSERT INTO t VALUES ('early $name')");

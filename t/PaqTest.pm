@@ -55,6 +55,7 @@ our @EXPORT = qw(
   flush_trail
   force_parallel
   full_tests
+  give_trail_back
   is_stopped
   kill_worker
   last_sleep
@@ -76,6 +77,7 @@ our @EXPORT = qw(
   start_psql
   stats
   table_loaded
+  take_trail_away
   texts_in_trail
   trail_dir
   trail_files
@@ -708,6 +710,50 @@ sub wait_until_waiting
 						 WHERE application_name = '$name'
 						   AND wait_event_type = 'Extension'");
 		});
+}
+
+# What the sub does happens while the worker is stopped.
+sub _without_worker
+{
+	my ($node, $sub) = @_;
+	my $worker = worker_pid($node);
+
+	kill('STOP', $worker) == 1 or die "kill: $!";
+	wait_until_stopped($worker) or die 'the worker goes on';
+	$sub->();
+	kill('CONT', $worker) == 1 or die "kill: $!";
+	return;
+}
+
+# take_trail_away($node), give_trail_back($node): put a file in place of the directory
+# of the trail, and the directory back.  The worker makes a directory if there is
+# nothing.
+sub take_trail_away
+{
+	my ($node) = @_;
+	my $dir = trail_dir($node);
+
+	_without_worker(
+		$node,
+		sub {
+			rename $dir, "$dir.away" or die "rename: $!";
+			append_to_file($dir, '');
+		});
+	return;
+}
+
+sub give_trail_back
+{
+	my ($node) = @_;
+	my $dir = trail_dir($node);
+
+	_without_worker(
+		$node,
+		sub {
+			unlink $dir or die "unlink: $!";
+			rename "$dir.away", $dir or die "rename: $!";
+		});
+	return;
 }
 
 # start_load($node, $label, %options): clients that run one statement after the

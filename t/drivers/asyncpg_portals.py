@@ -106,7 +106,7 @@ async def failures(conn):
         told("outer", values(rows))
 
     await expect_error(
-        "cancelled", conn.fetch("SELECT pg_sleep(600) FROM t /* cancelled */", timeout=0.5))
+        "cancelled", conn.fetch("SELECT pg_sleep(600) FROM t /* cancelled */", timeout=3))
 
 
 async def many(conn):

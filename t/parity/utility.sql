@@ -115,7 +115,7 @@ SELECT pg_advisory_lock(1), pg_advisory_unlock(1);
 SELECT pg_sleep(0.001);
 SELECT pg_cancel_backend(pg_backend_pid()) /* fails */;
 BEGIN;
-SET LOCAL statement_timeout = 200;
+SET LOCAL statement_timeout = '2s';
 SELECT pg_sleep(100) /* fails */;
 ROLLBACK;
 DROP SCHEMA util CASCADE;
