@@ -59,7 +59,7 @@ ok(wait_until_waiting($node, 'filler'), 'a session waits for space');
 
 my $end = time + WRITING_TIME;
 my $parts = 0;
-while (time < $end && -s $file < $size + 1.5 * RECORD_SIZE)
+while (time < $end)
 {
 	my $before = -s $file;
 

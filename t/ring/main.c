@@ -8,7 +8,7 @@
  *
  * Runs scenarios (scenario.c), for so many seconds unless their number is
  * given, and then so many rounds of step.c.  If somebody has not yet been killed
- * at each fault point by then, it goes on for up to MAX_TIMES as long.
+ * at each fault point by then, it goes on for up to MAX_TIMES times as long.
  *
  * The program proves that
  *
