@@ -306,9 +306,11 @@ need_packages()
 		echo 'create_main_cluster = false' >"$cluster_conf"
 	fi
 	# libkrb5-dev and libssl-dev: for what PostgreSQL's libpq/libpq-be.h includes;
-	# liblz4-dev: without it, records on the WAL are compressed by pglz
+	# liblz4-dev: without it, records on the WAL are compressed by pglz; and all
+	# for the layers of trail files
 	install_missing "postgresql-$major" "postgresql-server-dev-$major" \
-		gcc libc6-dev make libkrb5-dev liblz4-dev libssl-dev "${@//MAJOR/$major}"
+		gcc libc6-dev make pkg-config libkrb5-dev liblz4-dev libssl-dev libzstd-dev \
+		"${@//MAJOR/$major}"
 	if [ -n "$cluster_conf_made" ]; then
 		rm -f "$cluster_conf"
 		cluster_conf_made=

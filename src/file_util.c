@@ -7,7 +7,11 @@
  *
  *-------------------------------------------------------------------------
  */
+#ifndef FRONTEND
 #include "postgres.h"
+#else
+#include "postgres_fe.h"
+#endif
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -20,7 +24,9 @@
 #endif
 
 #include "file_util.h"
+#ifndef FRONTEND
 #include "storage/fd.h"
+#endif
 
 /* Read exactly len bytes at offset.  A file that ends before them is EIO. */
 bool
@@ -112,6 +118,8 @@ paq_map_file(int fd, uint64 from, char **data, Size *size)
 	return true;
 }
 
+#ifndef FRONTEND
+
 /*
  * Make the names in an open directory durable.  Some file systems cannot do
  * that, and do not need it.
@@ -121,6 +129,8 @@ paq_fsync_directory(int fd)
 {
 	return pg_fsync(fd) == 0 || errno == EBADF || errno == EINVAL;
 }
+
+#endif
 
 /*
  * Contents of a short file, as a string of at most size bytes; the rest is

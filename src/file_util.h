@@ -13,7 +13,7 @@
 #ifndef PAQ_FILE_UTIL_H
 #define PAQ_FILE_UTIL_H
 
-#include "postgres.h"
+#include "c.h"
 
 /* Instead of an offset to write at */
 #define PAQ_AT_END	(-1)

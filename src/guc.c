@@ -33,6 +33,7 @@
 #include "miscadmin.h"
 #include "record/record.h"
 #include "stats.h"
+#include "trail/layer.h"
 #include "utils/varlena.h"
 
 #define PREFIX		"pg_audit_queue."
@@ -110,6 +111,27 @@ static const struct config_enum_entry format_options[] = {
 static const struct config_enum_entry sink_options[] = {
 	{"file", PAQ_SINK_FILE, false},
 	{"table", PAQ_SINK_TABLE, false},
+	{NULL, 0, false}
+};
+
+/* What the library was built without is no value, as in PostgreSQL. */
+static const struct config_enum_entry compression_options[] = {
+	{"none", PAQ_COMPRESSION_NONE, false},
+#ifdef PAQ_WITH_LZ4
+	{"lz4", PAQ_COMPRESSION_LZ4, false},
+#endif
+#ifdef PAQ_WITH_ZSTD
+	{"zstd", PAQ_COMPRESSION_ZSTD, false},
+#endif
+	{NULL, 0, false}
+};
+
+static const struct config_enum_entry encryption_options[] = {
+	{"none", PAQ_ENCRYPTION_NONE, false},
+#ifdef PAQ_WITH_OPENSSL
+	{"aes-128-gcm", PAQ_ENCRYPTION_AES_128_GCM, false},
+	{"aes-256-gcm", PAQ_ENCRYPTION_AES_256_GCM, false},
+#endif
 	{NULL, 0, false}
 };
 
@@ -572,6 +594,34 @@ ASSIGN_HOOK(name, const char *, .stringval = unconstify(char *, newval), \
 #include "guc_list.h"
 
 /*
+ * The value that the configuration has for a setting that is not defined yet; NULL
+ * if it has none.
+ */
+static char *
+value_before_definition(const char *name)
+{
+	const char *value = GetConfigOption(name, true, false);
+
+	return value != NULL ? pstrdup(value) : NULL;
+}
+
+/*
+ * A wrong value in the configuration is a warning when a setting is defined, and the
+ * default is used.  Not for this one: the trail would be there for all to read.
+ */
+static void
+require_encryption(const char *wanted)
+{
+	const char *name = PREFIX "log_encryption";
+
+	if (wanted != NULL && pg_strcasecmp(wanted, GetConfigOption(name, false, false)) != 0)
+		ereport(FATAL,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("invalid value for parameter \"%s\": \"%s\"", name, wanted),
+				 errdetail("The audit trail would not be encrypted.")));
+}
+
+/*
  * Define all settings and reserve the prefix, so that a misspelt name is an
  * error.  Call once, from _PG_init(), while shared_preload_libraries is being
  * processed.
@@ -579,6 +629,8 @@ ASSIGN_HOOK(name, const char *, .stringval = unconstify(char *, newval), \
 void
 paq_guc_init(void)
 {
+	char	   *encryption = value_before_definition(PREFIX "log_encryption");
+
 #define PAQ_BOOL(name, variable, boot, context, brief, more) \
 	DefineCustomBoolVariable(PREFIX #name, brief, more, &variable, boot, \
 							 context, GUC_NOT_IN_SAMPLE, \
@@ -605,5 +657,6 @@ paq_guc_init(void)
 #define PAQ_PATTERNS(name, variable, ...)	LIST_VARIABLE(name, __VA_ARGS__, check_patterns)
 #include "guc_list.h"
 
+	require_encryption(encryption);
 	MarkGUCPrefixReserved("pg_audit_queue");
 }

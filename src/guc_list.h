@@ -112,14 +112,26 @@ PAQ_BOOL(json_nulls, paq_json_nulls, true, PGC_SIGHUP,
 PAQ_BOOL(fsync, paq_fsync, true, PGC_SIGHUP,
 		 "Forces the audit trail to disk.",
 		 "If off, waiting sessions wait only until the operating system has their records.")
+PAQ_ENUM(log_compression, paq_log_compression, PAQ_COMPRESSION_NONE,
+		 compression_options, PGC_SIGHUP,
+		 "Compression of the audit trail files.",
+		 NULL)
 PAQ_STRING(log_directory, paq_log_directory, "audit",
 		   check_directory, PGC_SIGHUP, GUC_SUPERUSER_ONLY,
 		   "Directory of the audit trail files.",
 		   "A relative name is relative to the data directory.")
+PAQ_ENUM(log_encryption, paq_log_encryption, PAQ_ENCRYPTION_NONE,
+		 encryption_options, PGC_SIGHUP,
+		 "Encryption of the audit trail files.",
+		 NULL)
+PAQ_STRING(log_encryption_key_command, paq_log_encryption_key_command, "",
+		   check_string, PGC_SIGHUP, GUC_SUPERUSER_ONLY,
+		   "Command that prints the key for pg_audit_queue.log_encryption.",
+		   "32 or 64 hexadecimal digits; on more lines, keys of older files.")
 PAQ_STRING(log_filename, paq_log_filename, "audit-%Y-%m-%d_%H%M%S",
 		   check_filename, PGC_SIGHUP, GUC_SUPERUSER_ONLY,
 		   "Name of audit trail files, as a pattern for strftime.",
-		   "The ending, .log, .csv or .json, is added by the format.")
+		   "The ending, such as .json or .json.zst, is added.")
 PAQ_FILE_MODE(log_file_mode, paq_log_file_mode, 0600, 0, 0777,
 			  PGC_SIGHUP, 0,
 			  "File permissions of audit trail files.",

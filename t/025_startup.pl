@@ -84,6 +84,7 @@ my %wrong = (
 	log                    => [ 'dll',       qr/HINT: .*ddl, error, function, misc/ ],
 	log_catalog            => [ 'perhaps',   qr/requires a Boolean value/ ],
 	log_client             => [ 'perhaps',   qr/requires a Boolean value/ ],
+	log_compression        => [ 'gzip',      qr/HINT: .*none, lz4, zstd/ ],
 	log_directory          => [ '',          qr/DETAIL: .*directory name/ ],
 	log_file_mode          => [ '01000',     qr/outside the valid range/ ],
 	log_filename           => [ 'a/b',       qr/DETAIL: .*directory separator/ ],
@@ -155,6 +156,17 @@ my ($ret, $stdout, $stderr) =
   $node->psql('postgres', q{ALTER SYSTEM SET pg_audit_queue.lgo = 'all'});
 isnt($ret, 0, 'ALTER SYSTEM with a misspelt name');
 $node->stop;
+restore_conf();
+$node->start;
+
+# Not so if the trail would be readable by mistake
+$node->stop;
+($started, $log) = start_with(settings_text(log_encryption => 'aes-256'));
+ok(!$started, 'the server does not start with a wrong log_encryption');
+like(
+	$log,
+	qr/FATAL: .*"pg_audit_queue.log_encryption": "aes-256".*DETAIL:  .*would not be encrypted/s,
+	'because the trail would be in plain text');
 restore_conf();
 $node->start;
 

@@ -98,7 +98,10 @@ my %other = (
 	log                    => 'read',
 	log_catalog            => 'off',
 	log_client             => 'on',
+	log_compression        => 'zstd',
 	log_directory          => 'other_audit',
+	log_encryption         => 'aes-128-gcm',
+	log_encryption_key_command => 'echo 000102030405060708090a0b0c0d0e0f',
 	log_file_mode          => '0640',
 	log_filename           => 'other',
 	log_level              => 'notice',
@@ -162,7 +165,7 @@ foreach my $name (sort grep { defined $other{$_} } keys %other)
 		"$name: ALTER SYSTEM");
 
 	# the trail shall stay where it is and what it is
-	if ($name =~ /^(?:format|log_directory|log_filename)$/)
+	if ($name =~ /^(?:format|log_compression|log_directory|log_encryption|log_filename)$/)
 	{
 		unaudited_sql($node, "ALTER SYSTEM RESET $setting");
 		next;

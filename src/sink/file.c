@@ -3,8 +3,9 @@
  * file.c
  *		The trail file that is open, and the batches written to it.
  *
- * Records are formatted into one buffer, which becomes one write() at the end
- * of the batch; only a batch that does not fit is written in pieces.  The
+ * Records are formatted into one buffer, which goes through the file's layers
+ * (layers.c) and becomes one write() at the end of the batch; only a batch that
+ * does not fit is written in pieces.  The
  * file's offset moves when a batch is complete.  What a failed batch, or a
  * crash in the middle of one, leaves behind the offset is cut off before
  * anything else is written.
@@ -54,6 +55,9 @@ PaqTrailFile paq_trail = {.fd = -1};
 static bool drain_batch(PaqBuffer *buf);
 
 static PaqBuffer batch = {.drain = drain_batch};
+
+/* Where in it the record begins that is being formatted, or would begin */
+static Size record_start = 0;
 
 static char error_message[PAQ_ERROR_LEN];
 
@@ -111,6 +115,7 @@ paq_trail_close(void)
 	paq_trail.begun = 0;
 	paq_trail.begun_sequence = 0;
 	paq_trail.format = NULL;
+	paq_trail_close_writer();
 	paq_trail.path[0] = '\0';
 	publish_path();
 }
@@ -198,21 +203,29 @@ paq_trail_create(pg_time_t name_time)
 {
 	char		path[MAXPGPATH];
 	struct stat st;
+	PaqKeys    *keys;
+	PaqLayerWriter *writer = NULL;
 	int			fd;
 
-	if (!paq_trail_need_directory())
+	if (!paq_trail_need_directory() || !paq_trail_keys(&keys))
 		return false;
 	fd = create_file(path, sizeof(path), name_time);
-	if (fd < 0)
-		return false;
-	if (!prepare_file(fd, path, &st))
+	if (fd >= 0 && (!prepare_file(fd, path, &st) ||
+					!paq_trail_new_writer(path, keys, &writer)))
 	{
 		close(fd);
 		unlink(path);
+		fd = -1;
+	}
+	if (fd < 0)
+	{
+		paq_keys_free(keys);
 		return false;
 	}
 
 	paq_trail_adopt(fd, &st, path, 0);
+	paq_trail_use_writer(writer, keys);
+	paq_keys_free(keys);
 	paq_trail.begun = GetCurrentTimestamp();
 	paq_trail.begun_sequence = paq_trail.flushed_sequence;
 	paq_trail.format = paq_trail_format();
@@ -271,20 +284,26 @@ paq_trail_cut_to_offset(void)
 	return true;
 }
 
-/* Write out what the buffer holds. */
+/*
+ * Write out what the buffer holds: whole records first, so that with layers no unit has
+ * some and a part of another one.
+ */
 static bool
 drain_batch(PaqBuffer *buf)
 {
-	if (!paq_trail_write(buf->data, buf->used))
+	const Size	whole = record_start > 0 ? record_start : buf->used;
+
+	if (!paq_trail_write_text(buf->data, whole) ||
+		(whole < buf->used && !paq_trail_write_text(buf->data + whole, buf->used - whole)))
 		return false;
-	buf->used = 0;
+	buf->used = record_start = 0;
 	return true;
 }
 
 static void
 empty_batch(void)
 {
-	batch.used = 0;
+	batch.used = record_start = 0;
 	batch.failed = false;
 }
 
@@ -311,12 +330,14 @@ paq_sink_begin_batch(void)
 PaqAppendResult
 paq_sink_append(const PaqRecord *record)
 {
+	record_start = batch.used;
 	paq_trail.format->write(&batch, record);
+	record_start = batch.used;
 	if (batch.failed)
 		return PAQ_APPEND_FAILED;
 	if (batch.used >= BATCH_FULL_SIZE ||
 		paq_trail.written > paq_trail.offset ||
-		paq_trail_is_full(paq_trail.offset + batch.used))
+		paq_trail_is_full(paq_trail.offset + paq_trail_size_of_text(batch.used)))
 		return PAQ_APPEND_FULL;
 	return PAQ_APPEND_OK;
 }
@@ -432,6 +453,24 @@ paq_trail_note_loss(const char *path, const char *what, TimestampTz begun,
 		snprintf(loss->message, sizeof(loss->message),
 				 "audit trail file \"%s\" %s; no records were in it, or they follow",
 				 path, what);
+}
+
+/*
+ * The same for what a crash of the operating system has damaged behind the record with
+ * that sequence, which was cut off.
+ */
+void
+paq_trail_note_damage(const char *path, uint64 sequence)
+{
+	PaqLoss    *loss = &paq_trail.loss;
+
+	if (loss->message[0] != '\0')
+		return;
+	loss->from = 0;
+	loss->to = GetCurrentTimestamp();
+	snprintf(loss->message, sizeof(loss->message),
+			 "audit trail file \"%s\" was damaged behind the record with sequence %llu; those that the queue has follow",
+			 path, (unsigned long long) sequence);
 }
 
 const PaqLoss *

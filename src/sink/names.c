@@ -5,7 +5,7 @@
  *
  * A name of a trail file is one that log_filename can give at some time, then
  * perhaps a dot and the number that tells it from others of the same name, then
- * the ending of a format.  rotate.c makes them.
+ * the endings of a format and of layers.  rotate.c makes them.
  *
  * Used by sessions, too.  May raise, for lack of memory or when somebody cancels
  * the query: callers can be left in the middle.
@@ -128,13 +128,12 @@ paq_trail_names_compile(regex_t *names)
 bool
 paq_trail_names_match(regex_t *names, const char *name)
 {
-	const PaqFormat *format = paq_trail_format_of(name);
 	pg_wchar	wide[NAME_MAX + 1];
 	Size		len;
 
-	if (format == NULL)
+	if (paq_trail_format_of(name) == NULL)
 		return false;
-	len = strlen(name) - strlen(format->extension);
+	len = paq_trail_stem(name);
 	if (len > NAME_MAX)
 		return false;
 	for (Size i = 0; i < len; i++)

@@ -102,13 +102,9 @@ is_accessible(const char *path)
 static uint64
 number_in_name(const char *path, Size *len)
 {
-	Size		end = strlen(path);
-	Size		begin;
+	Size		end = paq_trail_stem(path);
+	Size		begin = end;
 
-	/* the ending */
-	while (end > 0 && path[end] != '.')
-		end--;
-	begin = end;
 	while (begin > 0 && path[begin - 1] >= '0' && path[begin - 1] <= '9')
 		begin--;
 	*len = end;
@@ -260,6 +256,7 @@ continue_file(int fd, const struct stat *st, const PaqSinkState *state,
 
 	/* Name and permissions tell most of the settings that it was opened with. */
 	paq_trail.format = paq_trail_format_of(paq_trail.path);
+	(void) paq_layers_of_name(paq_trail.path, &paq_trail.layers);
 	paq_trail.mode = st->st_mode & (S_IRWXU | S_IRWXG | S_IRWXO);
 	strlcpy(paq_trail.filename, paq_trail_pattern(), sizeof(paq_trail.filename));
 	paq_trail_plan_rotation(Min(st->st_mtime, time(NULL)));
@@ -272,7 +269,7 @@ continue_file(int fd, const struct stat *st, const PaqSinkState *state,
 	}
 
 	/* If somebody has cut a line in two, what follows begins a new one. */
-	if (ends_in_line(fd, offset))
+	if (!paq_trail_is_layered(&paq_trail.layers) && ends_in_line(fd, offset))
 	{
 		if (!paq_trail_write("\n", 1))
 		{

@@ -357,6 +357,7 @@ begins_as_trail(const OldFile *file)
 {
 	const PaqFormat *format = paq_trail_format_of(file->name);
 	char		head[HEAD_SIZE];
+	bool		is_encrypted;
 	Size		start = 0;
 	Size		digits;
 	ssize_t		len;
@@ -372,13 +373,13 @@ begins_as_trail(const OldFile *file)
 			file_failed(file);
 		return false;
 	}
-	len = pread(fd, head, sizeof(head), 0);
+	len = paq_trail_read_head(fd, file->name, head, sizeof(head), &is_encrypted);
 	if (len < 0)
 		file_failed(file);
 	close(fd);
-	return len > 0 &&
+	return is_encrypted || (len > 0 &&
 		(format->find_sequence(head, len, &start, &digits) ||
-		 memmem(head, len, RECORD_MARK, strlen(RECORD_MARK)) != NULL);
+		 memmem(head, len, RECORD_MARK, strlen(RECORD_MARK)) != NULL));
 }
 
 /* Is there nothing about the file that forbids to remove it? */

@@ -146,17 +146,29 @@ const PaqFormat *
 paq_trail_format_of(const char *path)
 {
 	const PaqFormat *format;
-	Size		len = strlen(path);
+	PaqLayers	layers;
+	Size		len = paq_layers_of_name(path, &layers);
 
 	for (int kind = 0; (format = format_of_kind(kind)) != NULL; kind++)
 	{
 		Size		ext_len = strlen(format->extension);
 
 		if (len > ext_len &&
-			strcmp(path + len - ext_len, format->extension) == 0)
+			strncmp(path + len - ext_len, format->extension, ext_len) == 0)
 			return format;
 	}
 	return NULL;
+}
+
+/* Length of such a path without its endings */
+Size
+paq_trail_stem(const char *path)
+{
+	const PaqFormat *format = paq_trail_format_of(path);
+	PaqLayers	layers;
+	Size		len = paq_layers_of_name(path, &layers);
+
+	return format != NULL ? len - strlen(format->extension) : len;
 }
 
 /* Permissions that the settings ask for; we ourselves have to read and write. */
@@ -215,6 +227,7 @@ paq_trail_name(char *dst, Size size, pg_time_t name_time, int suffix)
 {
 	char		name[MAXPGPATH];
 	char		number[16] = "";
+	const PaqLayers layers = paq_trail_layers();
 	struct pg_tm *tm;
 
 	if (paq_sink == PAQ_SINK_TABLE)
@@ -234,8 +247,9 @@ paq_trail_name(char *dst, Size size, pg_time_t name_time, int suffix)
 
 	if (suffix != 0)
 		snprintf(number, sizeof(number), ".%d", suffix);
-	if (snprintf(dst, size, "%s/%s%s%s", paq_log_directory, name, number,
-				 paq_trail_format()->extension) >= (int) size)
+	if (snprintf(dst, size, "%s/%s%s%s%s", paq_log_directory, name, number,
+				 paq_trail_format()->extension,
+				 paq_layers_ending(&layers)) >= (int) size)
 	{
 		paq_sink_set_error("file name made from \"%s\" is too long",
 						   paq_log_filename);
@@ -279,6 +293,7 @@ may_go_on(void)
 	return paq_trail.fd >= 0 && !paq_trail.gone &&
 		paq_trail.format == paq_trail_format() &&
 		paq_trail.mode == paq_trail_mode() &&
+		paq_trail_layers_fit() &&
 		paq_trail_is_inside(paq_trail.path) &&
 		(paq_sink == PAQ_SINK_TABLE || paq_trail_lock(paq_log_directory)) &&
 		strcmp(paq_trail.filename, paq_trail_pattern()) == 0 &&
@@ -295,6 +310,7 @@ rotation_is_due(bool force, uint64 sequence, pg_time_t now,
 	*name_time = now;
 	/* First, because what was in the file may have to be written again. */
 	paq_trail_check(sequence);
+	paq_trail_check_layers();
 	if (!may_go_on())
 		return true;
 

@@ -18,6 +18,10 @@
  * Otherwise the text of a record is the same whenever it is made, if the
  * settings of the format are the same.
  *
+ * A file with layers has no place for anything within its units.  It is cut off
+ * behind the last unit before the first damage that ends with a record, and a GAP
+ * record follows, unless the damage is only that the last unit is torn.
+ *
  * Guarantees: a crash in here loses nothing, the same happens once more.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
@@ -67,8 +71,11 @@ typedef struct Scan
 	const char *path;
 	const PaqFormat *format;
 	PaqSalvage	what;
-	char	   *data;			/* all of it */
+	char	   *data;			/* all of it; with layers, text whose end was not
+								 * found yet */
 	Size		size;
+	PaqLayerReader *reader;		/* NULL: it has no layers */
+	PaqKeys    *keys;
 	PaqSalvaged *found;
 } Scan;
 
@@ -432,6 +439,171 @@ scan_records(Scan *scan, uint64 from)
 		paq_trail_truncate(scan->fd, scan->path, pos);
 }
 
+/* ----------
+ * Files with layers
+ * ----------
+ */
+
+/* All of the text is records, and they end where a unit does: take them. */
+static bool
+take_text(Scan *scan, uint64 offset, Size *records)
+{
+	Size		pos = 0;
+
+	while (pos < scan->size)
+	{
+		Size		len = whole_record(scan->format, scan->data + pos, scan->size - pos);
+
+		if (!take_record(scan, scan->data + pos, len))
+			return false;
+		pos += len;
+	}
+	scan->found->end = offset;
+	scan->size = *records = 0;
+	return true;
+}
+
+/*
+ * Take the records of the units that the reader reads, up to the last unit that ends
+ * with a record.  *result becomes why there are no more.
+ */
+static bool
+scan_units(Scan *scan, PaqLayerResult *result)
+{
+	Size		capacity = PAQ_UNIT_TEXT_MAX;
+	Size		records = 0;	/* bytes of text that are whole records */
+	const char *piece;
+	Size		len;
+
+	scan->data = palloc(capacity);
+	scan->size = 0;
+	while ((*result = paq_layer_read(scan->reader, &piece, &len)) == PAQ_LAYER_TEXT)
+	{
+		bool		unit_ends;
+		uint64		offset = paq_layer_reader_offset(scan->reader, &unit_ends);
+
+		/* The unit before ended only when this one was begun? */
+		if (!unit_ends && offset > scan->found->end && records == scan->size &&
+			!take_text(scan, offset, &records))
+			return false;
+		if (scan->size + len > capacity)
+		{
+			capacity = 2 * (scan->size + len);
+			scan->data = repalloc_huge(scan->data, capacity);
+		}
+		memcpy(scan->data + scan->size, piece, len);
+		scan->size += len;
+		while (records < scan->size &&
+			   (len = whole_record(scan->format, scan->data + records,
+								   scan->size - records)) > 0)
+			records += len;
+		if (unit_ends && records == scan->size && !take_text(scan, offset, &records))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * Nothing behind found->end is of use: cut it off.  damage is what is wrong there, NULL
+ * if that is only the end of the file.
+ */
+static bool
+cut_units(const Scan *scan, const char *damage)
+{
+	const PaqSalvaged *found = scan->found;
+
+	if (damage != NULL)
+	{
+		ereport(WARNING,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("audit trail file \"%s\" is cut off behind byte %llu: %s",
+						scan->path, (unsigned long long) found->end, damage),
+				 errdetail("A GAP record follows.")));
+		paq_trail_note_damage(scan->path, found->sequence);
+	}
+	return paq_trail_truncate(scan->fd, scan->path, found->end);
+}
+
+/*
+ * The file cannot be read, for want of its key.  That is a failure if it has to be
+ * mended: the queue may have the same records.
+ */
+static bool
+without_key(const Scan *scan, const char *reason)
+{
+	if (scan->what == PAQ_SALVAGE_MEND)
+	{
+		if (reason != paq_sink_error())
+			paq_sink_set_error("could not read file \"%s\": %s", scan->path, reason);
+		return false;
+	}
+	ereport(LOG,
+			(errmsg("could not look for records in audit trail file \"%s\": %s",
+					scan->path, reason)));
+	return true;
+}
+
+static bool
+salvage_units(Scan *scan, const PaqLayers *layers, uint64 from)
+{
+	PaqLayerResult result = PAQ_LAYER_FAILED;
+	const char *error;
+	bool		damaged;
+	struct stat st;
+
+	if (fstat(scan->fd, &st) != 0)
+	{
+		paq_sink_set_error("could not stat file \"%s\": %m", scan->path);
+		return false;
+	}
+	if (!S_ISREG(st.st_mode) || (uint64) st.st_size <= from)
+		return true;
+	if (layers->encryption != PAQ_ENCRYPTION_NONE &&
+		(scan->keys = paq_run_key_command()) == NULL)
+		return without_key(scan, paq_sink_error());
+	scan->reader = paq_layer_reader_make(scan->fd, paq_trail_name_of(scan->path),
+										 scan->keys);
+	scan->found->end = from;
+	if (paq_layer_reader_seek(scan->reader, from) && !scan_units(scan, &result))
+		return false;
+	error = paq_layer_reader_error(scan->reader, &damaged);
+	if (result == PAQ_LAYER_FAILED && !damaged)
+	{
+		scan->found->end = st.st_size;
+		return without_key(scan, error);
+	}
+	return scan->what != PAQ_SALVAGE_MEND || scan->found->end == (uint64) st.st_size ||
+		cut_units(scan, result == PAQ_LAYER_FAILED ? error : NULL);
+}
+
+/* ----------
+ * Any file
+ * ----------
+ */
+
+static bool
+salvage_plain(Scan *scan, uint64 from)
+{
+	errno = PAQ_FAULT("trail-read");
+	if (errno != 0 || !paq_map_file(scan->fd, from, &scan->data, &scan->size))
+	{
+		paq_sink_set_error("could not read file \"%s\": %m", scan->path);
+		return false;
+	}
+	return scan->data == NULL || scan_records(scan, from);
+}
+
+static void
+end_scan(Scan *scan)
+{
+	if (scan->reader == NULL && scan->data != NULL)
+		munmap(scan->data, scan->size);
+	else if (scan->data != NULL)
+		pfree(scan->data);
+	paq_layer_reader_free(scan->reader);
+	paq_keys_free(scan->keys);
+}
+
 /*
  * Go through the records of a file, the first of which begins at offset from.
  * Closes fd if it raises an error, for lack of memory.
@@ -441,30 +613,25 @@ paq_salvage(int fd, const char *path, PaqSalvage what, uint64 from,
 			PaqSalvaged *found)
 {
 	Scan		scan = {.fd = fd, .path = path, .what = what, .found = found};
+	PaqLayers	layers;
 	bool		ok;
 
-	errno = PAQ_FAULT("trail-read");
-	if (errno != 0 || !paq_map_file(fd, from, &scan.data, &scan.size))
-	{
-		paq_sink_set_error("could not read file \"%s\": %m", path);
-		return false;
-	}
 	scan.format = paq_trail_format_of(path);
+	(void) paq_layers_of_name(path, &layers);
 	PG_TRY();
 	{
 		if (known.digests == NULL && what != PAQ_SALVAGE_COUNT)
 			begin_known(scan.format);
-		ok = scan.data == NULL || scan_records(&scan, from);
+		ok = paq_trail_is_layered(&layers) ?
+			salvage_units(&scan, &layers, from) : salvage_plain(&scan, from);
 	}
 	PG_CATCH();
 	{
-		if (scan.data != NULL)
-			munmap(scan.data, scan.size);
+		end_scan(&scan);
 		close(fd);
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	if (scan.data != NULL)
-		munmap(scan.data, scan.size);
+	end_scan(&scan);
 	return ok;
 }

@@ -6,6 +6,8 @@
  *	file.c			the open file: create, write, cut, sync; batches
  *	directory.c		the directory: made, locked, synced
  *	rotate.c		names of files, and when to start a new one
+ *	layers.c		the layers of the open file, and its key
+ *	key_command.c	where keys come from
  *	names.c			recognizing them
  *	resume.c		going on with files that an earlier worker has left
  *	salvage.c		what an operating system's crash has left of them
@@ -31,6 +33,7 @@
 #include "regex/regex.h"
 #include "sink/extent.h"
 #include "sink/sink.h"
+#include "trail/layer.h"
 
 /*
  * The current file.  Always flushed <= offset <= written; written > offset
@@ -52,6 +55,12 @@ typedef struct PaqTrailFile
 	TimestampTz begun;			/* when it was made, and */
 	uint64		begun_sequence; /* the last record before it */
 	const PaqFormat *format;
+	PaqLayers	layers;
+	PaqLayerWriter *writer;		/* NULL: it has no layers, or nothing was
+								 * written yet by this process */
+	char		key_id[PAQ_KEY_ID_TEXT_LEN];	/* "": not encrypted */
+	bool		other_key;		/* the settings name another one now */
+	TimestampTz key_checked;	/* PgReloadTime when that was found out */
 	pg_time_t	next_rotation;	/* by age; if rotation_age is not 0 */
 	int			rotation_age;	/* setting that next_rotation is based on */
 
@@ -75,6 +84,7 @@ extern bool paq_trail_write(const char *data, Size len);
 extern bool paq_trail_truncate(int fd, const char *path, uint64 size);
 extern bool paq_trail_cut_to_offset(void);
 extern void paq_trail_check(uint64 sequence);
+extern void paq_trail_note_damage(const char *path, uint64 sequence);
 extern void paq_trail_note_loss(const char *path, const char *what,
 								TimestampTz begun, uint64 begun_sequence,
 								uint64 last_sequence);
@@ -108,11 +118,31 @@ extern void paq_salvage_keep(const char *path, uint64 from, uint64 sequence);
 extern bool paq_salvage_is_kept(void);
 extern void paq_salvage_state(PaqSinkState *state);
 
+/* layers.c */
+extern PaqLayers paq_trail_layers(void);
+extern const char *paq_trail_name_of(const char *path);
+extern bool paq_trail_is_layered(const PaqLayers *layers);
+extern bool paq_trail_keys(PaqKeys **keys);
+extern bool paq_trail_new_writer(const char *path, const PaqKeys *keys,
+								 PaqLayerWriter **writer);
+extern void paq_trail_use_writer(PaqLayerWriter *writer, const PaqKeys *keys);
+extern void paq_trail_check_layers(void);
+extern bool paq_trail_layers_fit(void);
+extern Size paq_trail_size_of_text(Size len);
+extern bool paq_trail_write_text(const char *text, Size len);
+extern ssize_t paq_trail_read_head(int fd, const char *name, char *head, Size size,
+								   bool *encrypted);
+extern void paq_trail_close_writer(void);
+
+/* key_command.c */
+extern PaqKeys *paq_run_key_command(void);
+
 /* rotate.c */
 extern bool paq_trail_is_inside(const char *path);
 extern const char *paq_trail_pattern(void);
 extern const PaqFormat *paq_trail_format(void);
 extern const PaqFormat *paq_trail_format_of(const char *path);
+extern Size paq_trail_stem(const char *path);
 extern int	paq_trail_mode(void);
 extern bool paq_trail_name(char *dst, Size size, pg_time_t name_time,
 						   int suffix);

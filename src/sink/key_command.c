@@ -1,0 +1,189 @@
+/*-------------------------------------------------------------------------
+ *
+ * key_command.c
+ *		The command that prints the key for encryption.
+ *
+ * It is run by a shell, in the data directory, as archive_command is, and has
+ * TIMEOUT to end.  What it prints to its standard error goes to the server's.
+ *
+ * Guarantees: what it prints to its standard output is in no message, and is
+ * overwritten as soon as the keys were taken from it.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "guc.h"
+#include "sink/sink_internal.h"
+#include "utils/timestamp.h"
+
+#define SETTING		"pg_audit_queue.log_encryption_key_command"
+
+/* Until it is ended, in ms */
+#define TIMEOUT		30000
+
+/* How much it may print, in bytes */
+#define MAX_OUTPUT	8192
+
+/*
+ * Start the command with its standard output into a pipe, as the leader of a process
+ * group.  Its pid, and *fd to read from; -1 on failure, with errno.
+ */
+static pid_t
+start_command(const char *command, int *fd)
+{
+	const char *argv[] = {"sh", "-c", command, NULL};
+	posix_spawn_file_actions_t actions;
+	posix_spawnattr_t attributes;
+	sigset_t	signals;
+	int			ends[2];
+	pid_t		pid;
+	int			rc;
+
+	if (pipe(ends) != 0)
+		return -1;
+	(void) fcntl(ends[0], F_SETFD, FD_CLOEXEC);
+	(void) fcntl(ends[1], F_SETFD, FD_CLOEXEC);
+	posix_spawn_file_actions_init(&actions);
+	posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, DEVNULL, O_RDONLY, 0);
+	posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+
+	/* Signals as a program expects them, rather than the worker's handlers */
+	posix_spawnattr_init(&attributes);
+	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP |
+							 POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+	posix_spawnattr_setpgroup(&attributes, 0);
+	sigfillset(&signals);
+	posix_spawnattr_setsigdefault(&attributes, &signals);
+	sigemptyset(&signals);
+	posix_spawnattr_setsigmask(&attributes, &signals);
+
+	rc = posix_spawn(&pid, "/bin/sh", &actions, &attributes,
+					 (char *const *) argv, environ);
+	posix_spawn_file_actions_destroy(&actions);
+	posix_spawnattr_destroy(&attributes);
+	close(ends[1]);
+	if (rc == 0)
+	{
+		*fd = ends[0];
+		return pid;
+	}
+	close(ends[0]);
+	errno = rc;
+	return -1;
+}
+
+/*
+ * Read all that the command prints, up to its end or the limits, into output, which has
+ * MAX_OUTPUT bytes.  False if there was a limit, with the reason noted.
+ */
+static bool
+read_output(int fd, char *output, Size *len)
+{
+	const TimestampTz start = GetCurrentTimestamp();
+
+	*len = 0;
+	for (;;)
+	{
+		struct pollfd pfd = {.fd = fd, .events = POLLIN};
+		long		left = TIMEOUT - TimestampDifferenceMilliseconds(start,
+																	 GetCurrentTimestamp());
+		ssize_t		n;
+
+		if (left <= 0)
+		{
+			paq_sink_set_error("command of \"%s\" did not end within %d s",
+							   SETTING, TIMEOUT / 1000);
+			return false;
+		}
+		if (poll(&pfd, 1, left) <= 0)
+			continue;
+		n = read(fd, output + *len, MAX_OUTPUT - *len);
+		if (n == 0)
+			return true;
+		if (n > 0)
+			*len += n;
+		else if (errno != EINTR)
+		{
+			paq_sink_set_error("could not read from command of \"%s\": %m", SETTING);
+			return false;
+		}
+		if (*len == MAX_OUTPUT)
+		{
+			paq_sink_set_error("command of \"%s\" prints more than %d bytes",
+							   SETTING, MAX_OUTPUT);
+			return false;
+		}
+	}
+}
+
+/* Wait for the command to end, at once unless all is well; false if it has failed. */
+static bool
+end_command(pid_t pid, bool well)
+{
+	int			status;
+
+	if (!well)
+		(void) kill(-pid, SIGKILL);
+	while (waitpid(pid, &status, 0) < 0)
+		if (errno != EINTR)
+		{
+			paq_sink_set_error("could not wait for command of \"%s\": %m", SETTING);
+			return false;
+		}
+	if (well && status != 0)
+	{
+		char	   *reason = wait_result_to_str(status);
+
+		paq_sink_set_error("command of \"%s\" failed: %s", SETTING, reason);
+		pfree(reason);
+	}
+	return well && status == 0;
+}
+
+/*
+ * The keys that pg_audit_queue.log_encryption_key_command prints, to be freed by the caller;
+ * NULL, with the reason noted, on failure.
+ */
+PaqKeys *
+paq_run_key_command(void)
+{
+	static char output[MAX_OUTPUT];
+	char		error[PAQ_LAYER_ERROR_LEN];
+	PaqKeys    *keys = NULL;
+	bool		well;
+	pid_t		pid;
+	Size		len;
+	int			fd;
+
+	if (paq_log_encryption_key_command[0] == '\0')
+	{
+		paq_sink_set_error("\"%s\" is not set", SETTING);
+		return NULL;
+	}
+	pid = start_command(paq_log_encryption_key_command, &fd);
+	if (pid < 0)
+	{
+		paq_sink_set_error("could not start command of \"%s\": %m", SETTING);
+		return NULL;
+	}
+	well = read_output(fd, output, &len);
+	close(fd);
+	if (end_command(pid, well))
+	{
+		keys = paq_keys_parse(output, len, error);
+		if (keys == NULL)
+			paq_sink_set_error("what \"%s\" prints cannot be used: %s", SETTING, error);
+	}
+	paq_forget_secret(output, sizeof(output));
+	return keys;
+}
