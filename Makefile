@@ -22,28 +22,10 @@ DATA = $(sort $(wildcard pg_audit_queue--*.sql))
 # The symbols that are not hidden
 SHLIB_EXPORTS = exports.txt
 
-# The version is that of the control file.
-PAQ_VERSION := $(shell sed -n "s/^default_version *= *'\(.*\)'.*/\1/p" \
-	$(dir $(firstword $(MAKEFILE_LIST)))pg_audit_queue.control)
-
-# Libraries for trail files that are compressed or encrypted.  Each may be missing:
-# the settings that need it are refused then.  WITH_ZSTD=no, WITH_LZ4=no and
-# WITH_OPENSSL=no leave one out that is there.
-PKG_CONFIG ?= pkg-config
-find_library = $(if $(filter no,$(1)),,$(shell $(PKG_CONFIG) --exists $(2) && echo $(2)))
-PAQ_ZSTD := $(call find_library,$(WITH_ZSTD),libzstd)
-PAQ_LZ4 := $(call find_library,$(WITH_LZ4),liblz4)
-PAQ_OPENSSL := $(call find_library,$(WITH_OPENSSL),libcrypto)
-PAQ_LIBRARIES := $(PAQ_ZSTD) $(PAQ_LZ4) $(PAQ_OPENSSL)
-PAQ_FEATURES = $(if $(PAQ_ZSTD),-DPAQ_WITH_ZSTD) $(if $(PAQ_LZ4),-DPAQ_WITH_LZ4) \
-	$(if $(PAQ_OPENSSL),-DPAQ_WITH_OPENSSL)
-
 # Headers are included as "room/file.h".
-PG_CPPFLAGS = -I$(srcdir)/src -DPAQ_VERSION='"$(PAQ_VERSION)"' $(PAQ_FEATURES)
-ifneq ($(strip $(PAQ_LIBRARIES)),)
-PG_CPPFLAGS += $(shell $(PKG_CONFIG) --cflags $(PAQ_LIBRARIES))
-SHLIB_LINK = $(shell $(PKG_CONFIG) --libs $(PAQ_LIBRARIES))
-endif
+include $(dir $(firstword $(MAKEFILE_LIST)))src/Makefile.layers
+PG_CPPFLAGS = -I$(srcdir)/src $(PAQ_CPPFLAGS)
+SHLIB_LINK = $(PAQ_LAYER_LIBS)
 
 # make installcheck has two parts.  pg_regress connects to a running server
 # (PGHOST, PGPORT, PGUSER: a superuser) that has this extension installed and
@@ -75,3 +57,15 @@ endif
 
 # PGXS tracks no headers.  Few enough to rebuild everything when one changes.
 $(OBJS) $(OBJS:.o=.bc): $(wildcard src/*.h src/*/*.h) pg_audit_queue.control
+
+# The program, which has a Makefile of its own.  It needs PostgreSQL's static
+# libraries; a server may have come without them.
+PAQ_PROGRAM_TARGETS = all install uninstall clean
+$(PAQ_PROGRAM_TARGETS): %: program-%
+$(addprefix program-,$(PAQ_PROGRAM_TARGETS)): program-%:
+ifneq ($(wildcard $(pkglibdir)/libpgcommon.a $(libdir)/libpgcommon.a),)
+	$(MAKE) -C $(srcdir)/src/bin/pg_audit_trail PG_CONFIG='$(PG_CONFIG)' $*
+else
+	@echo 'pg_audit_trail is left out: there is no libpgcommon.a'
+endif
+.PHONY: $(addprefix program-,$(PAQ_PROGRAM_TARGETS))

@@ -384,7 +384,8 @@ make_work()
 	mkdir "$work/tmp" "$work/src"
 	# without what an earlier build or test may have left
 	(cd "$root" && tar -cf - --exclude=./.git --exclude='*.o' --exclude='*.bc' \
-		--exclude='*.so' --exclude=./tmp_check --exclude=./results .) |
+		--exclude='*.so' --exclude=./src/bin/pg_audit_trail/pg_audit_trail \
+		--exclude=./tmp_check --exclude=./results .) |
 		tar -xf - -C "$work/src"
 	if [ "$(id -un)" != "$run_user" ]; then
 		chown -R "$run_user:" "$work"

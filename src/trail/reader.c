@@ -278,7 +278,7 @@ read_compressed(PaqLayerReader *reader, const char **data, Size *len)
 			return end_of_file(reader);
 		result = read_frame(reader, reader->input + reader->input_start, &used, data, len);
 		use_input(reader, used);
-		if (!reader->in_frame)
+		if (result != PAQ_LAYER_FAILED && !reader->in_frame)
 			finish_unit(reader);
 	} while (result == PAQ_LAYER_END);
 	return result;

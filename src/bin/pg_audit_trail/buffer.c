@@ -1,0 +1,137 @@
+/*-------------------------------------------------------------------------
+ *
+ * buffer.c
+ *		Memory that grows, and standard output.
+ *
+ * A line may be longer than what PostgreSQL's functions for strings can hold, and
+ * running out of memory is not the trail's fault: so all memory for
+ * texts comes from here, and the program ends with the right status without it.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "bin/pg_audit_trail/program.h"
+
+#include <unistd.h>
+
+#define OUTPUT_SIZE		(64 * 1024)
+
+/* What a shell reports of a program that SIGPIPE has ended */
+#define EXIT_BROKEN_PIPE	141
+
+static char output[OUTPUT_SIZE];
+static Size output_used = 0;
+
+/* Have space for len more bytes. */
+void
+buffer_reserve(Buffer *buf, Size len)
+{
+	Size		size = Max(buf->size, 1024);
+
+	if (len <= buf->size - buf->used)
+		return;
+	while (size - buf->used < len)
+		size *= 2;
+	buf->data = realloc(buf->data, size);
+	if (buf->data == NULL)
+		trouble("out of memory");
+	buf->size = size;
+}
+
+void
+buffer_put(Buffer *buf, const char *data, Size len)
+{
+	if (len == 0)
+		return;
+	buffer_reserve(buf, len);
+	memcpy(buf->data + buf->used, data, len);
+	buf->used += len;
+}
+
+void
+buffer_puts(Buffer *buf, const char *str)
+{
+	buffer_put(buf, str, strlen(str));
+}
+
+/* For numbers and the like, not for texts of any length */
+void
+buffer_printf(Buffer *buf, const char *fmt,...)
+{
+	char		text[256];
+	va_list		args;
+
+	va_start(args, fmt);
+	vsnprintf(text, sizeof(text), fmt, args);
+	va_end(args);
+	buffer_puts(buf, text);
+}
+
+void
+buffer_fill(Buffer *buf, char c, int count)
+{
+	while (count-- > 0)
+		buffer_putc(buf, c);
+}
+
+void *
+checked_alloc(Size size)
+{
+	void	   *result = calloc(1, size);
+
+	if (result == NULL)
+		trouble("out of memory");
+	return result;
+}
+
+char *
+checked_strdup(const char *str)
+{
+	char	   *result = checked_alloc(strlen(str) + 1);
+
+	strcpy(result, str);
+	return result;
+}
+
+static void
+write_output(const char *data, Size len)
+{
+	while (len > 0)
+	{
+		ssize_t		n = write(STDOUT_FILENO, data, len);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EPIPE)
+			exit(EXIT_BROKEN_PIPE);
+		if (n < 0)
+			trouble("could not write to standard output: %m");
+		data += n;
+		len -= n;
+	}
+}
+
+void
+output_flush(void)
+{
+	const Size	len = output_used;
+
+	/* if writing fails, there is nothing to be written at the end */
+	output_used = 0;
+	write_output(output, len);
+}
+
+void
+output_put(const char *data, Size len)
+{
+	if (len > OUTPUT_SIZE - output_used)
+		output_flush();
+	if (len > OUTPUT_SIZE)
+	{
+		write_output(data, len);
+		return;
+	}
+	memcpy(output + output_used, data, len);
+	output_used += len;
+}

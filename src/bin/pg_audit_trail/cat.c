@@ -1,0 +1,112 @@
+/*-------------------------------------------------------------------------
+ *
+ * cat.c
+ *		pg_audit_trail cat: print the records of a trail.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "bin/pg_audit_trail/program.h"
+
+/* Records between two looks at the clock */
+#define PROGRESS_EVERY	256
+
+typedef struct Cat
+{
+	Options		options;
+	FileList	files;
+	Record		record;
+	int64		count;			/* of records that were wanted */
+	uint64		done;			/* bytes of files that have been read */
+} Cat;
+
+static bool
+is_done(const Cat *cat)
+{
+	return cat->options.limit >= 0 && cat->count >= cat->options.limit;
+}
+
+/* The file does not end where a record does. */
+static void
+report_cut(const TrailFile *file, const PaqKeys *keys)
+{
+	if (is_newest_file(file, keys))
+	{
+		pg_log_info("file \"%s\" ends within a record; it is being written, or was cut off",
+					file->path);
+		return;
+	}
+	pg_log_error("file \"%s\" ends within a record, but is not the newest one", file->path);
+	note_status(STATUS_ALTERED);
+}
+
+static void
+read_file(Cat *cat, const TrailFile *file)
+{
+	Source	   *source = source_open(file, cat->options.keys, false);
+	const bool	all = filter_is_empty(&cat->options.filter);
+	SourceResult result = SOURCE_END;
+	int64		number = 0;
+
+	if (source == NULL)
+		return;
+	while (!is_done(cat) &&
+		   (result = source_next(source, &cat->record)) == SOURCE_RECORD)
+	{
+		if (all || filter_matches(&cat->options.filter, &cat->record))
+		{
+			cat->count++;
+			if (!cat->options.count)
+				print_record(&cat->options, &cat->record);
+		}
+		if (++number % PROGRESS_EVERY == 0 && progress_is_shown())
+			progress_report(cat->done + source_position(source), false);
+	}
+	cat->done += source_position(source);
+	source_close(source);
+
+	/* messages come where they belong in the output */
+	if (result != SOURCE_END)
+		output_flush();
+	if (result == SOURCE_CUT)
+		report_cut(file, cat->options.keys);
+}
+
+static void
+print_count(int64 count)
+{
+	char		text[32];
+
+	output_put(text, snprintf(text, sizeof(text), INT64_FORMAT "\n", count));
+}
+
+static uint64
+total_size(const FileList *list)
+{
+	uint64		result = 0;
+
+	for (int i = 0; i < list->count; i++)
+		result += list->files[i].size;
+	return result;
+}
+
+void
+run_cat(int argc, char **argv)
+{
+	static Cat	cat;
+	Options    *options = &cat.options;
+
+	parse_options(options, false, argc, argv);
+	for (int i = 0; i < options->npaths; i++)
+		(void) add_path(&cat.files, options->paths[i]);
+	check_formats(&cat.files, options);
+	sort_files(&cat.files, options->keys);
+	print_begin(options);
+	progress_begin(options, total_size(&cat.files));
+	for (int i = 0; i < cat.files.count && !is_done(&cat); i++)
+		read_file(&cat, &cat.files.files[i]);
+	progress_report(cat.done, true);
+	if (options->count)
+		print_count(cat.count);
+}

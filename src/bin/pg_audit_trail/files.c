@@ -1,0 +1,282 @@
+/*-------------------------------------------------------------------------
+ *
+ * files.c
+ *		The files of a trail, and their order.
+ *
+ * Files may have been copied, renamed or touched: what orders them is the first record
+ * of each.  A file without any is the newest, as a new one is.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "bin/pg_audit_trail/program.h"
+
+#include <dirent.h>
+
+/* The format that a file's name tells; false if it is none of a trail. */
+static bool
+format_of_name(const char *name, Format *format)
+{
+	static const struct
+	{
+		const char *ending;
+		Format		format;
+	}			endings[] =
+	{
+		{".json", FORMAT_JSON},
+		{".csv", FORMAT_CSVLOG},
+		{".log", FORMAT_PGAUDIT}
+	};
+	PaqLayers	layers;
+	const Size	len = paq_layers_of_name(name, &layers);
+
+	for (int i = 0; i < lengthof(endings); i++)
+	{
+		const Size	ending_len = strlen(endings[i].ending);
+
+		if (len > ending_len &&
+			memcmp(name + len - ending_len, endings[i].ending, ending_len) == 0)
+		{
+			*format = endings[i].format;
+			return true;
+		}
+	}
+	return false;
+}
+
+static const char *
+last_part(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash != NULL ? slash + 1 : path;
+}
+
+static TrailFile *
+add_file(FileList *list, const char *path)
+{
+	TrailFile  *file;
+
+	if (list->count == list->size)
+	{
+		list->size = Max(16, 2 * list->size);
+		list->files = realloc(list->files, list->size * sizeof(TrailFile));
+		if (list->files == NULL)
+			trouble("out of memory");
+	}
+	file = &list->files[list->count++];
+	memset(file, 0, sizeof(TrailFile));
+	file->path = checked_strdup(path);
+	file->name = last_part(file->path);
+	return file;
+}
+
+static void
+add_regular_file(FileList *list, const char *path, Format format, const struct stat *st)
+{
+	TrailFile  *file = add_file(list, path);
+
+	file->format = format;
+	file->device = st->st_dev;
+	file->inode = st->st_ino;
+	file->size = st->st_size;
+}
+
+/* What orders files: look for a record that has a time. */
+void
+find_file_time(TrailFile *file, const PaqKeys *keys)
+{
+	Source	   *source = file->is_stdin ? NULL : source_open(file, keys, true);
+	Record		record = {0};
+
+	while (source != NULL && !file->has_time &&
+		   source_next(source, &record) == SOURCE_RECORD)
+		file->has_time = record_time(&record, &file->time, &file->sequence);
+	source_close(source);
+	free(record.arena.data);
+}
+
+/* Compare names so that numbers in them are in order. */
+static int
+compare_names(const char *a, const char *b)
+{
+	while (*a != '\0' && *b != '\0')
+	{
+		const Size	a_digits = strspn(a, "0123456789");
+		const Size	b_digits = strspn(b, "0123456789");
+
+		if (a_digits > 0 && b_digits > 0 && a_digits != b_digits)
+			return a_digits < b_digits ? -1 : 1;
+		if (*a != *b)
+			break;
+		a++;
+		b++;
+	}
+	return (unsigned char) *a - (unsigned char) *b;
+}
+
+/* For qsort */
+static int
+compare_files(const void *a, const void *b)
+{
+	const TrailFile *left = a;
+	const TrailFile *right = b;
+
+	if (left->has_time != right->has_time)
+		return left->has_time ? -1 : 1;
+	if (left->has_time && left->time != right->time)
+		return left->time < right->time ? -1 : 1;
+	if (left->sequence != right->sequence)
+		return left->sequence < right->sequence ? -1 : 1;
+	return compare_names(left->name, right->name);
+}
+
+/* Put files in order. */
+void
+sort_files(FileList *list, const PaqKeys *keys)
+{
+	if (list->count < 2)
+		return;
+	for (int i = 0; i < list->count; i++)
+		if (!list->files[i].has_time)
+			find_file_time(&list->files[i], keys);
+	qsort(list->files, list->count, sizeof(TrailFile), compare_files);
+}
+
+/*
+ * Add all files of a trail that are in a directory.  False, with a message, if it cannot
+ * be read.
+ */
+bool
+add_directory(FileList *list, const char *path)
+{
+	DIR		   *dir = opendir(path);
+	struct dirent *entry;
+	Buffer		name = {0};
+
+	if (dir == NULL)
+	{
+		pg_log_error("could not open directory \"%s\": %m", path);
+		note_status(STATUS_TROUBLE);
+		return false;
+	}
+	while (errno = 0, (entry = readdir(dir)) != NULL)
+	{
+		struct stat st;
+		Format		format;
+
+		if (!format_of_name(entry->d_name, &format))
+			continue;
+		name.used = 0;
+		buffer_puts(&name, path);
+		if (name.data[name.used - 1] != '/')
+			buffer_putc(&name, '/');
+		buffer_puts(&name, entry->d_name);
+		buffer_putc(&name, '\0');
+
+		/* one that is gone again does not matter */
+		if (stat(name.data, &st) == 0 && S_ISREG(st.st_mode))
+			add_regular_file(list, name.data, format, &st);
+	}
+	if (errno != 0)
+	{
+		pg_log_error("could not read directory \"%s\": %m", path);
+		note_status(STATUS_TROUBLE);
+	}
+	closedir(dir);
+	free(name.data);
+	return true;
+}
+
+/* Add what a user has named; false, with a message, if that cannot be read. */
+bool
+add_path(FileList *list, const char *path)
+{
+	struct stat st;
+	Format		format;
+
+	if (strcmp(path, "-") == 0)
+	{
+		add_file(list, path)->is_stdin = true;
+		return true;
+	}
+	if (stat(path, &st) != 0)
+		pg_log_error("could not open \"%s\": %m", path);
+	else if (S_ISDIR(st.st_mode))
+		return add_directory(list, path);
+	else if (!S_ISREG(st.st_mode))
+		pg_log_error("\"%s\" is neither a file nor a directory", path);
+	else if (!format_of_name(last_part(path), &format))
+	{
+		pg_log_error("file \"%s\" has an unknown ending", path);
+		pg_log_error_hint("Names of trail files end in .json, .csv or .log, perhaps with .zst, .lz4 or .enc behind that.");
+	}
+	else
+	{
+		add_regular_file(list, path, format, &st);
+		return true;
+	}
+	note_status(STATUS_TROUBLE);
+	return false;
+}
+
+void
+free_files(FileList *list)
+{
+	for (int i = 0; i < list->count; i++)
+		free(list->files[i].path);
+	free(list->files);
+	memset(list, 0, sizeof(FileList));
+}
+
+/* Is there no newer one in its directory?  Then it may be being written. */
+bool
+is_newest_file(const TrailFile *file, const PaqKeys *keys)
+{
+	FileList	list = {0};
+	Buffer		directory = {0};
+	bool		result = true;
+
+	if (file->is_stdin)
+		return true;
+	buffer_put(&directory, file->path, file->name - file->path);
+	buffer_puts(&directory, directory.used > 0 ? "" : ".");
+	buffer_putc(&directory, '\0');
+	if (add_directory(&list, directory.data) && list.count > 0)
+	{
+		sort_files(&list, keys);
+		result = strcmp(list.files[list.count - 1].name, file->name) == 0;
+	}
+	free_files(&list);
+	free(directory.data);
+	return result;
+}
+
+/*
+ * Files of the formats csvlog and pgaudit can only be written as they are.  Say so before
+ * anything is written.
+ */
+void
+check_formats(const FileList *list, const Options *options)
+{
+	for (int i = 0; i < list->count; i++)
+	{
+		const TrailFile *file = &list->files[i];
+
+		if (file->format == FORMAT_JSON)
+			continue;
+		if (file->format != options->format)
+		{
+			pg_log_error("file \"%s\" cannot be written in format %s", file->path,
+						 format_name(options->format));
+			pg_log_error_hint("Use --format=%s.", format_name(file->format));
+			leave(STATUS_TROUBLE);
+		}
+		if (filter_needs_fields(&options->filter))
+		{
+			pg_log_error("records of file \"%s\" can only be chosen by --text", file->path);
+			leave(STATUS_TROUBLE);
+		}
+	}
+}

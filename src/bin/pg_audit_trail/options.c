@@ -1,0 +1,367 @@
+/*-------------------------------------------------------------------------
+ *
+ * options.c
+ *		Options of the commands.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "bin/pg_audit_trail/program.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "getopt_long.h"
+
+/* Longest file of keys that is read, in bytes */
+#define KEYS_MAX	(64 * 1024)
+
+/* Most records that follow keeps in memory */
+#define LAST_MAX	1000000
+
+typedef enum OptionId
+{
+	OPT_ALL = 256,
+	OPT_CLASS,
+	OPT_COLOR,
+	OPT_COMMAND,
+	OPT_COUNT,
+	OPT_DATABASE,
+	OPT_FROM,
+	OPT_FROM_SEQUENCE,
+	OPT_LIMIT,
+	OPT_OBJECT,
+	OPT_OUTCOME,
+	OPT_SESSION,
+	OPT_TEXT,
+	OPT_TO,
+	OPT_TO_SEQUENCE,
+	OPT_TYPE,
+	OPT_USER
+} OptionId;
+
+/* Those of both commands */
+#define COMMON_OPTIONS \
+	{"class", required_argument, NULL, OPT_CLASS}, \
+	{"color", required_argument, NULL, OPT_COLOR}, \
+	{"command", required_argument, NULL, OPT_COMMAND}, \
+	{"database", required_argument, NULL, OPT_DATABASE}, \
+	{"decryption-keys", required_argument, NULL, 'K'}, \
+	{"format", required_argument, NULL, 'f'}, \
+	{"from", required_argument, NULL, OPT_FROM}, \
+	{"from-sequence", required_argument, NULL, OPT_FROM_SEQUENCE}, \
+	{"object", required_argument, NULL, OPT_OBJECT}, \
+	{"outcome", required_argument, NULL, OPT_OUTCOME}, \
+	{"session", required_argument, NULL, OPT_SESSION}, \
+	{"text", required_argument, NULL, OPT_TEXT}, \
+	{"to", required_argument, NULL, OPT_TO}, \
+	{"to-sequence", required_argument, NULL, OPT_TO_SEQUENCE}, \
+	{"type", required_argument, NULL, OPT_TYPE}, \
+	{"user", required_argument, NULL, OPT_USER}
+
+static const struct option cat_options[] = {
+	COMMON_OPTIONS,
+	{"count", no_argument, NULL, OPT_COUNT},
+	{"limit", required_argument, NULL, OPT_LIMIT},
+	{"progress", no_argument, NULL, 'P'},
+	{NULL, 0, NULL, 0}
+};
+
+static const struct option follow_options[] = {
+	COMMON_OPTIONS,
+	{"all", no_argument, NULL, OPT_ALL},
+	{"last", required_argument, NULL, 'n'},
+	{NULL, 0, NULL, 0}
+};
+
+static const char *const format_names[] = {
+	[FORMAT_JSON] = "json",
+	[FORMAT_CSVLOG] = "csvlog",
+	[FORMAT_PGAUDIT] = "pgaudit",
+	[FORMAT_TABLE] = "table"
+};
+
+static const char *const color_names[] = {
+	[COLORS_AUTO] = "auto",
+	[COLORS_ALWAYS] = "always",
+	[COLORS_NEVER] = "never"
+};
+
+const char *
+format_name(Format format)
+{
+	return format_names[format];
+}
+
+pg_noreturn static void
+wrong_usage(void)
+{
+	pg_log_error_hint("Try \"%s --help\" for more information.", progname);
+	leave(STATUS_TROUBLE);
+}
+
+/* The number of a word of a list */
+static int
+parse_word(const char *option, const char *value, const char *const *words, int count)
+{
+	for (int i = 0; i < count; i++)
+		if (strcmp(value, words[i]) == 0)
+			return i;
+	pg_log_error("invalid value \"%s\" for option %s", value, option);
+	wrong_usage();
+}
+
+static int64
+parse_number(const char *option, const char *value)
+{
+	PaqValue	number = {value, strlen(value), PAQ_VALUE_NUMBER, false};
+	int64		result;
+
+	if (number.len == 0 || !paq_line_number(&number, &result) || result < 0)
+	{
+		pg_log_error("invalid value \"%s\" for option %s: it must be a number", value, option);
+		wrong_usage();
+	}
+	return result;
+}
+
+static int64
+parse_time(const char *option, const char *value)
+{
+	int64		result;
+
+	if (!parse_time_option(value, &result))
+	{
+		pg_log_error("invalid time \"%s\" for option %s", value, option);
+		pg_log_error_hint("Give it as 2026-11-20, 2026-11-20T10:11:12, 2026-11-20T10:11:12+01:00 or \"2 hours ago\".");
+		leave(STATUS_TROUBLE);
+	}
+	return result;
+}
+
+/* Add words with commas between them. */
+static void
+parse_list(Patterns *patterns, const char *value)
+{
+	for (;;)
+	{
+		const Size	len = strcspn(value, ",");
+
+		patterns_add(patterns, value, len);
+		if (value[len] == '\0')
+			return;
+		value += len + 1;
+	}
+}
+
+static void
+parse_types(Patterns *patterns, const char *value)
+{
+	static const char *const types[] = {"record", "gap", "heartbeat"};
+	const int	first = patterns->count;
+
+	parse_list(patterns, value);
+	for (int i = first; i < patterns->count; i++)
+		(void) parse_word("--type", patterns->pattern[i], types, lengthof(types));
+}
+
+/* ok, failed, or the beginning of a SQLSTATE, which is in upper case */
+static void
+parse_outcomes(Patterns *patterns, const char *value)
+{
+	const int	first = patterns->count;
+
+	parse_list(patterns, value);
+	for (int i = first; i < patterns->count; i++)
+	{
+		char	   *outcome = patterns->pattern[i];
+
+		if (strcmp(outcome, "ok") == 0 || strcmp(outcome, "failed") == 0)
+			continue;
+		for (char *p = outcome; *p != '\0'; p++)
+			*p = pg_toupper((unsigned char) *p);
+		if (outcome[0] == '\0' || strlen(outcome) > 5 ||
+			strspn(outcome, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ") != strlen(outcome))
+		{
+			pg_log_error("invalid value \"%s\" for option %s: it must be ok, failed or a SQLSTATE",
+						 outcome, "--outcome");
+			wrong_usage();
+		}
+	}
+}
+
+/*
+ * Keys are secrets: a file that others than its owner can read is refused, but for
+ * root's files that a group can read, as libpq does with the keys of certificates.
+ */
+static void
+check_key_file(const char *path, int fd)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) != 0)
+		trouble("could not stat key file \"%s\": %m", path);
+	if (!S_ISREG(st.st_mode) && !S_ISFIFO(st.st_mode))
+		trouble("key file \"%s\" is not a regular file", path);
+	if (st.st_mode & (st.st_uid == 0 ? S_IWGRP | S_IXGRP | S_IRWXO : S_IRWXG | S_IRWXO))
+	{
+		pg_log_error("key file \"%s\" is accessible to its group or to others", path);
+		pg_log_error_hint("Its permissions must be 0600 or less, or 0640 or less if it is root's.");
+		leave(STATUS_TROUBLE);
+	}
+}
+
+static PaqKeys *
+read_keys(const char *path)
+{
+	static char text[KEYS_MAX];
+	char		error[PAQ_LAYER_ERROR_LEN];
+	Size		len = 0;
+	ssize_t		n;
+	PaqKeys    *keys;
+	int			fd = open(path, O_RDONLY | PG_BINARY, 0);
+
+	if (fd < 0)
+		trouble("could not open key file \"%s\": %m", path);
+	check_key_file(path, fd);
+	while (len < sizeof(text) && (n = read(fd, text + len, sizeof(text) - len)) != 0)
+	{
+		if (n < 0 && errno != EINTR)
+			trouble("could not read key file \"%s\": %m", path);
+		len += Max(n, 0);
+	}
+	close(fd);
+	if (len == sizeof(text))
+		trouble("key file \"%s\" is too long", path);
+	keys = paq_keys_parse(text, len, error);
+	paq_forget_secret(text, sizeof(text));
+	if (keys == NULL)
+		trouble("could not use key file \"%s\": %s", path, error);
+	return keys;
+}
+
+/* Options that choose records; false if it is none of them. */
+static bool
+parse_filter_option(Filter *filter, int option, const char *value)
+{
+	switch (option)
+	{
+		case OPT_FROM:
+			filter->from = parse_time("--from", value);
+			filter->has_from = true;
+			break;
+		case OPT_TO:
+			filter->to = parse_time("--to", value);
+			filter->has_to = true;
+			break;
+		case OPT_FROM_SEQUENCE:
+			filter->from_sequence = parse_number("--from-sequence", value);
+			break;
+		case OPT_TO_SEQUENCE:
+			filter->to_sequence = parse_number("--to-sequence", value);
+			break;
+		case OPT_TYPE:
+			parse_types(&filter->type, value);
+			break;
+		case OPT_CLASS:
+			parse_list(&filter->class, value);
+			break;
+		case OPT_COMMAND:
+			parse_list(&filter->command, value);
+			break;
+		case OPT_USER:
+			parse_list(&filter->user, value);
+			break;
+		case OPT_DATABASE:
+			parse_list(&filter->database, value);
+			break;
+		case OPT_OBJECT:
+			parse_list(&filter->object, value);
+			break;
+		case OPT_SESSION:
+			parse_list(&filter->session, value);
+			break;
+		case OPT_OUTCOME:
+			parse_outcomes(&filter->outcome, value);
+			break;
+		case OPT_TEXT:
+			patterns_add(&filter->text, value, strlen(value));
+			break;
+		default:
+			return false;
+	}
+	return true;
+}
+
+static void
+parse_option(Options *options, int option, const char *value)
+{
+	switch (option)
+	{
+		case 'f':
+			options->format = parse_word("--format", value, format_names,
+										 lengthof(format_names));
+			break;
+		case 'K':
+			paq_keys_free(options->keys);
+			options->keys = read_keys(value);
+			break;
+		case 'n':
+			options->last = parse_number("--last", value);
+			if (options->last > LAST_MAX)
+				trouble("value \"%s\" for option %s is too large", value, "--last");
+			break;
+		case 'P':
+			options->progress = true;
+			break;
+		case OPT_ALL:
+			options->all = true;
+			break;
+		case OPT_COLOR:
+			options->colors = parse_word("--color", value, color_names,
+										 lengthof(color_names));
+			break;
+		case OPT_COUNT:
+			options->count = true;
+			break;
+		case OPT_LIMIT:
+			options->limit = parse_number("--limit", value);
+			break;
+		default:
+			/* getopt_long has complained */
+			if (!parse_filter_option(&options->filter, option, value))
+				wrong_usage();
+	}
+}
+
+/* Of a command, whose name is argv[0] */
+void
+parse_options(Options *options, bool follow, int argc, char **argv)
+{
+	const char *command = argv[0];
+	int			option;
+
+	memset(options, 0, sizeof(Options));
+	options->limit = -1;
+	options->last = 10;
+	options->filter.to_sequence = PG_INT64_MAX;
+
+	/* its messages begin with this */
+	argv[0] = unconstify(char *, progname);
+	while ((option = getopt_long(argc, argv, follow ? "f:K:n:" : "f:K:P",
+								 follow ? follow_options : cat_options, NULL)) != -1)
+		parse_option(options, option, optarg);
+	options->npaths = argc - optind;
+	options->paths = argv + optind;
+	if (options->npaths == 0)
+	{
+		pg_log_error("no file or directory specified");
+		wrong_usage();
+	}
+	if (follow && options->npaths > 1)
+	{
+		pg_log_error("%s reads one file or directory only", command);
+		wrong_usage();
+	}
+}

@@ -1,0 +1,126 @@
+/*-------------------------------------------------------------------------
+ *
+ * pg_audit_trail.c
+ *		Read the files of an audit trail, without a server.
+ *
+ * doc/pg_audit_trail.md tells users what the program does; program.h has the map of its
+ * files.  A command is a function, and parses its options itself.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "bin/pg_audit_trail/program.h"
+
+typedef struct Command
+{
+	const char *name;
+	void		(*run) (int argc, char **argv);
+} Command;
+
+static const Command commands[] = {
+	{"cat", run_cat},
+	{"follow", run_follow}
+};
+
+const char *progname;
+
+static Status worst = STATUS_FINE;
+
+/* The program will end with that status, unless there is a worse one. */
+void
+note_status(Status status)
+{
+	worst = Max(worst, status);
+}
+
+Status
+current_status(void)
+{
+	return worst;
+}
+
+/* End now, with that status or a worse one that was noted. */
+void
+leave(Status status)
+{
+	note_status(status);
+	output_flush();
+	exit(worst);
+}
+
+static void
+usage(void)
+{
+	printf(_("%s reads the files of an audit trail.\n\n"), progname);
+	printf(_("Usage:\n"));
+	printf(_("  %s cat [OPTION]... PATH...\n"), progname);
+	printf(_("  %s follow [OPTION]... PATH\n"), progname);
+	printf(_("\nPATH is a file of the trail, a directory of such files, or, for cat, - for lines of\n"
+			 "format json on standard input.\n"));
+	printf(_("\nOptions:\n"));
+	printf(_("  -f, --format=FORMAT        print json (default), csvlog, pgaudit, or a table\n"));
+	printf(_("  -K, --decryption-keys=FILE keys of encrypted files, lines of hexadecimal digits\n"));
+	printf(_("      --color=WHEN           colors in a table: auto (default), always, never\n"));
+	printf(_("  -P, --progress             show how far reading has got (cat)\n"));
+	printf(_("      --limit=N              end after N records (cat)\n"));
+	printf(_("      --count                print only how many records there are (cat)\n"));
+	printf(_("  -n, --last=N               begin with the last N records (follow, default 10)\n"));
+	printf(_("      --all                  begin with the first record (follow)\n"));
+	printf(_("  -V, --version              output version information, then exit\n"));
+	printf(_("  -?, --help                 show this help, then exit\n"));
+	printf(_("\nOptions that choose records (all must match, any word of a list will do,\n"
+			 "* and ? are wildcards):\n"));
+	printf(_("      --from=TIME            at this time or later\n"));
+	printf(_("      --to=TIME              before this time\n"));
+	printf(_("      --from-sequence=N      sequence at least N\n"));
+	printf(_("      --to-sequence=N        sequence at most N\n"));
+	printf(_("      --type=LIST            record, gap, heartbeat\n"));
+	printf(_("      --class=LIST           class, in any case\n"));
+	printf(_("      --command=LIST         command\n"));
+	printf(_("      --user=LIST            user who logged in, session user or current user\n"));
+	printf(_("      --database=LIST        database\n"));
+	printf(_("      --object=LIST          name of the object\n"));
+	printf(_("      --session=LIST         session id\n"));
+	printf(_("      --outcome=LIST         ok, failed, or how a SQLSTATE begins\n"));
+	printf(_("      --text=STRING          STRING is part of statement, error message or object name\n"));
+	printf(_("\nExit status: 0 if all is well, 1 if the trail was altered or is incomplete, 2 if the\n"
+			 "program was called in a wrong way or cannot work.\n"));
+}
+
+static bool
+asks_for_help(int argc, char **argv, int i)
+{
+	return argc > i && (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-?") == 0);
+}
+
+int
+main(int argc, char **argv)
+{
+	pg_logging_init(argv[0]);
+	set_pglocale_pgservice(argv[0], PG_TEXTDOMAIN("pg_audit_trail"));
+	progname = get_progname(argv[0]);
+
+	if (asks_for_help(argc, argv, 1) || asks_for_help(argc, argv, 2))
+	{
+		usage();
+		exit(STATUS_FINE);
+	}
+	if (argc > 1 && (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0))
+	{
+		puts("pg_audit_trail (pg_audit_queue) " PAQ_VERSION);
+		exit(STATUS_FINE);
+	}
+	for (int i = 0; argc > 1 && i < lengthof(commands); i++)
+		if (strcmp(argv[1], commands[i].name) == 0)
+		{
+			commands[i].run(argc - 1, argv + 1);
+			leave(STATUS_FINE);
+		}
+	if (argc > 1)
+		pg_log_error("there is no command \"%s\"", argv[1]);
+	else
+		pg_log_error("no command specified");
+	pg_log_error_hint("Try \"%s --help\" for more information.", progname);
+	exit(STATUS_TROUBLE);
+}

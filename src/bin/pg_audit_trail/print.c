@@ -1,0 +1,59 @@
+/*-------------------------------------------------------------------------
+ *
+ * print.c
+ *		Records in any format, on standard output.
+ *
+ * A record that is in the wanted format already is written as it is; but on a terminal,
+ * nothing that a user has put into it is obeyed.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "bin/pg_audit_trail/program.h"
+
+#include <unistd.h>
+
+static bool to_terminal;
+
+void
+print_begin(const Options *options)
+{
+	const char *no_color = getenv("NO_COLOR");
+
+	to_terminal = isatty(STDOUT_FILENO);
+	table_begin(options->colors == COLORS_ALWAYS ||
+				(options->colors == COLORS_AUTO && to_terminal &&
+				 (no_color == NULL || no_color[0] == '\0')));
+}
+
+void
+print_record(const Options *options, Record *record)
+{
+	static Buffer raw;
+	static Buffer safe;
+	const char *data = record->data;
+	Size		len = record->len;
+	const bool	convert = options->format != record->format;
+
+	raw.used = safe.used = 0;
+	if (convert)
+	{
+		if (options->format == FORMAT_CSVLOG)
+			csvlog_write(&raw, record);
+		else if (options->format == FORMAT_PGAUDIT)
+			pgaudit_write(&raw, record);
+		else
+			table_write(&raw, record);
+		data = raw.data;
+		len = raw.used;
+	}
+	if (options->format != FORMAT_TABLE &&
+		(to_terminal || (convert && options->format == FORMAT_PGAUDIT)))
+	{
+		safe_put(&safe, options->format == FORMAT_JSON ? SAFE_JSON : SAFE_LINES, data, len);
+		data = safe.data;
+		len = safe.used;
+	}
+	output_put(data, len);
+}

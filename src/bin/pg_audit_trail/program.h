@@ -1,0 +1,290 @@
+/*-------------------------------------------------------------------------
+ *
+ * program.h
+ *		What the files of pg_audit_trail share.
+ *
+ *	pg_audit_trail.c	the commands
+ *	options.c			their options
+ *	time_option.c		times as users give them
+ *	cat.c				pg_audit_trail cat
+ *	follow.c			pg_audit_trail follow
+ *	files.c				the files of a trail, and their order
+ *	source.c			records of a file, one after the other
+ *	record.c			what a record has
+ *	filter.c			which records are wanted
+ *	print.c				records in any format
+ *	csvlog.c			format csvlog
+ *	message.c			format pgaudit, and what csvlog has of it
+ *	table.c				a table for people
+ *	safe.c				texts that do nothing to a terminal
+ *	progress.c			how far reading has got
+ *	buffer.c			memory that grows, and standard output
+ *
+ * Errors of the trail are reported where they are found, and make the program end with
+ * a status; it goes on with the next record or file.  Memory is bounded by
+ * the longest record, whatever the trail.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PAQ_PROGRAM_H
+#define PAQ_PROGRAM_H
+
+#include "postgres_fe.h"
+
+#include <sys/stat.h>
+
+#include "common/logging.h"
+#include "trail/layer.h"
+#include "trail/line.h"
+
+/* PostgreSQL 18 and later have it. */
+#ifndef pg_noreturn
+#define pg_noreturn		_Noreturn
+#endif
+
+/* How the program ends; scripts rely on these. */
+typedef enum Status
+{
+	STATUS_FINE = 0,
+	STATUS_ALTERED = 1,			/* the trail is, or it is incomplete */
+	STATUS_TROUBLE = 2			/* usage, or environment */
+} Status;
+
+typedef enum Format
+{
+	FORMAT_JSON,
+	FORMAT_CSVLOG,
+	FORMAT_PGAUDIT,
+	FORMAT_TABLE				/* of output only */
+} Format;
+
+/* buffer.c */
+
+typedef struct Buffer
+{
+	char	   *data;
+	Size		used;			/* bytes */
+	Size		size;			/* bytes */
+} Buffer;
+
+extern void buffer_reserve(Buffer *buf, Size len);
+extern void buffer_put(Buffer *buf, const char *data, Size len);
+extern void buffer_puts(Buffer *buf, const char *str);
+extern void buffer_printf(Buffer *buf, const char *fmt,...) pg_attribute_printf(2, 3);
+extern void buffer_fill(Buffer *buf, char c, int count);
+extern void *checked_alloc(Size size);
+extern char *checked_strdup(const char *str);
+extern void output_put(const char *data, Size len);
+extern void output_flush(void);
+
+static inline void
+buffer_putc(Buffer *buf, char c)
+{
+	if (unlikely(buf->used == buf->size))
+		buffer_reserve(buf, 1);
+	buf->data[buf->used++] = c;
+}
+
+/* pg_audit_trail.c */
+extern const char *progname;
+extern void note_status(Status status);
+extern Status current_status(void);
+pg_noreturn extern void leave(Status status);
+
+/* Report what makes it impossible to go on. */
+#define trouble(...) \
+	do { \
+		pg_log_error(__VA_ARGS__); \
+		leave(STATUS_TROUBLE); \
+	} while (0)
+
+/* record.c */
+
+/* A text of a record; data is NULL if it is null. */
+typedef struct Text
+{
+	const char *data;
+	Size		len;			/* bytes */
+} Text;
+
+/*
+ * A record of a file.  Only those in format json have fields.
+ */
+typedef struct Record
+{
+	const char *data;			/* as the file has it, newline included */
+	Size		len;
+	Format		format;
+	PaqLine		line;
+	uint64		decoded;		/* fields whose text is known, by bits */
+	bool		bytes;			/* how texts are decoded, see record_decode_as() */
+	Text		text[PAQ_TRAIL_NFIELDS];
+	Buffer		arena;			/* of decoded texts */
+} Record;
+
+extern bool record_parse(Record *record);
+extern void record_decode_as(Record *record, bool bytes);
+extern Text record_text(Record *record, PaqTrailField field);
+extern bool record_is(Record *record, PaqTrailField field, const char *value);
+extern bool record_is_gap(Record *record);
+extern bool record_has_failed(Record *record);
+extern int64 record_number(const Record *record, PaqTrailField field);
+extern bool record_time(const Record *record, int64 *timestamp, int64 *sequence);
+
+/* time_option.c */
+extern bool parse_time_option(const char *text, int64 *timestamp);
+extern int64 local_time(int64 wall_clock);
+
+/* filter.c */
+
+/* Words, any of which will do; with * and ? as wildcards, but for texts */
+typedef struct Patterns
+{
+	int			count;			/* 0: everything will do */
+	char	  **pattern;
+} Patterns;
+
+typedef struct Filter
+{
+	bool		has_from;
+	bool		has_to;
+	int64		from;			/* microseconds since 2000-01-01 UTC */
+	int64		to;				/* and before this */
+	int64		from_sequence;	/* 0: any */
+	int64		to_sequence;
+	Patterns	type;
+	Patterns	class;
+	Patterns	command;
+	Patterns	user;
+	Patterns	database;
+	Patterns	object;
+	Patterns	session;
+	Patterns	outcome;
+	Patterns	text;
+} Filter;
+
+extern void patterns_add(Patterns *patterns, const char *pattern, Size len);
+extern bool filter_is_empty(const Filter *filter);
+extern bool filter_needs_fields(const Filter *filter);
+extern bool filter_matches(const Filter *filter, Record *record);
+
+/* options.c */
+
+typedef enum Colors
+{
+	COLORS_AUTO,
+	COLORS_ALWAYS,
+	COLORS_NEVER
+} Colors;
+
+typedef struct Options
+{
+	Format		format;
+	PaqKeys    *keys;			/* NULL: none */
+	Colors		colors;
+	bool		progress;
+	Filter		filter;
+	int64		limit;			/* of records, -1: none */
+	bool		count;			/* print only how many there are */
+	bool		all;			/* follow: from the first record on */
+	int64		last;			/* follow: so many, before those that are new */
+	int			npaths;
+	char	  **paths;
+} Options;
+
+extern void parse_options(Options *options, bool follow, int argc, char **argv);
+extern const char *format_name(Format format);
+
+/* files.c */
+
+typedef struct TrailFile
+{
+	char	   *path;
+	const char *name;			/* the path's last part */
+	Format		format;
+	dev_t		device;
+	ino_t		inode;
+	uint64		size;			/* bytes, when it was looked at */
+	bool		is_stdin;
+	bool		has_time;		/* does any record have one? */
+	int64		time;			/* of the first that has, microseconds */
+	int64		sequence;		/* of that one, 0 if unknown */
+	bool		is_old;			/* follow: it is not to be read any more */
+} TrailFile;
+
+typedef struct FileList
+{
+	int			count;
+	int			size;
+	TrailFile  *files;
+} FileList;
+
+extern bool add_directory(FileList *list, const char *path);
+extern bool add_path(FileList *list, const char *path);
+extern void find_file_time(TrailFile *file, const PaqKeys *keys);
+extern void sort_files(FileList *list, const PaqKeys *keys);
+extern void free_files(FileList *list);
+extern bool is_newest_file(const TrailFile *file, const PaqKeys *keys);
+extern void check_formats(const FileList *list, const Options *options);
+
+/* source.c */
+
+typedef struct Source Source;
+
+typedef enum SourceResult
+{
+	SOURCE_RECORD,
+	SOURCE_END,
+	SOURCE_CUT,					/* the file ends within a record or unit */
+	SOURCE_FAILED				/* it cannot be read on, which has been said */
+} SourceResult;
+
+extern Source *source_open(const TrailFile *file, const PaqKeys *keys, bool quiet);
+extern SourceResult source_next(Source *source, Record *record);
+extern bool source_follow_truncation(Source *source);
+extern bool source_is_file(const Source *source, const struct stat *st);
+extern uint64 source_position(const Source *source);
+extern void source_close(Source *source);
+
+/* print.c */
+extern void print_begin(const Options *options);
+extern void print_record(const Options *options, Record *record);
+
+/* csvlog.c */
+extern void csvlog_write(Buffer *buf, Record *record);
+
+/* message.c */
+extern void message_write(Buffer *buf, Record *record, bool tabs);
+extern void pgaudit_write(Buffer *buf, Record *record);
+extern void put_quotes_escaped(Buffer *buf, const char *data, Size len, int nquotes,
+							   bool tabs);
+extern void put_log_time(Buffer *buf, Text time, bool millis);
+
+/* table.c */
+extern void table_begin(bool colors);
+extern void table_write(Buffer *buf, Record *record);
+
+/* safe.c */
+
+typedef enum SafeStyle
+{
+	SAFE_LINES,					/* leave newlines and tabs alone */
+	SAFE_LINE,					/* escape them, too */
+	SAFE_JSON					/* in JSON's way */
+} SafeStyle;
+
+extern int	safe_put_char(Buffer *buf, SafeStyle style, const char *p, Size len, int *width);
+extern void safe_put(Buffer *buf, SafeStyle style, const char *data, Size len);
+
+/* progress.c */
+extern void progress_begin(const Options *options, uint64 total);
+extern void progress_report(uint64 done, bool finished);
+extern bool progress_is_shown(void);
+
+/* cat.c, follow.c */
+extern void run_cat(int argc, char **argv);
+extern void run_follow(int argc, char **argv);
+
+#endif							/* PAQ_PROGRAM_H */

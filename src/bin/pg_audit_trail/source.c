@@ -1,0 +1,338 @@
+/*-------------------------------------------------------------------------
+ *
+ * source.c
+ *		Records of a file, one after the other.
+ *
+ * The file's text is kept from the beginning of the record that comes next.  A record
+ * that is not all there yet may be read later: follow calls source_next() again.
+ *
+ * Lines of format json that are no records are reported, and left out.  In the other formats
+ * anything up to the end of a record is one.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "bin/pg_audit_trail/program.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+/* Longest record, in bytes */
+#define RECORD_MAX		(UINT64CONST(1024) * 1024 * 1024)
+
+/* Lines of a file that are reported one by one if they are no records */
+#define MAX_REPORTS		10
+
+#define STDIN_CHUNK		(256 * 1024)
+
+struct Source
+{
+	char	   *path;
+	Format		format;
+	bool		quiet;			/* report nothing */
+	int			fd;
+	PaqLayerReader *reader;		/* NULL: standard input */
+	uint64		known_size;		/* of the file, when that was looked at */
+	Buffer		text;
+	Size		start;			/* of the next record in text */
+	Size		scanned;		/* bytes from there on that do not end it */
+	bool		quoted;			/* csvlog: what follows these is in quotes */
+	uint64		offset;			/* of the next record in the file's text */
+	bool		discarding;		/* the record is too long */
+	bool		failed;
+	uint64		nbad;			/* lines that are no records */
+};
+
+/* NULL, with a message unless quiet, if the file cannot be opened. */
+Source *
+source_open(const TrailFile *file, const PaqKeys *keys, bool quiet)
+{
+	Source	   *source;
+	int			fd = STDIN_FILENO;
+
+	if (!file->is_stdin)
+		fd = open(file->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | PG_BINARY, 0);
+	if (fd < 0)
+	{
+		if (!quiet)
+		{
+			pg_log_error("could not open file \"%s\": %m", file->path);
+			note_status(STATUS_TROUBLE);
+		}
+		return NULL;
+	}
+	source = checked_alloc(sizeof(Source));
+	source->path = checked_strdup(file->path);
+	source->format = file->format;
+	source->quiet = quiet;
+	source->fd = fd;
+	if (!file->is_stdin)
+		source->reader = paq_layer_reader_make(fd, file->name, keys);
+	return source;
+}
+
+void
+source_close(Source *source)
+{
+	if (source == NULL)
+		return;
+	if (source->nbad > MAX_REPORTS && !source->quiet)
+		pg_log_error("file \"%s\": " UINT64_FORMAT " more lines are no records",
+					 source->path, source->nbad - MAX_REPORTS);
+	if (source->reader != NULL)
+	{
+		paq_layer_reader_free(source->reader);
+		close(source->fd);
+	}
+	free(source->text.data);
+	free(source->path);
+	free(source);
+}
+
+/* Behind which byte of the file reading is */
+uint64
+source_position(const Source *source)
+{
+	bool		whole;
+
+	return source->reader != NULL ? paq_layer_reader_offset(source->reader, &whole) : 0;
+}
+
+bool
+source_is_file(const Source *source, const struct stat *st)
+{
+	struct stat own;
+
+	return fstat(source->fd, &own) == 0 &&
+		own.st_dev == st->st_dev && own.st_ino == st->st_ino;
+}
+
+static SourceResult
+report_failure(Source *source)
+{
+	bool		damaged;
+	bool		whole;
+	const char *error = paq_layer_reader_error(source->reader, &damaged);
+
+	source->failed = true;
+	if (source->quiet)
+		return SOURCE_FAILED;
+	if (damaged)
+		pg_log_error("file \"%s\": damaged from byte " UINT64_FORMAT " on: %s", source->path,
+					 paq_layer_reader_offset(source->reader, &whole), error);
+	else
+		pg_log_error("could not read file \"%s\": %s", source->path, error);
+	note_status(damaged ? STATUS_ALTERED : STATUS_TROUBLE);
+	return SOURCE_FAILED;
+}
+
+static void
+report_line(Source *source)
+{
+	source->nbad++;
+	if (source->quiet)
+		return;
+	if (source->nbad <= MAX_REPORTS)
+		pg_log_error("file \"%s\": the line at byte " UINT64_FORMAT " is no record",
+					 source->path, source->offset);
+	note_status(STATUS_ALTERED);
+}
+
+static SourceResult
+read_stdin(Source *source)
+{
+	ssize_t		n;
+
+	buffer_reserve(&source->text, STDIN_CHUNK);
+	do
+		n = read(source->fd, source->text.data + source->text.used, STDIN_CHUNK);
+	while (n < 0 && errno == EINTR);
+	if (n < 0)
+	{
+		pg_log_error("could not read standard input: %m");
+		note_status(STATUS_TROUBLE);
+		source->failed = true;
+		return SOURCE_FAILED;
+	}
+	source->text.used += n;
+	return n > 0 ? SOURCE_RECORD : SOURCE_END;
+}
+
+/* Have more text of the file; SOURCE_RECORD if there is some. */
+static SourceResult
+read_more(Source *source)
+{
+	const char *data;
+	Size		len;
+
+	if (source->start > 0)
+	{
+		source->text.used -= source->start;
+		memmove(source->text.data, source->text.data + source->start, source->text.used);
+		source->start = 0;
+	}
+	if (source->reader == NULL)
+		return read_stdin(source);
+	switch (paq_layer_read(source->reader, &data, &len))
+	{
+		case PAQ_LAYER_TEXT:
+			buffer_put(&source->text, data, len);
+			return SOURCE_RECORD;
+		case PAQ_LAYER_END:
+			return SOURCE_END;
+		case PAQ_LAYER_CUT:
+			return SOURCE_CUT;
+		case PAQ_LAYER_FAILED:
+			break;
+	}
+	return report_failure(source);
+}
+
+/* Behind the newline that is outside of quotes; NULL if there is none. */
+static const char *
+csv_record_end(const char *p, const char *end, bool *quoted)
+{
+	for (; p < end; p++)
+	{
+		if (*p == '"')
+			*quoted = !*quoted;
+		else if (*p == '\n' && !*quoted)
+			return p + 1;
+	}
+	return NULL;
+}
+
+/*
+ * Behind the newline that no tab follows.  What follows the last one is known only at the
+ * end of the file.
+ */
+static const char *
+log_record_end(const char *p, const char *end, bool at_end)
+{
+	while (p < end && (p = memchr(p, '\n', end - p)) != NULL)
+	{
+		p++;
+		if (p == end ? at_end : *p != '\t')
+			return p;
+	}
+	return NULL;
+}
+
+/* Length of the next record; 0 if its end is not there. */
+static Size
+record_length(Source *source, bool at_end)
+{
+	const char *first = source->text.data + source->start;
+	const char *p = first + source->scanned;
+	const char *end = source->text.data + source->text.used;
+	const char *stop = NULL;
+
+	if (source->text.used == source->start)
+		return 0;
+	if (source->format == FORMAT_CSVLOG)
+		stop = csv_record_end(p, end, &source->quoted);
+	else if (source->format == FORMAT_PGAUDIT)
+		stop = log_record_end(p, end, at_end);
+	else if ((stop = memchr(p, '\n', end - p)) != NULL)
+		stop++;
+	source->scanned = 0;
+	if (stop != NULL)
+		return stop - first;
+
+	/* a newline at the end is looked at again */
+	source->scanned = end - first - (source->format == FORMAT_PGAUDIT ? 1 : 0);
+	return 0;
+}
+
+/* Go behind len bytes of text. */
+static void
+use_text(Source *source, Size len)
+{
+	source->start += len;
+	source->offset += len;
+}
+
+/* A record has that length: hand it out, if it is one. */
+static bool
+take_record(Source *source, Size len, Record *record)
+{
+	const bool	discarded = source->discarding;
+	bool		ok = !discarded;
+
+	record->data = source->text.data + source->start;
+	record->len = len;
+	record->format = source->format;
+	source->discarding = false;
+	if (ok && source->format == FORMAT_JSON)
+		ok = record_parse(record);
+	if (!ok)
+		report_line(source);
+	use_text(source, len);
+	return ok;
+}
+
+SourceResult
+source_next(Source *source, Record *record)
+{
+	for (;;)
+	{
+		SourceResult result;
+		Size		len = record_length(source, false);
+
+		if (len > 0)
+		{
+			if (take_record(source, len, record))
+				return SOURCE_RECORD;
+			continue;
+		}
+		if (source->failed)
+			return SOURCE_FAILED;
+		if (source->text.used - source->start > RECORD_MAX)
+		{
+			source->discarding = true;
+			source->scanned = 0;
+			use_text(source, source->text.used - source->start);
+		}
+		result = read_more(source);
+		if (result == SOURCE_RECORD)
+			continue;
+		if (result != SOURCE_FAILED && (len = record_length(source, true)) > 0 &&
+			take_record(source, len, record))
+			return SOURCE_RECORD;
+		if (result == SOURCE_END &&
+			(source->text.used > source->start || source->discarding))
+			return SOURCE_CUT;
+		return result;
+	}
+}
+
+/*
+ * Has the file become shorter?  After a crash the writer cuts off what it had not
+ * finished, and goes on there; so does reading.  False if that is impossible.
+ */
+bool
+source_follow_truncation(Source *source)
+{
+	struct stat st;
+	uint64		position = source_position(source);
+	uint64		size;
+
+	if (fstat(source->fd, &st) != 0)
+		return true;
+	size = st.st_size;
+	if (size >= source->known_size && size >= position)
+	{
+		source->known_size = size;
+		return true;
+	}
+	source->known_size = size;
+	position = Min(position, size);
+	source->start = source->scanned = source->text.used = 0;
+	source->quoted = source->discarding = false;
+	source->offset = position;
+	if (paq_layer_reader_seek(source->reader, position))
+		return true;
+	(void) report_failure(source);
+	return false;
+}

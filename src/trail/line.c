@@ -1,0 +1,573 @@
+/*-------------------------------------------------------------------------
+ *
+ * line.c
+ *		A line of a trail in format json becomes its fields, see line.h.
+ *
+ * Lines have their fields in the order of the list, with no white space between
+ * them, so the name that comes next is nearly always known, and compared first.
+ * Strings are looked through eight bytes at a time.
+ *
+ * Guarantees: reads nothing outside of the line; no recursion deeper than
+ * MAX_NESTING.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef FRONTEND
+#include "postgres.h"
+#else
+#include "postgres_fe.h"
+#endif
+
+#include "mb/pg_wchar.h"
+#include "trail/line.h"
+
+/* Arrays and objects within each other, in fields that the list does not have */
+#define MAX_NESTING		64
+
+/* A name of the list, as lines have it: "name": */
+typedef struct FieldKey
+{
+	const char *key;
+	Size		len;			/* 0: json does not have the field */
+	PaqJsonType type;
+} FieldKey;
+
+static const FieldKey keys[PAQ_TRAIL_NFIELDS] = {
+#define KEY(json, type)		{"\"" json "\":", sizeof("\"" json "\":") - 1, type}
+#define PAQ_TRAIL_FIELD(part, id, json, column, type, sql_type, source, what) \
+	[PAQ_TRAIL_##id] = KEY(json, PAQ_JSON_##type),
+#define PAQ_TRAIL_MARK(id, json, column, flag, what) \
+	[PAQ_TRAIL_##id] = KEY(json, PAQ_JSON_BOOLEAN),
+#include "record/fieldlist.h"
+};
+
+static const char *skip_value(const char *p, const char *end, PaqValue *value, int depth);
+
+/* ----------
+ * Strings
+ * ----------
+ */
+
+/* The same byte eight times */
+#define REPEAT(byte)	(UINT64CONST(0x0101010101010101) * (byte))
+
+/*
+ * Does a word have a byte that is more than plain text: a quote, a backslash, a control
+ * character, no ASCII?  A byte is zero if its highest bit becomes set, and was not, when
+ * 1 is subtracted; borrowing makes mistakes only behind such a byte.
+ */
+static inline bool
+has_special(uint64 word)
+{
+	const uint64 quote = word ^ REPEAT('"');
+	const uint64 backslash = word ^ REPEAT('\\');
+
+	return ((((word - REPEAT(0x20)) & ~word) |
+			 ((quote - REPEAT(0x01)) & ~quote) |
+			 ((backslash - REPEAT(0x01)) & ~backslash) |
+			 word) & REPEAT(0x80)) != 0;
+}
+
+static inline bool
+is_special(unsigned char c)
+{
+	return c < 0x20 || c == '"' || c == '\\' || c >= 0x80;
+}
+
+static inline const char *
+skip_plain(const char *p, const char *end)
+{
+	for (; end - p >= 8; p += 8)
+	{
+		uint64		word;
+
+		memcpy(&word, p, sizeof(word));
+		if (has_special(word))
+			break;
+	}
+	while (p < end && !is_special(*p))
+		p++;
+	return p;
+}
+
+static int
+hex_value(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	if (c >= 'a' && c <= 'f')
+		return c - 'a' + 10;
+	return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* The four digits of an escape at p; -1 if they are not there. */
+static int
+hex_escape(const char *p, const char *end)
+{
+	int			result = 0;
+
+	if (end - p < 4)
+		return -1;
+	for (int i = 0; i < 4; i++)
+	{
+		const int	digit = hex_value(p[i]);
+
+		if (digit < 0)
+			return -1;
+		result = result << 4 | digit;
+	}
+	return result;
+}
+
+/* End of the escape whose backslash is at p; NULL if it is none. */
+static const char *
+skip_escape(const char *p, const char *end)
+{
+	int			unit;
+
+	if (end - p < 2)
+		return NULL;
+	if (p[1] != 'u')
+		return p[1] != '\0' && strchr("\"\\/bfnrt", p[1]) != NULL ? p + 2 : NULL;
+	unit = hex_escape(p + 2, end);
+	if (unit < 0 || (unit >= 0xdc00 && unit <= 0xdfff))
+		return NULL;
+	p += 6;
+	if (unit < 0xd800 || unit > 0xdbff)
+		return p;
+
+	/* the first half of a character needs the second one */
+	if (end - p < 6 || p[0] != '\\' || p[1] != 'u')
+		return NULL;
+	unit = hex_escape(p + 2, end);
+	return unit >= 0xdc00 && unit <= 0xdfff ? p + 6 : NULL;
+}
+
+/* End of the character at p that is not ASCII; NULL if it is not valid UTF-8. */
+static const char *
+skip_character(const char *p, const char *end)
+{
+	const unsigned char *s = (const unsigned char *) p;
+	const int	len = pg_utf_mblen(s);
+
+	if (len < 2 || len > end - p || !pg_utf8_islegal(s, len))
+		return NULL;
+	return p + len;
+}
+
+/* The string whose first quote is before p; returns its end, or NULL. */
+static inline const char *
+skip_string(const char *p, const char *end, PaqValue *value)
+{
+	value->data = p;
+	value->kind = PAQ_VALUE_STRING;
+	value->escaped = false;
+	for (;;)
+	{
+		p = skip_plain(p, end);
+		if (p == end)
+			return NULL;
+		if (*p == '"')
+		{
+			value->len = p - value->data;
+			return p + 1;
+		}
+		if (*p == '\\')
+		{
+			value->escaped = true;
+			p = skip_escape(p, end);
+		}
+		else
+			p = (unsigned char) *p >= 0x80 ? skip_character(p, end) : NULL;
+		if (p == NULL)
+			return NULL;
+	}
+}
+
+/* ----------
+ * Other values
+ * ----------
+ */
+
+static inline const char *
+skip_space(const char *p, const char *end)
+{
+	while (p < end && (*p == ' ' || *p == '\t' || *p == '\r'))
+		p++;
+	return p;
+}
+
+static inline bool
+is_digit(const char *p, const char *end)
+{
+	return p < end && *p >= '0' && *p <= '9';
+}
+
+static inline const char *
+skip_digits(const char *p, const char *end)
+{
+	while (is_digit(p, end))
+		p++;
+	return p;
+}
+
+static inline const char *
+skip_number(const char *p, const char *end, PaqValue *value)
+{
+	value->data = p;
+	value->kind = PAQ_VALUE_NUMBER;
+	if (*p == '-')
+		p++;
+	if (!is_digit(p, end) || (*p == '0' && is_digit(p + 1, end)))
+		return NULL;
+	p = skip_digits(p, end);
+	if (p < end && *p == '.')
+	{
+		if (!is_digit(++p, end))
+			return NULL;
+		p = skip_digits(p, end);
+	}
+	if (p < end && (*p == 'e' || *p == 'E'))
+	{
+		p++;
+		if (p < end && (*p == '+' || *p == '-'))
+			p++;
+		if (!is_digit(p, end))
+			return NULL;
+		p = skip_digits(p, end);
+	}
+	value->len = p - value->data;
+	return p;
+}
+
+static inline const char *
+skip_word(const char *p, const char *end, const char *word, Size len,
+		  PaqValueKind kind, PaqValue *value)
+{
+	if (end - p < len || memcmp(p, word, len) != 0)
+		return NULL;
+	value->data = p;
+	value->len = len;
+	value->kind = kind;
+	return p + len;
+}
+
+/*
+ * An array, whose bracket is before p.  Its kind is that of arrays of the trail only if
+ * it has nothing but strings and nulls.
+ */
+static const char *
+skip_array(const char *p, const char *end, PaqValue *value, int depth)
+{
+	value->data = p;
+	value->kind = PAQ_VALUE_ARRAY;
+	p = skip_space(p, end);
+	if (p < end && *p == ']')
+	{
+		value->len = p - value->data;
+		return p + 1;
+	}
+	for (;;)
+	{
+		PaqValue	element;
+
+		p = skip_value(skip_space(p, end), end, &element, depth + 1);
+		if (p == NULL)
+			return NULL;
+		if (element.kind != PAQ_VALUE_STRING && element.kind != PAQ_VALUE_NULL)
+			value->kind = PAQ_VALUE_ABSENT;
+		p = skip_space(p, end);
+		if (p == end || (*p != ',' && *p != ']'))
+			return NULL;
+		if (*p++ == ']')
+			break;
+	}
+	value->len = p - 1 - value->data;
+	return p;
+}
+
+/* An object, whose brace is before p.  None of the list's fields has such a value. */
+static const char *
+skip_object(const char *p, const char *end, PaqValue *value, int depth)
+{
+	PaqValue	part;
+
+	value->kind = PAQ_VALUE_ABSENT;
+	p = skip_space(p, end);
+	if (p < end && *p == '}')
+		return p + 1;
+	for (;;)
+	{
+		p = skip_space(p, end);
+		if (p == end || *p != '"')
+			return NULL;
+		p = skip_string(p + 1, end, &part);
+		p = p != NULL ? skip_space(p, end) : end;
+		if (p == end || *p != ':')
+			return NULL;
+		p = skip_value(skip_space(p + 1, end), end, &part, depth + 1);
+		p = p != NULL ? skip_space(p, end) : end;
+		if (p == end || (*p != ',' && *p != '}'))
+			return NULL;
+		if (*p++ == '}')
+			return p;
+	}
+}
+
+/*
+ * Any value at p; returns its end, or NULL if it is none.  Its kind is
+ * PAQ_VALUE_ABSENT if it is of a kind that no field has.
+ */
+static const char *
+skip_value(const char *p, const char *end, PaqValue *value, int depth)
+{
+	value->escaped = false;
+	if (p == end || depth > MAX_NESTING)
+		return NULL;
+	switch (*p)
+	{
+		case '"':
+			return skip_string(p + 1, end, value);
+		case 'n':
+			return skip_word(p, end, "null", 4, PAQ_VALUE_NULL, value);
+		case 't':
+			return skip_word(p, end, "true", 4, PAQ_VALUE_BOOLEAN, value);
+		case 'f':
+			return skip_word(p, end, "false", 5, PAQ_VALUE_BOOLEAN, value);
+		case '[':
+			return skip_array(p + 1, end, value, depth);
+		case '{':
+			return skip_object(p + 1, end, value, depth);
+		default:
+			return skip_number(p, end, value);
+	}
+}
+
+/* ----------
+ * Lines
+ * ----------
+ */
+
+static inline bool
+is_key(int field, const char *p, const char *end)
+{
+	return keys[field].len > 0 && end - p >= keys[field].len &&
+		memcmp(p, keys[field].key, keys[field].len) == 0;
+}
+
+/*
+ * The field whose name is at p, looked for from "next" on; *p becomes what is behind the
+ * colon.  PAQ_TRAIL_NFIELDS if the list does not have it; -1 if there is no name.
+ * A name with escapes could be another way to write one of ours: it is refused.
+ */
+static int
+find_field(const char **p, const char *end, int next)
+{
+	PaqValue	name;
+	const char *q;
+	int			field;
+
+	for (int i = 0; i < PAQ_TRAIL_NFIELDS; i++)
+	{
+		field = next + i < PAQ_TRAIL_NFIELDS ? next + i : next + i - PAQ_TRAIL_NFIELDS;
+		if (is_key(field, *p, end))
+		{
+			*p += keys[field].len;
+			return field;
+		}
+	}
+	if (*p == end || **p != '"' || (q = skip_string(*p + 1, end, &name)) == NULL ||
+		name.escaped)
+		return -1;
+	q = skip_space(q, end);
+	if (q == end || *q != ':')
+		return -1;
+	*p = q + 1;
+	for (field = 0; field < PAQ_TRAIL_NFIELDS; field++)
+		if (keys[field].len == name.len + 3 &&
+			memcmp(keys[field].key + 1, name.data, name.len) == 0)
+			break;
+	return field;
+}
+
+/* Is that a value which the list allows the field? */
+static inline bool
+fits_type(int field, PaqValueKind kind)
+{
+	if (kind == PAQ_VALUE_NULL)
+		return true;
+	switch (keys[field].type)
+	{
+		case PAQ_JSON_NONE:
+			break;
+		case PAQ_JSON_STRING:
+		case PAQ_JSON_TIME:
+			return kind == PAQ_VALUE_STRING;
+		case PAQ_JSON_NUMBER:
+			return kind == PAQ_VALUE_NUMBER;
+		case PAQ_JSON_ARRAY:
+			return kind == PAQ_VALUE_ARRAY;
+		case PAQ_JSON_BOOLEAN:
+			return kind == PAQ_VALUE_BOOLEAN;
+	}
+	return false;
+}
+
+/* A name and its value at p; returns their end, or NULL.  *next: the likely next one. */
+static inline const char *
+parse_field(const char *p, const char *end, PaqLine *parsed, int *next)
+{
+	PaqValue	unknown;
+	PaqValue   *value = &unknown;
+	int			field = *next;
+
+	if (likely(is_key(field, p, end)))
+		p += keys[field].len;
+	else
+		field = find_field(&p, end, field);
+	if (unlikely(field < 0))
+		return NULL;
+	if (likely(field < PAQ_TRAIL_NFIELDS))
+	{
+		value = &parsed->value[field];
+		if (value->kind != PAQ_VALUE_ABSENT)
+			return NULL;
+		*next = field + 1 < PAQ_TRAIL_NFIELDS ? field + 1 : 0;
+	}
+	p = skip_value(skip_space(p, end), end, value, 0);
+	if (p == NULL || (value != &unknown && !fits_type(field, value->kind)))
+		return NULL;
+	return p;
+}
+
+bool
+paq_line_parse(const char *line, Size len, PaqLine *parsed)
+{
+	const char *end = line + len;
+	const char *p;
+	int			next = 0;
+
+	for (int i = 0; i < PAQ_TRAIL_NFIELDS; i++)
+		parsed->value[i].kind = PAQ_VALUE_ABSENT;
+	if (len > 0 && end[-1] == '\n')
+		end--;
+	p = skip_space(line, end);
+	if (p == end || *p++ != '{')
+		return false;
+	p = skip_space(p, end);
+	if (p < end && *p == '}')
+		return skip_space(p + 1, end) == end;
+	for (;;)
+	{
+		p = parse_field(skip_space(p, end), end, parsed, &next);
+		p = p != NULL ? skip_space(p, end) : end;
+		if (p == end)
+			return false;
+		if (*p == '}')
+			return skip_space(p + 1, end) == end;
+		if (*p++ != ',')
+			return false;
+	}
+}
+
+/* ----------
+ * Values
+ * ----------
+ */
+
+/* UTF-8 of a character; returns its length. */
+static int
+put_character(char *dst, pg_wchar c)
+{
+	unicode_to_utf8(c, (unsigned char *) dst);
+	return pg_utf_mblen((unsigned char *) dst);
+}
+
+/* Decode the \u escape at *p, which is valid, and move *p behind it. */
+static int
+put_unicode(const char **p, const char *end, bool bytes, char *dst)
+{
+	pg_wchar	c = hex_escape(*p + 2, end);
+
+	*p += 6;
+	if (bytes && c >= 0x80 && c <= 0xff)
+	{
+		*dst = (char) c;
+		return 1;
+	}
+	if (c >= 0xd800 && c <= 0xdbff)
+	{
+		c = 0x10000 + ((c & 0x3ff) << 10) + (hex_escape(*p + 2, end) & 0x3ff);
+		*p += 6;
+	}
+	return put_character(dst, c);
+}
+
+Size
+paq_line_unescape(const char *raw, Size len, bool bytes, char *dst)
+{
+	static const char plain[] = "\"\\/bfnrt";
+	static const char meant[] = "\"\\/\b\f\n\r\t";
+	const char *end = raw + len;
+	const char *p = raw;
+	char	   *q = dst;
+
+	while (p < end)
+	{
+		const char *backslash = memchr(p, '\\', end - p);
+		const Size	run = (backslash != NULL ? backslash : end) - p;
+
+		memmove(q, p, run);
+		q += run;
+		p += run;
+		if (backslash == NULL)
+			break;
+		if (p[1] == 'u')
+			q += put_unicode(&p, end, bytes, q);
+		else
+		{
+			*q++ = meant[strchr(plain, p[1]) - plain];
+			p += 2;
+		}
+	}
+	return q - dst;
+}
+
+bool
+paq_line_element(const PaqValue *array, const char **next, PaqValue *element)
+{
+	const char *end = array->data + array->len;
+	const char *p = skip_space(*next != NULL ? *next : array->data, end);
+
+	if (array->kind != PAQ_VALUE_ARRAY || p == end)
+		return false;
+	p = skip_value(p, end, element, 0);
+	if (p == NULL)
+		return false;
+	p = skip_space(p, end);
+	*next = p < end ? p + 1 : end;
+	return true;
+}
+
+bool
+paq_line_number(const PaqValue *value, int64 *number)
+{
+	const char *end = value->data + value->len;
+	const bool	negative = value->kind == PAQ_VALUE_NUMBER && *value->data == '-';
+	uint64		result = 0;
+
+	if (value->kind != PAQ_VALUE_NUMBER)
+		return false;
+	for (const char *p = value->data + (negative ? 1 : 0); p < end; p++)
+	{
+		if (!is_digit(p, end) || result > (uint64) PG_INT64_MAX / 10)
+			return false;
+		result = result * 10 + (*p - '0');
+	}
+	if (result > (uint64) PG_INT64_MAX + (negative ? 1 : 0))
+		return false;
+	*number = (int64) (negative ? -result : result);
+	return true;
+}
