@@ -30,6 +30,8 @@ CREATE FUNCTION pg_stat_get_audit_queue(
     OUT batches bigint,
     OUT fsyncs bigint,
     OUT wakeups bigint,
+    OUT seals bigint,
+    OUT last_seal_time timestamptz,
     OUT oldest_unflushed_age interval,
     OUT last_error text,
     OUT last_error_time timestamptz,
@@ -58,6 +60,13 @@ CREATE FUNCTION pg_stat_get_audit_queue_classes(
 RETURNS SETOF record
 AS 'MODULE_PATHNAME', 'audit_queue_classes'
 LANGUAGE C STRICT VOLATILE PARALLEL SAFE ROWS 10;
+
+-- Seals the trail, with all that was recorded before the call; returns the seal, to be
+-- kept where the server cannot change it.
+CREATE FUNCTION audit_seal()
+RETURNS text
+AS 'MODULE_PATHNAME'
+LANGUAGE C STRICT VOLATILE PARALLEL RESTRICTED;
 
 CREATE VIEW audit_queue.pg_stat_audit_queue WITH (security_invoker = true) AS
     SELECT * FROM pg_catalog.pg_stat_get_audit_queue();
@@ -697,6 +706,7 @@ BEGIN
                    coalesce(p.proacl, pg_catalog.acldefault('f', p.proowner))
               FROM pg_catalog.pg_proc p
              WHERE p.oid IN ('pg_catalog.audit_check(text)'::pg_catalog.regprocedure,
+                             'pg_catalog.audit_seal()'::pg_catalog.regprocedure,
                              'pg_catalog.pg_stat_get_audit_queue()'::pg_catalog.regprocedure,
                              'pg_catalog.pg_stat_get_audit_queue_classes()'::pg_catalog.regprocedure,
                              'audit_queue.configuration_errors()'::pg_catalog.regprocedure,

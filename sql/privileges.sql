@@ -41,6 +41,7 @@ SHOW pg_audit_queue.mode;
 SELECT * FROM audit_queue_stats();
 SELECT audit_flush();
 SELECT audit_rotate();
+SELECT audit_seal();
 SELECT audit_queue_stats_reset();
 SELECT * FROM audit_queue_stats;
 SELECT * FROM pg_stat_get_audit_queue();
@@ -58,17 +59,19 @@ SELECT count(*) > 1 AS classes FROM pg_stat_audit_queue_classes;
 SELECT count(*) > 1 AS findings FROM audit_check();
 SELECT audit_flush();
 SELECT audit_rotate();
+SELECT audit_seal();
 SELECT audit_queue_stats_reset();
 RESET ROLE;
 
 -- each can be granted
-GRANT EXECUTE ON FUNCTION audit_flush(), audit_rotate(),
+GRANT EXECUTE ON FUNCTION audit_flush(), audit_rotate(), audit_seal(),
 	audit_queue_stats(), audit_queue_stats_reset() TO regress_paq_user;
 GRANT SELECT ON audit_queue_stats TO regress_paq_user;
 GRANT SET ON PARAMETER pg_audit_queue.mode TO regress_paq_user;
 SET ROLE regress_paq_user;
 SELECT audit_flush() >= 0 AS flushed;
 SELECT audit_rotate() <> '' AS rotated;
+SELECT audit_seal();
 SELECT audit_queue_stats_reset();
 SELECT count(*) FROM audit_queue_stats;
 SET pg_audit_queue.mode = 'immediate';

@@ -162,6 +162,8 @@ units_of(const struct config_generic *setting)
 			return byte_units + 1;
 		case GUC_UNIT_MS:
 			return ms_units;
+		case GUC_UNIT_S:
+			return ms_units + 1;
 		case GUC_UNIT_MIN:
 			return ms_units + 2;
 		default:

@@ -157,6 +157,15 @@ PAQ_INT(log_rotation_size, paq_log_rotation_size, 10 * 1024, 0, INT_MAX,
 		"Size after which a new audit trail file is started.",
 		"0 means no limit.")
 
+/* Seals */
+
+PAQ_BOOL(seal, paq_seal, false, PGC_SIGHUP,
+		 "Seals the audit trail files, so that changes of them can be found.",
+		 "The key is made with pg_audit_trail keygen.")
+PAQ_INT(seal_interval, paq_seal_interval, 60, 1, 24 * 3600, PGC_SIGHUP, GUC_UNIT_S,
+		"Time after which the audit trail is sealed again.",
+		"A heartbeat record is written before.")
+
 /* The table */
 
 PAQ_ENUM(sink, paq_sink, PAQ_SINK_FILE, sink_options, PGC_SIGHUP,

@@ -32,6 +32,7 @@
 
 PG_FUNCTION_INFO_V1(audit_flush);
 PG_FUNCTION_INFO_V1(audit_rotate);
+PG_FUNCTION_INFO_V1(audit_seal);
 PG_FUNCTION_INFO_V1(audit_queue_stats);
 PG_FUNCTION_INFO_V1(audit_queue_stats_1_1);
 PG_FUNCTION_INFO_V1(audit_queue_classes);
@@ -86,9 +87,36 @@ audit_rotate(PG_FUNCTION_ARGS)
 	PaqWorkerStats worker;
 
 	paq_require_preload();
-	paq_queue_rotate();
+	if (!paq_queue_request(PAQ_REQUEST_ROTATE))
+		ereport(ERROR,
+				(errcode(ERRCODE_IO_ERROR),
+				 errmsg("could not start a new audit trail file"),
+				 errdetail("The current file is written to until one can be made."),
+				 errhint("The server log and the view \"audit_queue_stats\" show the reason.")));
 	worker = paq_worker_stats();
 	PG_RETURN_TEXT_P(cstring_to_text(worker.current_file));
+}
+
+/*
+ * audit_seal() returns text
+ *
+ * Has the worker seal the trail, with all that was recorded before the call, and waits
+ * until it has.  Returns the seal, to be kept where the server cannot change it.
+ */
+Datum
+audit_seal(PG_FUNCTION_ARGS)
+{
+	PaqWorkerStats worker;
+
+	paq_require_preload();
+	paq_queue_wait_flushed(paq_queue_end());
+	if (!paq_queue_request(PAQ_REQUEST_SEAL))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("audit trail is not sealed"),
+				 errhint("Set \"pg_audit_queue.seal\" to on, with \"pg_audit_queue.sink\" at file, and make a key with \"pg_audit_trail keygen\".")));
+	worker = paq_worker_stats();
+	PG_RETURN_TEXT_P(cstring_to_text(worker.last_seal));
 }
 
 static void
@@ -139,6 +167,11 @@ add_queue_columns(PaqRow *row, const PaqStatsCounters *counters, bool all)
 	add_count(row, counters->batches);
 	add_count(row, counters->fsyncs);
 	add_count(row, counters->wakeups);
+	if (all)
+	{
+		add_count(row, counters->seals);
+		add_time(row, paq_worker_stats().last_seal_time);
+	}
 
 	/* age of the oldest record that is not durable; null if all are */
 	if (since != 0)
@@ -241,6 +274,21 @@ audit_queue_stats_1_1(PG_FUNCTION_ARGS)
 	return stats_row(fcinfo, true);
 }
 
+/* What records of that kind have as class, or instead of it */
+static const char *
+label_of_kind(int kind)
+{
+	switch (kind)
+	{
+		case PAQ_KIND_OF_GAPS:
+			return "GAP";
+		case PAQ_KIND_OF_HEARTBEATS:
+			return "HEARTBEAT";
+		default:
+			return paq_class_label(kind);
+	}
+}
+
 /*
  * pg_stat_get_audit_queue_classes() returns setof record
  *
@@ -264,7 +312,7 @@ audit_queue_classes(PG_FUNCTION_ARGS)
 
 		if (kind == PAQ_CLASS_MISC_SET)
 			continue;
-		paq_row_add_text(&row, kind == PAQ_KIND_OF_GAPS ? "GAP" : paq_class_label(kind));
+		paq_row_add_text(&row, label_of_kind(kind));
 		add_count(&row, counters.kinds[kind]);
 		tuplestore_putvalues(rsinfo->setResult, rsinfo->setDesc, row.values, row.nulls);
 	}

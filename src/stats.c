@@ -46,6 +46,7 @@ init_worker_stats(PaqWorkerStats *worker)
 	pg_atomic_init_u64(&worker->batches, 0);
 	pg_atomic_init_u64(&worker->fsyncs, 0);
 	pg_atomic_init_u64(&worker->wakeups, 0);
+	pg_atomic_init_u64(&worker->seals, 0);
 	pg_atomic_init_u64(&worker->high_water, 0);
 	pg_atomic_init_u64(&worker->unflushed_since, 0);
 	pg_atomic_init_u32(&worker->worker_pid, 0);
@@ -140,6 +141,7 @@ sum_counters(PaqStatsCounters *sum)
 	sum->batches = pg_atomic_read_u64(&worker->batches);
 	sum->fsyncs = pg_atomic_read_u64(&worker->fsyncs);
 	sum->wakeups = pg_atomic_read_u64(&worker->wakeups);
+	sum->seals = pg_atomic_read_u64(&worker->seals);
 	pg_read_barrier();			/* pairs with the write barrier in
 								 * commit_frame(): counted, then visible */
 	sum->published = pg_atomic_read_u64(&worker->recovered) +

@@ -26,6 +26,9 @@
 
 #define PAQ_ERROR_LEN	512
 
+/* Space for the text of a seal; see trail/seal.h */
+#define PAQ_SEAL_TEXT_LEN	1536
+
 /* Why a record is not in the trail; PAQ_NDROPS is part of the queue file's layout */
 typedef enum PaqDropReason
 {
@@ -48,9 +51,10 @@ typedef struct PaqBackendStats
 	char		pad[128 - 7 * sizeof(pg_atomic_uint64)];
 } PaqBackendStats;
 
-/* Records are counted by class, and those of gaps behind them. */
-#define PAQ_NKINDS		(PAQ_NCLASSES + 1)
+/* Records are counted by class, and behind them those that have none. */
+#define PAQ_NKINDS		(PAQ_NCLASSES + 2)
 #define PAQ_KIND_OF_GAPS	PAQ_NCLASSES
+#define PAQ_KIND_OF_HEARTBEATS	(PAQ_NCLASSES + 1)
 
 /*
  * Settings that a session may have its own values of, as they are for the server:
@@ -81,6 +85,7 @@ typedef struct PaqWorkerStats
 	pg_atomic_uint64 batches;
 	pg_atomic_uint64 fsyncs;
 	pg_atomic_uint64 wakeups;	/* of the worker */
+	pg_atomic_uint64 seals;
 	pg_atomic_uint64 high_water;	/* most bytes of the queue in use */
 	pg_atomic_uint64 unflushed_since;	/* TimestampTz; 0: all is flushed */
 	pg_atomic_uint32 worker_pid;	/* 0: not running */
@@ -90,6 +95,8 @@ typedef struct PaqWorkerStats
 	char		last_error[PAQ_ERROR_LEN];
 	char		current_file[MAXPGPATH];
 	char		sink[NAMEDATALEN];
+	TimestampTz last_seal_time; /* 0: none */
+	char		last_seal[PAQ_SEAL_TEXT_LEN];
 	PaqServerSettings settings;
 } PaqWorkerStats;
 
@@ -111,6 +118,7 @@ typedef struct PaqStatsCounters
 	uint64		batches;
 	uint64		fsyncs;
 	uint64		wakeups;
+	uint64		seals;
 	uint64		loaded;
 } PaqStatsCounters;
 

@@ -4,6 +4,11 @@
 # the two versions is brought back at random, files are shorter, a new file may be
 # missing, and the boot id is another one.
 #
+# Of files with layers there are seals, too.  They hold after the crash.
+#
+# Files with layers have no place for anything within a unit: there a record that is
+# whole, but behind a damaged page, may be lost.
+#
 # After that, records that were flushed are there, unchanged.  Records that are
 # whole in the trail or in the queue are there once.  Records that are in
 # neither are covered by a GAP record.  The same is true if the server is killed
@@ -30,7 +35,7 @@ use SystemCrash;
 use Test::More;
 use Workload;
 
-my $rounds = Rounds->new(short => 14, full => 400);
+my $rounds = Rounds->new(short => 18, full => 400);
 
 my $node = audited_node(
 	'main',
@@ -43,7 +48,9 @@ my $node = audited_node(
 	},
 	conf         => BareServer::conf() . "fsync = on\n");
 my $server = BareServer->new($node);
+my $read_units = build_test_library('layers', 'read_units');
 my $copies = SystemCrash::keep_synced();
+my $work = PostgreSQL::Test::Utils::tempdir();
 
 # What the rounds take turns with
 my @settings = (
@@ -53,9 +60,59 @@ my @settings = (
 	{ format => 'json',    queue_size => '64kB' },
 	{ format => 'json',    queue_size => '16MB' });
 
+# Each third round one of these, besides
+my %encrypted = map {
+	(   $_ => {
+			log_encryption             => "aes-$_-gcm",
+			log_encryption_key_command => encryption_key($_)
+		})
+} 128, 256;
+my @layers = (
+	{ seal => 'on', log_compression => 'zstd' },
+	{ seal => 'on', %{ $encrypted{128} } },
+	{ seal => 'on', log_compression => 'lz4' },
+	{ seal => 'on', log_compression => 'zstd', %{ $encrypted{256} } });
+
 # ---------------------------------------------------------------------------
 # Before the crash
 # ---------------------------------------------------------------------------
+
+# Of what a trail file has, the text of all units that are whole before the first that is
+# not; whether that is all.
+sub text_of
+{
+	my ($path, $bytes) = @_;
+	my ($name) = $path =~ m{([^/]+)$};
+	my $text;
+
+	return ($bytes, 1) if $name =~ /\.(?:json|log|csv)$/;
+	unlink("$work/$name");
+	append_to_file("$work/$name", $bytes);
+	my $all = IPC::Run::run(
+		[
+			$read_units, "$work/$name", "$PostgreSQL::Test::Utils::tmp_check/encryption_keys"
+		],
+		'>', \$text);
+	return ($text, $all);
+}
+
+# The file of seals, and that of their key, if there are such
+sub seal_files
+{
+	return grep { -e } queue_dir($node) . '/pgsql_tmp.seal_key',
+	  glob(trail_dir($node) . '/pg_audit_queue.seals.*');
+}
+
+# Make the first key.
+sub make_sealing_key
+{
+	my ($status, $stdout, $stderr) = trail_program('keygen', '-D', $node->data_dir);
+
+	die "keygen: $stderr" if $status != 0;
+	unlink("$work/verification_key");
+	append_to_file("$work/verification_key", $stdout);
+	return;
+}
 
 # Contents of the trail's files by path
 sub trail_contents
@@ -108,6 +165,10 @@ sub live_and_die
 	$run{durable} = { map { $_ => SystemCrash::synced_bytes($_) // '' } trail_files($node) };
 	$run{state}   = SavedState->save($node, 'crash');
 	$run{last}    = $run{state}->bytes('queue');
+	$run{seals} = {
+		map { $_ => [ SystemCrash::synced_bytes($_) // '', SavedState::read_file($_) ] }
+		  seal_files()
+	};
 	return \%run;
 }
 
@@ -150,6 +211,17 @@ sub crash
 		$bytes{$name} = $kept eq '' && rand() < 0.5 ? undef : $kept;
 	}
 	$state->restore(%bytes);
+	foreach my $path (sort keys %{ $run->{seals} })
+	{
+		my ($synced, $last) = @{ $run->{seals}{$path} };
+		my $mixed =
+		  $path =~ /seal_key$/
+		  ? SystemCrash::mix($synced, $last, $p{trail})
+		  : SystemCrash::grow($synced, $last, $p{trail});
+
+		append_to_file($path, $mixed);
+		chmod(0600, $path);
+	}
 	$run->{what} .= sprintf ', pages %.2f of the queue, %.2f of the trail',
 	  @p{qw(queue trail)};
 	return \%bytes;
@@ -197,9 +269,10 @@ sub expected_markers
 	# in the trail
 	foreach my $file ($run->{state}->files_of_trail)
 	{
-		my $left = $crashed->{ $file->{path} } // '';
+		my ($left) = text_of($file->{path}, $crashed->{ $file->{path} } // '');
+		my ($text) = text_of($file->{path}, $file->{bytes});
 
-		foreach my $record (records_of($env, $file->{bytes}))
+		foreach my $record (records_of($env, $text))
 		{
 			last if $record->{start} + length $record->{text} > length $left;
 			$expected{ $record->{marker} } = 'in the trail'
@@ -242,7 +315,7 @@ sub all_markers
 
 	foreach my $bytes (
 		$run->{last},
-		(map { $_->{bytes} } $run->{state}->files_of_trail),
+		(map { (text_of($_->{path}, $_->{bytes}))[0] } $run->{state}->files_of_trail),
 		map { $run->{state}->bytes($_) } $run->{state}->spill_files)
 	{
 		while ($bytes =~ /(fz-\d+-[0-9a-f]{8})/g)
@@ -339,8 +412,12 @@ sub check_trail_after
 	}
 	foreach my $path (sort keys %now)
 	{
-		push @faults, "$path: missing pages" if $now{$path} =~ /\0/;
-		push @faults, "$path: torn end" if $now{$path} ne '' && $now{$path} !~ /\n\z/;
+		my ($text, $all) = text_of($path, $now{$path});
+
+		push @faults, "$path: damaged" if !$all;
+		push @faults, "$path: missing pages" if $text =~ /\0/;
+		push @faults, "$path: torn end" if $text ne '' && $text !~ /\n\z/;
+		$now{$path} = $text;
 	}
 
 	my @records = map { records_of($env, $now{$_}) } trail_files($node);
@@ -415,6 +492,13 @@ sub round
 	  grep { /PANIC|FATAL|ERROR|TRAP|by signal/ && !/to administrator command/ }
 	  split /\n/, $server->log;
 	push @faults, check_trail_after($env, $run, $crashed, $after);
+	if ($env->{seal})
+	{
+		my ($verified, $stdout, $stderr) = trail_program('verify', '-k',
+			"$work/verification_key", '-D', $node->data_dir, trail_dir($node));
+
+		push @faults, "verify: $verified, $stdout$stderr" if $verified != 0;
+	}
 	return @faults;
 }
 
@@ -428,6 +512,7 @@ sub prepare
 	$server->set(%$env);
 	unlink(glob(queue_dir($node) . '/*'), glob(trail_dir($node) . '/*'), glob("$copies/*"));
 	set_faults($node);
+	make_sealing_key() if $env->{seal};
 	$server->start or die 'does not start: ' . $server->log;
 	my $client = $server->connect;
 	publish($client, int(rand(100)));
@@ -440,7 +525,8 @@ sub prepare
 sub check_clean_stop
 {
 	my ($env) = @_;
-	my $name = "$env->{format}, after a clean stop";
+	my $name = join(' ', map { $env->{$_} // () } qw(format log_compression log_encryption))
+	  . ', after a clean stop';
 	my %before;
 	my %after;
 	my $state;
@@ -456,7 +542,9 @@ sub check_clean_stop
 	is_deeply([ sort keys %after ], [ sort keys %before ], "$name: no other file");
 	foreach my $path (sort keys %before)
 	{
-		my $new = substr($after{$path}, length $before{$path});
+		my ($text) = text_of($path, $after{$path});
+		my ($old)  = text_of($path, $before{$path});
+		my $new = substr($text, length $old);
 
 		is(substr($after{$path}, 0, length $before{$path}),
 			$before{$path}, "$name: nothing is changed");
@@ -584,11 +672,13 @@ check_clean_stop($_) foreach @settings[ 0 .. 2 ];
 check_holes($_) foreach qw(json pgaudit csvlog);
 check_unreadable_trail($_) foreach @settings[ 0 .. 2 ];
 check_unreadable_queue($settings[0]);
+check_clean_stop({ %{ $settings[0] }, %$_ }) foreach @layers;
 
 foreach my $number ($rounds->numbers)
 {
 	my $env = { %{ $settings[ $number % @settings ] } };
 
+	$env = { %$env, %{ $layers[ $number / 3 % @layers ] } } if $number % 3 == 0;
 	$rounds->begin($number);
 	prepare($env);
 	my @faults = eval { round($env) };
@@ -599,7 +689,10 @@ foreach my $number ($rounds->numbers)
 		$server->kill_all;
 	}
 	my $run = $env->{run};
-	my $name = "$env->{format}, $env->{queue_size}: " . ($run->{what} // '');
+	my $name = join(', ',
+		map { $env->{$_} // () } qw(format queue_size log_compression log_encryption))
+	  . ': '
+	  . ($run->{what} // '');
 	note("$number: $name: " . ($run->{result} // 'no result'));
 	last if @faults && $rounds->failed($number, $name, \@faults,
 		queue_dir($node), trail_dir($node), $server->{log});

@@ -49,6 +49,7 @@ our @EXPORT = qw(
   columns
   conforming_settings
   create_extension
+  encryption_key
   fault_install
   finish_load
   finish_psql
@@ -82,7 +83,9 @@ our @EXPORT = qw(
   trail_dir
   trail_files
   trail_lines
+  trail_program
   trail_records
+  trail_text
   unaudited_sql
   wait_for_log
   wait_for_worker
@@ -98,6 +101,9 @@ our @EXPORT = qw(
 # not: what a role's settings bring along at login leaves no record.
 my $quiet_role = 'paq_quiet';
 
+# Names of trail files; the first group is the format's ending.
+my $TRAIL_FILE = qr/\.(json|log|csv)(?:\.zst|\.lz4)?(?:\.enc)?$/;
+
 # Directories as configured, by the node's name.
 my %log_directory;
 my %queue_directory;
@@ -107,7 +113,8 @@ my %queue_directory;
 #
 # Options:
 #	settings	hash of pg_audit_queue's settings, names without the prefix;
-#				added to log => 'all, -connect', format => 'json'
+#				added to log => 'all, -connect', format => 'json', and the layers
+#				of files in the environment: PAQ_TEST_LAYERS=zstd,aes-256-gcm
 #	conf		text for postgresql.conf behind them
 #	init		arguments for the node's init(), an array
 #	install_path	server to use, see fault_install()
@@ -119,7 +126,7 @@ sub audited_node
 {
 	my ($name, %options) = @_;
 	my %settings =
-	  (log => 'all, -connect', format => 'json', %{ $options{settings} // {} });
+	  (log => 'all, -connect', format => 'json', _layers(), %{ $options{settings} // {} });
 	my $node = PostgreSQL::Test::Cluster->new($name,
 		install_path => $options{install_path});
 
@@ -138,6 +145,23 @@ sub audited_node
 		create_extension($node);
 	}
 	return $node;
+}
+
+# Settings for the layers that the environment asks for
+sub _layers
+{
+	my %settings;
+
+	foreach my $layer (split /,/, $ENV{PAQ_TEST_LAYERS} // '')
+	{
+		if ($layer =~ /^aes-(\d+)/)
+		{
+			$settings{log_encryption} = $layer;
+			$settings{log_encryption_key_command} = encryption_key($1);
+		}
+		else { $settings{log_compression} = $layer }
+	}
+	return %settings;
 }
 
 # Create the role for unaudited_sql(), in single-user mode, before the library
@@ -317,8 +341,8 @@ sub trail_files
 	return () if !-d $dir;
 
 	# a number in front of the ending distinguishes files of the same time
-	my @keys = map { [ $_, /^(.*?)(?:\.([0-9]+))?(\.[a-z]+)$/ ] }
-	  grep { /\.(?:json|log|csv)$/ } slurp_dir($dir);
+	my @keys = map { [ $_, /^(.*?)(?:\.([0-9]+))?(\.[a-z]+(?:\.zst|\.lz4)?(?:\.enc)?)$/ ] }
+	  grep { /$TRAIL_FILE/ } slurp_dir($dir);
 
 	return map { "$dir/$_->[0]" }
 	  sort {
@@ -333,7 +357,56 @@ sub trail_lines
 {
 	my ($node) = @_;
 
-	return map { split /\n/, slurp_file($_) } trail_files($node);
+	return map { split /\n/, trail_text($_) } trail_files($node);
+}
+
+# trail_program(@args): runs pg_audit_trail; returns its exit status, standard output
+# and standard error.
+sub trail_program
+{
+	my @args    = @_;
+	my $program = (`pg_config --bindir` =~ s/\n//r) . '/pg_audit_trail';
+	my ($stdout, $stderr);
+
+	IPC::Run::run([ $program, @args ], '<', \undef, '>', \$stdout, '2>', \$stderr);
+	return ($? >> 8, $stdout, $stderr);
+}
+
+# trail_text($file): the text of a trail file, which pg_audit_trail reads if it has
+# layers, with the keys of encryption_key().  Dies if it is damaged.
+sub trail_text
+{
+	my ($file)   = @_;
+	my %formats  = (json => 'json', csv => 'csvlog', log => 'pgaudit');
+	my ($format) = $file =~ $TRAIL_FILE;
+	my $keys     = _key_file();
+
+	return slurp_file($file) if $file =~ /\.$format$/;
+	my ($status, $stdout, $stderr) = trail_program('cat', '--format', $formats{$format},
+		(-e $keys ? ('-K', $keys) : ()), $file);
+	die "$file: $stderr" if $status > 1 || $stderr =~ /damaged/;
+	return $stdout;
+}
+
+# File of all keys that encryption_key() has made
+sub _key_file
+{
+	return "$PostgreSQL::Test::Utils::tmp_check/encryption_keys";
+}
+
+# encryption_key($bits): a new key of so many bits, 128 or 256, for trail files; returns a
+# value for log_encryption_key_command that prints it.
+sub encryption_key
+{
+	my ($bits) = @_;
+	my $all = _key_file();
+	my $key = join '', map { sprintf '%02x', rand(256) } 1 .. $bits / 8;
+	my $own = "$all." . (-s $all // 0);
+
+	append_to_file($all, "$key\n");
+	append_to_file($own, "$key\n");
+	chmod(0600, $all, $own);
+	return "cat '$own'";
 }
 
 # parse_record($line): a line of a JSON trail as a hash.  undef if it is not
@@ -583,7 +656,7 @@ sub check_trail
 
 	foreach my $file (trail_files($node))
 	{
-		my $text = slurp_file($file);
+		my $text = trail_text($file);
 
 		push @faults, "$file: incomplete last line"
 		  if $text ne '' && $text !~ /\n\z/;

@@ -24,9 +24,11 @@
 
 import csv
 import glob
+import io
 import json
 import os
 import re
+import subprocess
 
 from client import FAILURES, long_statement
 
@@ -42,7 +44,7 @@ PGAUDIT_LINE = re.compile(
 NEST = {"INSERT": 1, "EXECUTE": 2}
 
 # In the queue's directory when nothing is left to be done
-QUEUE_FILES = {"queue", "lock", "load"}
+QUEUE_FILES = {"queue", "lock", "load", "pgsql_tmp.seal_key"}
 
 # What a session wanted to record when it had to end and the queue was full: the
 # server's own doing, not a crash's.  No statement that was acknowledged may be
@@ -55,6 +57,9 @@ UNNOTICED_GAP = re.compile(r"a process was killed while it was recording")
 
 # Longer than any text
 csv.field_size_limit(1 << 24)
+
+# Texts of files with layers that are kept, as each is looked at several times
+KEPT_TEXTS = 20
 
 # Findings that are kept; the first ones tell enough.
 MOST_FINDINGS = 50
@@ -97,15 +102,44 @@ class Numbers:
         return counts[number] if number < len(counts) else 0
 
 
+class Reader:
+    """The text of trail files, by pg_audit_trail if they have layers."""
+
+    def __init__(self, bindir, folder):
+        self.program = os.path.join(bindir, "pg_audit_trail") if bindir else "pg_audit_trail"
+        self.keys = os.path.join(folder, "keys")
+        self.texts = {}         # name: size of the file, and its text; the last ones
+
+    def open(self, name, layout, findings):
+        if name.endswith((".json", ".log")):
+            return open(name, "rb")
+        size = os.path.getsize(name)
+        if self.texts.get(name, (None,))[0] == size:
+            return io.BytesIO(self.texts[name][1])
+        done = subprocess.run([self.program, "cat", "-K", self.keys, "--format", layout, name],
+                              capture_output=True, check=False)
+        # the end of a file may not be all there yet; what it reads is checked anyway
+        if done.returncode == 2 or b"damaged" in done.stderr:
+            findings.add(f"{name}: {done.stderr.decode(errors='replace')}")
+        self.texts.pop(name, None)
+        self.texts[name] = (size, done.stdout)
+        while len(self.texts) > KEPT_TEXTS:
+            del self.texts[next(iter(self.texts))]
+        return io.BytesIO(done.stdout)
+
+
 class Trail:
     """The trail's files, read as one."""
 
-    def __init__(self, folder, layout, findings, faults=False):
+    def __init__(self, folder, layout, findings, faults=False, reader=None):
         self.folder = folder
+        self.reader = reader
         self.layout = layout
         self.findings = findings
         self.faults = faults
-        self.files = {}         # name: bytes read; in the order of the trail
+        self.files = {}         # name: bytes of text read; in the order of the trail
+        self.sizes = {}         # name: size of a file that was read to its end
+        self.heartbeats = 0
         self.removed = 0
         self.file = None        # the one being read
         self.sequence = 0       # of the last record
@@ -123,15 +157,20 @@ class Trail:
         while upto is None or self.sequence < upto:
             if self.file is None and not self._next_file():
                 break
-            with open(self.file, "rb") as file:
+            size = os.path.getsize(self.file)
+            with self._open(self.file) as file:
                 file.seek(self.files[self.file])
                 done = self._read_file(file, upto)
             if done:
                 return
+            self.sizes[self.file] = size
             self.file = None
         if upto is not None and self.layout == "json" and self.sequence < upto:
             self.findings.add(f"the trail ends with sequence {self.sequence}, "
                               f"audit_flush() had said {upto}")
+
+    def _open(self, name):
+        return self.reader.open(name, self.layout, self.findings)
 
     def count_files(self):
         return len(self.files) + self.removed
@@ -160,9 +199,9 @@ class Trail:
     def _next_file(self):
         """Go to the file that continues the trail.  False if there is none."""
         candidates = []
-        for name in glob.glob(os.path.join(glob.escape(self.folder), "*")):
+        for name in glob.glob(os.path.join(glob.escape(self.folder), "audit-*")):
             read = self.files.get(name, 0)
-            if os.path.getsize(name) <= read:
+            if os.path.getsize(name) <= self.sizes.get(name, 0):
                 continue
             first = self._first_sequence(name, read)
             if read > 0 and first[0] == self.sequence + 1:
@@ -179,7 +218,7 @@ class Trail:
     def _first_sequence(self, name, offset):
         """Where the unread part of a file belongs: its first sequence; the
         numbers in its name, if that has to decide."""
-        with open(name, "rb") as file:
+        with self._open(name) as file:
             file.seek(offset)
             line = file.readline()
         if self.layout != "json":
@@ -201,6 +240,9 @@ class Trail:
     def check_record(self, record):
         self.records += 1
         self._check_sequence(record)
+        if record["type"] == "heartbeat":
+            self.heartbeats += 1
+            return
         if record["type"] != "record":
             if EXPLAINED_GAP.search(record["errorMessage"] or ""):
                 self.gaps += 1
@@ -338,6 +380,17 @@ class Acknowledged:
                 yield client, int(number), kind, state
 
 
+def verify(bindir, folder, findings):
+    """What pg_audit_trail says of the seals of a trail that nobody has changed."""
+    done = subprocess.run(
+        [os.path.join(bindir, "pg_audit_trail"), "verify", "-k",
+         os.path.join(folder, "verification-key"), "-D", os.path.join(folder, "data"),
+         os.path.join(folder, "audit")], capture_output=True, check=False)
+    if done.returncode != 0:
+        findings.add(f"verify ends with {done.returncode}: "
+                     f"{done.stdout.decode()}{done.stderr.decode()}")
+
+
 def check_log(text, findings):
     """Lines of the server log that no kill of ours explains."""
     for line in text.splitlines():
@@ -358,7 +411,8 @@ def check_queue(folder, findings):
 
 def check_folder(folder, layout, findings):
     """All that can be checked of the files that a run has kept."""
-    trail = Trail(os.path.join(folder, "audit"), layout, findings)
+    trail = Trail(os.path.join(folder, "audit"), layout, findings,
+                  reader=Reader(None, folder))
     with open(os.path.join(folder, "server.log"), encoding="utf-8", errors="replace") as file:
         check_log(file.read(), findings)
     check_queue(os.path.join(folder, "data", "pg_audit_queue"), findings)

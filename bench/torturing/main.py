@@ -18,7 +18,8 @@ import tempfile
 import time
 import traceback
 
-from check import Acknowledged, Findings, Trail, check_folder, check_log, check_queue
+from check import (Acknowledged, Findings, Reader, Trail, check_folder, check_log, check_queue,
+                   verify)
 from client import SCHEMA, Client
 from processes import adopt_orphans, die_with_parent, kill
 from proto import ConnectionLost, ServerSilent
@@ -50,6 +51,7 @@ POINTS = ("pending-replaced", "writer-borrowed", "ring-claimed", "ring-unplaced"
           "skip-claimed", "skip-reserved", "skip-committed", "skip-noted", "detour-claimed",
           "detour-taken", "restore-done", "restore-synced")
 LOADER_POINTS = ("load-done", "load-committed", "load-removed")
+SEAL_POINTS = ("heartbeat-written", "seal-written", "seal-stored")
 FAILURES = (f"trail-write {errno.ENOSPC}", f"trail-write {errno.EIO}",
             f"trail-fsync {errno.EIO}")
 FAULTS = {"point": 60, "stopped": 40, "failing": 15}
@@ -80,6 +82,11 @@ KILLED_AGAIN = 0.2
 QUEUE_SIZES = ("64kB", "128kB", "1MB", "16MB")
 MODES = ("queued", "commit", "immediate")
 
+# Layers of trail files; with "mixed" each start takes one of each
+COMPRESSIONS = ("none", "lz4", "zstd")
+ENCRYPTIONS = ("none", "aes-128-gcm", "aes-256-gcm")
+KEYS = {"aes-128-gcm": "key128", "aes-256-gcm": "key256"}
+
 # Without --keep, trail files that have been checked are removed, all but the last
 KEPT_FILES = 20
 
@@ -102,7 +109,7 @@ class Torture:
             self.trail = TableTrail(self.server, self.findings, options.faults)
         else:
             self.trail = Trail(self.server.trail, options.format, self.findings,
-                               options.faults)
+                               options.faults, Reader(options.bindir, folder))
         self.acknowledged = Acknowledged(self.acknowledged_folder)
         self.weights = {**KILLS, **(FAULTS if options.faults else {}),
                         **(LOADER_KILLS if options.table else {})}
@@ -121,7 +128,10 @@ class Torture:
             settings["mode"] = self.options.mode
         if self.options.table:
             settings["sink"] = "table"
+        if self._sealed():
+            settings.update({"seal": "on", "seal_interval": "1s"})
         self.server.make(settings, self.options.set)
+        self._make_keys()
         self._prepare()
         self._start_clients()
         for self.round in range(1, self.options.rounds + 1):
@@ -159,6 +169,42 @@ class Torture:
                 raise Failure(f"{sql}: {state}")
         connection.quit()
         server.stop(signal.SIGINT)
+
+    # -- layers of the trail's files --------------------------------------------
+
+    def _sealed(self):
+        return {"seal", "mixed"} & set(self.options.layers)
+
+    def _make_keys(self):
+        """Of encryption and seals, as if all were used."""
+        with open(os.path.join(self.folder, "keys"), "w", encoding="ascii") as keys:
+            os.chmod(keys.name, 0o600)
+            for name in KEYS.values():
+                key = os.urandom(int(name[3:]) // 8).hex() + "\n"
+                keys.write(key)
+                with open(os.path.join(self.folder, name), "w", encoding="ascii") as file:
+                    file.write(key)
+        if self._sealed():
+            self.server.make_sealing_key(os.path.join(self.folder, "verification-key"))
+
+    def _layers(self):
+        """Settings for one start."""
+        chosen = self.options.layers
+        if "mixed" in chosen:
+            chosen = [self.random.choice(COMPRESSIONS), self.random.choice(ENCRYPTIONS)]
+        compression = next((word for word in chosen if word in COMPRESSIONS), "none")
+        encryption = next((word for word in chosen if word in KEYS), "none")
+        settings = {"pg_audit_queue.log_compression": compression,
+                    "pg_audit_queue.log_encryption": encryption}
+        if encryption != "none":
+            file = os.path.join(self.folder, KEYS[encryption])
+            settings["pg_audit_queue.log_encryption_key_command"] = f"cat '{file}'"
+        return settings
+
+    def _verify(self):
+        """The seals, while the server runs or not."""
+        if self._sealed():
+            verify(self.options.bindir, self.folder, self.findings)
 
     # -- clients --------------------------------------------------------------
 
@@ -223,6 +269,7 @@ class Torture:
             "max_slot_wal_keep_size": self.random.choice(("32MB", "-1")),
             # makes a commit long: between its record in WAL and its end
             "fsync": self.random.choice(("on", "off")),
+            **self._layers(),
         }
 
     def _one_round(self):
@@ -310,7 +357,8 @@ class Torture:
         if kind == "failing":
             text = self.random.choice(FAILURES)
         else:
-            points = POINTS + (LOADER_POINTS if self.options.table else ())
+            points = (POINTS + (LOADER_POINTS if self.options.table else ())
+                      + (SEAL_POINTS if self._sealed() else ()))
             text = self.random.choice(points) + (" kill" if kind == "point" else " stop")
         with open(path + ".new", "w", encoding="ascii") as file:
             file.write(text + "\n")
@@ -362,8 +410,9 @@ class Torture:
         else:
             # only a sequence tells how far to read while the worker writes
             self.told += told
+        self._verify()
         self.checks += 1
-        if not self.options.keep:
+        if not self.options.keep and not self._sealed():
             self.trail.remove_read(KEPT_FILES)
         return connection
 
@@ -394,6 +443,7 @@ class Torture:
             for token, in rows:
                 file.write(token + "\n")
                 self.trail.check_row(token)
+        self._verify()
         self._look_around()
         check_queue(os.path.join(self.server.data, "pg_audit_queue"), self.findings)
 
@@ -405,7 +455,8 @@ def summary(torture, seconds):
                      if torture.kills[kind])
     unnoticed = f"unnoticed deaths {torture.trail.unnoticed}, " if options.faults else ""
     sink = "table, " if options.table else ""
-    return (f"seed {options.seed}, {sink}mode {options.mode}, queue {options.queue_size}, "
+    layers = "layers " + "+".join(options.layers) + ", " if options.layers else ""
+    return (f"seed {options.seed}, {sink}{layers}mode {options.mode}, queue {options.queue_size}, "
             f"rounds {torture.round}, {seconds:.0f} s; kills: {kills}; "
             f"acknowledged {torture.acknowledged.count}, records {torture.trail.records}, "
             f"interrupted {torture.trail.interrupted}, drops {torture.trail.gaps}, {unnoticed}"
@@ -423,6 +474,7 @@ def parse_options():
     parser.add_argument("--queue-size", default="mixed")
     parser.add_argument("--format", choices=("json", "pgaudit"), default="json")
     parser.add_argument("--table", action="store_true")
+    parser.add_argument("--layers", type=lambda words: words.split(","), default=[])
     parser.add_argument("--clients", type=int, default=5)
     parser.add_argument("--load", type=float, default=0.5)
     parser.add_argument("--fsync", choices=("on", "off"), default="on")
@@ -436,6 +488,9 @@ def parse_options():
     parser.add_argument("--check")
     parser.add_argument("--bindir")
     options = parser.parse_args()
+    known = {*COMPRESSIONS, *ENCRYPTIONS, "seal", "mixed"}
+    if not known.issuperset(options.layers):
+        parser.error(f"layers are {', '.join(sorted(known))}")
     if options.seed is None:
         options.seed = random.SystemRandom().randrange(1, 10**6)
     return options

@@ -83,6 +83,16 @@ class Server:
         with open(os.path.join(self.data, "postgresql.conf"), "a", encoding="utf-8") as file:
             file.write("\n".join(lines + extra) + "\n")
 
+    def make_sealing_key(self, file):
+        """Its verification key goes to the file."""
+        done = subprocess.run(
+            [os.path.join(self.bindir, "pg_audit_trail"), "keygen", "-D", self.data],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        if done.returncode != 0:
+            raise Failure("keygen failed: " + done.stdout.decode())
+        with open(file, "wb") as key:
+            key.write(done.stdout)
+
     # -- starting -----------------------------------------------------------
 
     def start(self, settings):

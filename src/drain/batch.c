@@ -145,6 +145,19 @@ retreat_if_needed(PaqDrain *drain)
 	return true;
 }
 
+/* The sink failed in the middle of something, and has noted why. */
+static void
+sink_failed(PaqDrain *drain)
+{
+	char	   *message = pstrdup(paq_sink_error());
+
+	paq_drain_abandon(drain);
+	if (drain->resumed)
+		(void) retreat_if_needed(drain);
+	paq_drain_failed(drain, message);
+	pfree(message);
+}
+
 /* Give the batch's next record to the sink. */
 static bool
 append(PaqDrain *drain, PaqRecord *record, bool *full)
@@ -161,8 +174,9 @@ append(PaqDrain *drain, PaqRecord *record, bool *full)
 			return false;
 	}
 	drain->batch_records++;
-	drain->batch_kinds[record->header.kind == PAQ_KIND_GAP ?
-					   PAQ_KIND_OF_GAPS : record->header.audit_class]++;
+	drain->batch_kinds[record->header.kind == PAQ_KIND_GAP ? PAQ_KIND_OF_GAPS :
+					   record->header.kind == PAQ_KIND_HEARTBEAT ? PAQ_KIND_OF_HEARTBEATS :
+					   record->header.audit_class]++;
 	return true;
 }
 
@@ -312,6 +326,34 @@ rotate_if_due(PaqDrain *drain, bool force)
 	return true;
 }
 
+static bool
+begin_batch(PaqDrain *drain)
+{
+	drain->batch_records = drain->gaps = 0;
+	memset(drain->batch_kinds, 0, sizeof(drain->batch_kinds));
+	if (!paq_sink_begin_batch())
+		return false;
+	drain->batch_open = true;
+	return true;
+}
+
+/* The batch has been written: advance the checkpoint over it. */
+static void
+finish_batch(PaqDrain *drain)
+{
+	PaqWorkerStats *stats = &paq_stats->worker;
+
+	drain->sequence += drain->batch_records;
+	drain->unflushed += drain->batch_records;
+	save_checkpoint(drain);
+	paq_stats_add(&stats->recovered, paq_reader_is_live(drain->reader) ?
+				  drain->gaps : drain->batch_records);
+	paq_stats_add(&stats->drained, drain->batch_records);
+	for (int i = 0; i < PAQ_NKINDS; i++)
+		paq_stats_add(&stats->kinds_drained[i], drain->batch_kinds[i]);
+	paq_stats_add(&stats->batches, 1);
+}
+
 /*
  * One batch: the record of a loss, or else what comes from the queue.  *more
  * tells whether another batch should follow at once.
@@ -322,14 +364,9 @@ rotate_if_due(PaqDrain *drain, bool force)
 static bool
 write_batch(PaqDrain *drain, const PaqLoss *loss, bool *more)
 {
-	PaqWorkerStats *stats = &paq_stats->worker;
-
 	*more = false;
-	drain->batch_records = drain->gaps = 0;
-	memset(drain->batch_kinds, 0, sizeof(drain->batch_kinds));
-	if (!paq_sink_begin_batch())
+	if (!begin_batch(drain))
 		return false;
-	drain->batch_open = true;
 	if (loss != NULL)
 	{
 		PaqGap		gap = {.from = loss->from, .to = loss->to, .count = -1};
@@ -358,16 +395,24 @@ write_batch(PaqDrain *drain, const PaqLoss *loss, bool *more)
 		return true;
 	else
 		(void) PAQ_FAULT("batch-written");
+	finish_batch(drain);
+	return true;
+}
 
-	drain->sequence += drain->batch_records;
-	drain->unflushed += drain->batch_records;
-	save_checkpoint(drain);
-	paq_stats_add(&stats->recovered, paq_reader_is_live(drain->reader) ?
-				  drain->gaps : drain->batch_records);
-	paq_stats_add(&stats->drained, drain->batch_records);
-	for (int i = 0; i < PAQ_NKINDS; i++)
-		paq_stats_add(&stats->kinds_drained[i], drain->batch_kinds[i]);
-	paq_stats_add(&stats->batches, 1);
+/* A batch of nothing but a heartbeat, if the trail's format has that; durable. */
+static bool
+write_heartbeat(PaqDrain *drain)
+{
+	PaqRecord	record;
+	bool		full;
+
+	if (!paq_sink_heartbeat_record(&record))
+		return true;
+	if (!begin_batch(drain) || !append(drain, &record, &full) || !paq_sink_end_batch())
+		return false;
+	drain->batch_open = false;
+	(void) PAQ_FAULT("heartbeat-written");
+	finish_batch(drain);
 	return true;
 }
 
@@ -378,7 +423,7 @@ drain_batch(PaqDrain *drain, bool rotate, bool *more)
 	const PaqLoss *loss;
 
 	note_high_water();
-	if (!rotate_if_due(drain, rotate))
+	if (!rotate_if_due(drain, rotate) || !paq_sink_seal_file(drain->sequence))
 		return false;
 	loss = paq_sink_loss();
 	if (unlikely(loss != NULL))
@@ -481,17 +526,27 @@ paq_drain_cycle(PaqDrain *drain, bool rotate)
 		ok = ok && flush(drain);
 	} while (ok && !more && !paq_drain_must_stop() && next_file(drain));
 
-	if (!ok)
-	{
-		char	   *message = pstrdup(paq_sink_error());
+	if (ok)
+		sink_works(drain);
+	else
+		sink_failed(drain);
+	return ok;
+}
 
-		paq_drain_abandon(drain);
-		if (drain->resumed)
-			(void) retreat_if_needed(drain);
-		paq_drain_failed(drain, message);
-		pfree(message);
-		return false;
+/*
+ * After a cycle that has flushed everything: seal the trail up to here.  Returns false,
+ * after noting the failure, if the sink failed.
+ */
+bool
+paq_drain_seal(PaqDrain *drain, PaqSealReason reason)
+{
+	if ((reason != PAQ_SEAL_DUE || !paq_sink_is_sealed() || write_heartbeat(drain)) &&
+		paq_sink_flush(drain->sequence))
+	{
+		note_flushed(drain);
+		if (paq_sink_seal(reason, drain->sequence))
+			return true;
 	}
-	sink_works(drain);
-	return true;
+	sink_failed(drain);
+	return false;
 }

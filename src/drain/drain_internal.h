@@ -40,6 +40,7 @@ typedef struct PaqDrain
 /* batch.c */
 extern void paq_drain_open(PaqDrain *drain);
 extern bool paq_drain_cycle(PaqDrain *drain, bool rotate);
+extern bool paq_drain_seal(PaqDrain *drain, PaqSealReason reason);
 extern void paq_drain_failed(PaqDrain *drain, const char *message);
 extern void paq_drain_abandon(PaqDrain *drain);
 extern void paq_drain_close(PaqDrain *drain);

@@ -374,17 +374,42 @@ worker_exit(int code, Datum arg)
 		paq_queue_note_drop(PAQ_DROP_EXIT, 1);
 	if (drain.reader != NULL)
 		paq_drain_close(&drain);
+	paq_sink_close_seals();
 	paq_wal_close();
 	pg_atomic_write_u32(&paq_stats->worker.worker_pid, 0);
 }
 
+/* Is the trail sealed, and shall not be any more? */
+static bool
+sealing_ends(void)
+{
+	return paq_sink_is_sealed() && TIMESTAMP_IS_NOEND(paq_sink_next_seal());
+}
+
+/* Seal the trail if it is time for that, or somebody has asked for it. */
+static void
+seal(TimestampTz now, bool asked, uint32 number)
+{
+	bool		ok = true;
+
+	if (sealing_ends())
+	{
+		ok = paq_drain_seal(&drain, PAQ_SEAL_LEAVING);
+		paq_sink_close_seals();
+	}
+	else if (asked || paq_sink_next_seal() <= now)
+		ok = paq_drain_seal(&drain, asked ? PAQ_SEAL_REQUESTED : PAQ_SEAL_DUE);
+	if (asked)
+		paq_worker_has_done(PAQ_REQUEST_SEAL, number, ok && paq_sink_is_sealed());
+}
+
 /* Is there a reason to write now, rather than to let records accumulate? */
 static bool
-work_wanted(TimestampTz now, bool rotate)
+work_wanted(TimestampTz now, bool asked)
 {
 	uint64		threshold = paq_queue_capacity() / 100 * paq_flush_threshold;
 
-	return rotate ||
+	return asked ||
 		loop.shutdown_since != 0 ||
 		drain.retry_at != 0 ||	/* only an attempt shows that it works again */
 		!paq_reader_is_live(drain.reader) ||
@@ -394,22 +419,27 @@ work_wanted(TimestampTz now, bool rotate)
 		paq_queue_has_skip() ||
 		paq_queue_used() >= threshold ||
 		(loop.flush_due != 0 && now >= loop.flush_due) ||
-		paq_sink_next_rotation() <= now;
+		paq_sink_next_rotation() <= now ||
+		paq_sink_next_seal() <= now ||
+		sealing_ends();
 }
 
-/* Write and flush if there is reason to, and answer requests for a new file. */
+/* Write, flush and seal if there is reason to, and answer requests. */
 static void
 work(TimestampTz now)
 {
-	uint32		rotate_request;
-	bool		rotate = paq_worker_rotate_wanted(&rotate_request);
+	uint32		rotate_number;
+	uint32		seal_number;
+	const bool	rotate = paq_worker_is_asked(PAQ_REQUEST_ROTATE, &rotate_number);
+	const bool	asked = paq_worker_is_asked(PAQ_REQUEST_SEAL, &seal_number);
 
-	if (!work_wanted(now, rotate) || !paq_drain_cycle(&drain, rotate))
+	if (!work_wanted(now, rotate || asked) || !paq_drain_cycle(&drain, rotate))
 		return;
 	loop.flush_due = 0;
 	send_records();
 	if (rotate)
-		paq_worker_rotate_done(rotate_request, !drain.put_off);
+		paq_worker_has_done(PAQ_REQUEST_ROTATE, rotate_number, !drain.put_off);
+	seal(now, asked, seal_number);
 }
 
 /* Is there nothing that the trail has yet to learn? */
@@ -447,8 +477,9 @@ set_flush_due(TimestampTz now)
 static long
 sleep_time(TimestampTz now, TimestampTz then, bool retaining)
 {
-	TimestampTz until = Min(Min(paq_sink_next_rotation(),
-								paq_sink_next_retention()), then);
+	TimestampTz until = Min(Min(Min(paq_sink_next_rotation(),
+									paq_sink_next_retention()),
+								paq_sink_next_seal()), then);
 
 	if (drain.retry_at != 0)
 		until = Min(drain.retry_at, then);
@@ -602,7 +633,11 @@ main_loop(void)
 		if (may_exit())
 		{
 			if (stopping)
+			{
+				if (drain.retry_at == 0 && paq_sink_is_sealed())
+					(void) paq_drain_seal(&drain, PAQ_SEAL_LEAVING);
 				return;
+			}
 
 			/* Once more, with the last record. */
 			stopping = true;

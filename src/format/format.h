@@ -43,6 +43,7 @@ typedef struct PaqBuffer
 typedef struct PaqFormat
 {
 	const char *extension;		/* of file names, with the dot */
+	bool		has_heartbeats; /* can show such records */
 
 	/* Append one record, ending in a newline. */
 	void		(*write) (PaqBuffer *buf, const PaqRecord *record);

@@ -385,8 +385,9 @@ put_setting(JsonLine *line, char *p, const char *value)
 static inline char *
 put_type(JsonLine *line, char *p, const PaqRecord *record)
 {
-	if (record->header.kind == PAQ_KIND_GAP)
-		return put_literal(p, "\"gap\"");
+	if (unlikely(record->header.kind != PAQ_KIND_AUDIT))
+		return record->header.kind == PAQ_KIND_GAP ?
+			put_literal(p, "\"gap\"") : put_literal(p, "\"heartbeat\"");
 	return put_literal(p, "\"record\"");
 }
 
@@ -433,7 +434,7 @@ put_duration(JsonLine *line, char *p, const PaqRecord *record)
 static inline char *
 put_audit_type(JsonLine *line, char *p, const PaqRecord *record)
 {
-	if (record->header.kind == PAQ_KIND_GAP)
+	if (record->header.kind != PAQ_KIND_AUDIT)
 		return put_null(p);
 	if (record->header.flags & PAQ_RECORD_OBJECT)
 		return put_literal(p, "\"OBJECT\"");
@@ -445,6 +446,8 @@ put_class(JsonLine *line, char *p, const PaqRecord *record)
 {
 	const char *label = paq_class_label(record->header.audit_class);
 
+	if (record->header.kind == PAQ_KIND_HEARTBEAT)
+		return put_null(p);
 	if (record->header.kind == PAQ_KIND_GAP)
 		label = "GAP";
 	*p++ = '"';
@@ -816,6 +819,7 @@ paq_format_json(const bool *json_nulls)
 {
 	static const PaqFormat format = {
 		.extension = ".json",
+		.has_heartbeats = true,
 		.write = write_line,
 		.record_length = line_length,
 		.rest_length = line_length,

@@ -382,7 +382,7 @@ paq_record_has_outcome(const PaqRecordHeader *header)
 {
 	const uint32 unknown = PAQ_RECORD_INTERRUPTED | PAQ_RECORD_NO_OUTCOME;
 
-	return header->kind != PAQ_KIND_GAP &&
+	return header->kind == PAQ_KIND_AUDIT &&
 		(header->sqlstate != 0 || (header->flags & unknown) == 0);
 }
 
@@ -395,7 +395,7 @@ paq_vxid_text(char *dst, const PaqRecordHeader *header)
 {
 	int			len;
 
-	if (header->kind == PAQ_KIND_GAP || header->vxid_proc < 0)
+	if (header->kind != PAQ_KIND_AUDIT || header->vxid_proc < 0)
 		return 0;
 	len = paq_int_text(dst, header->vxid_proc);
 	dst[len++] = '/';

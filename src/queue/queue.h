@@ -127,6 +127,7 @@ typedef enum PaqWait
 	PAQ_WAIT_FLUSH,
 	PAQ_WAIT_SPACE,
 	PAQ_WAIT_ROTATION,
+	PAQ_WAIT_SEAL,
 	PAQ_WAIT_TABLE,
 	PAQ_WAIT_WORKER_MAIN,
 	PAQ_WAIT_LOADER_MAIN,
@@ -138,7 +139,16 @@ extern bool paq_queue_is_flushed(uint64 pos);
 extern void paq_queue_request_flush(uint64 pos);
 extern void paq_queue_wait_flushed(uint64 pos);
 extern uint64 paq_queue_flushed_sequence(void);
-extern void paq_queue_rotate(void);
+
+/* What a session can ask the worker for, and wait for */
+typedef enum PaqRequest
+{
+	PAQ_REQUEST_ROTATE,			/* a new file */
+	PAQ_REQUEST_SEAL,			/* a seal */
+	PAQ_NREQUESTS
+} PaqRequest;
+
+extern bool paq_queue_request(PaqRequest what);
 
 /* The header of a pending record, to note what has become known since. */
 static inline PaqRecordHeader *

@@ -251,9 +251,12 @@ typedef struct PaqShared
 	/* Raised by backends, read by the worker */
 	pg_atomic_uint64 flush_request; /* highest "flushed" waited for */
 	pg_atomic_uint64 space_request; /* highest "limit" waited for */
-	pg_atomic_uint32 rotate_request;	/* requests so far */
-	pg_atomic_uint32 rotate_done;	/* requests served, by the worker */
-	pg_atomic_uint32 rotate_failed; /* the last request that failed */
+	struct
+	{
+		pg_atomic_uint32 made;	/* so far */
+		pg_atomic_uint32 done;	/* those served, by the worker */
+		pg_atomic_uint32 failed;	/* the last of them that failed */
+	}			requests[PAQ_NREQUESTS];
 
 	/*
 	 * Set by the worker before it sleeps without a timeout; reset by whoever
@@ -303,7 +306,7 @@ typedef struct PaqShared
 
 	/* Broadcast by the worker */
 	ConditionVariable space_cv;
-	ConditionVariable rotate_cv;
+	ConditionVariable request_cv;
 
 	/* Broadcast by the loader, and by whoever resets table_awaited */
 	ConditionVariable load_cv;

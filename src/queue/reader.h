@@ -124,8 +124,8 @@ extern bool paq_worker_flush_wanted(void);
 extern bool paq_worker_space_wanted(void);
 extern bool paq_worker_hibernate(PaqReader *reader);
 extern void paq_worker_wake(void);
-extern bool paq_worker_rotate_wanted(uint32 *request);
-extern void paq_worker_rotate_done(uint32 request, bool ok);
+extern bool paq_worker_is_asked(PaqRequest what, uint32 *number);
+extern void paq_worker_has_done(PaqRequest what, uint32 number, bool ok);
 extern uint32 paq_worker_attached_backends(void);
 extern void paq_worker_failing(bool failing);
 

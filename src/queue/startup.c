@@ -357,7 +357,7 @@ init_shared(void)
 	/* Nothing is flushed until the worker has seen to the backlog. */
 	memset(paq_shared, 0, paq_queue_shmem_size());
 	ConditionVariableInit(&paq_shared->space_cv);
-	ConditionVariableInit(&paq_shared->rotate_cv);
+	ConditionVariableInit(&paq_shared->request_cv);
 	ConditionVariableInit(&paq_shared->load_cv);
 }
 

@@ -192,6 +192,7 @@ paq_wait_events_init(void)
 		[PAQ_WAIT_FLUSH] = "AuditQueueFlush",
 		[PAQ_WAIT_SPACE] = "AuditQueueSpace",
 		[PAQ_WAIT_ROTATION] = "AuditQueueRotation",
+		[PAQ_WAIT_SEAL] = "AuditQueueSeal",
 		[PAQ_WAIT_TABLE] = "AuditQueueTable",
 		[PAQ_WAIT_WORKER_MAIN] = "AuditQueueWorkerMain",
 		[PAQ_WAIT_LOADER_MAIN] = "AuditQueueLoaderMain"
@@ -225,7 +226,7 @@ static void
 end_wait(Wait *wait)
 {
 	error_context_stack = wait->callback.previous;
-	if (wait->kind != PAQ_WAIT_ROTATION)
+	if (wait->kind != PAQ_WAIT_ROTATION && wait->kind != PAQ_WAIT_SEAL)
 		paq_stats_add(&paq_my_stats->waited_us,
 					  (uint64) (elapsed_ms(wait->start) * 1000.0));
 }
@@ -476,45 +477,39 @@ paq_queue_wait_flushed(uint64 pos)
 }
 
 /* ----------
- * Waiting for a new file
+ * Waiting for what the worker is asked for
  * ----------
  */
 
 /*
- * Have the worker start a new trail file, and wait until it has.  May raise
- * the error of an interrupt.  Raises an error in single-user mode, and if no new
- * file can be made.
+ * Have the worker do that, and wait until it has; false if it could not.  May raise the
+ * error of an interrupt.  Raises an error in single-user mode.
  */
-void
-paq_queue_rotate(void)
+bool
+paq_queue_request(PaqRequest what)
 {
 	Wait		wait;
-	uint32		request;
+	uint32		number;
 
 	if (!IsUnderPostmaster)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("there is no audit worker in single-user mode")));
-	begin_wait(&wait, PAQ_WAIT_ROTATION);
-	request = pg_atomic_add_fetch_u32(&paq_shared->rotate_request, 1);
-	ConditionVariablePrepareToSleep(&paq_shared->rotate_cv);
-	while ((int32) (pg_atomic_read_u32(&paq_shared->rotate_done) - request) < 0)
+	begin_wait(&wait, what == PAQ_REQUEST_SEAL ? PAQ_WAIT_SEAL : PAQ_WAIT_ROTATION);
+	number = pg_atomic_add_fetch_u32(&paq_shared->requests[what].made, 1);
+	ConditionVariablePrepareToSleep(&paq_shared->request_cv);
+	while ((int32) (pg_atomic_read_u32(&paq_shared->requests[what].done) - number) < 0)
 	{
 		paq_wake_worker();
-		if (ConditionVariableTimedSleep(&paq_shared->rotate_cv, RECHECK_MS,
+		if (ConditionVariableTimedSleep(&paq_shared->request_cv, RECHECK_MS,
 										paq_wait_event(wait.kind)))
 			warn_of_wait(&wait);
 	}
 	ConditionVariableCancelSleep();
 	end_wait(&wait);
 
-	pg_read_barrier();			/* pairs with that in paq_worker_rotate_done() */
-	if ((int32) (pg_atomic_read_u32(&paq_shared->rotate_failed) - request) >= 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_IO_ERROR),
-				 errmsg("could not start a new audit trail file"),
-				 errdetail("The current file is written to until one can be made."),
-				 errhint("The server log and the view \"audit_queue_stats\" show the reason.")));
+	pg_read_barrier();			/* pairs with that in paq_worker_has_done() */
+	return (int32) (pg_atomic_read_u32(&paq_shared->requests[what].failed) - number) < 0;
 }
 
 /* ----------
@@ -585,12 +580,12 @@ paq_worker_wake(void)
 	pg_atomic_write_u32(&paq_shared->hibernating, 0);
 }
 
-/* Number of the newest request for a new file; false if all are served. */
+/* Number of the newest request for that; false if all are served. */
 bool
-paq_worker_rotate_wanted(uint32 *request)
+paq_worker_is_asked(PaqRequest what, uint32 *number)
 {
-	*request = pg_atomic_read_u32(&paq_shared->rotate_request);
-	return *request != pg_atomic_read_u32(&paq_shared->rotate_done);
+	*number = pg_atomic_read_u32(&paq_shared->requests[what].made);
+	return *number != pg_atomic_read_u32(&paq_shared->requests[what].done);
 }
 
 /*
@@ -598,13 +593,13 @@ paq_worker_rotate_wanted(uint32 *request)
  * now.
  */
 void
-paq_worker_rotate_done(uint32 request, bool ok)
+paq_worker_has_done(PaqRequest what, uint32 number, bool ok)
 {
 	if (!ok)
-		pg_atomic_write_u32(&paq_shared->rotate_failed, request);
-	pg_write_barrier();			/* pairs with that in paq_queue_rotate() */
-	pg_atomic_write_u32(&paq_shared->rotate_done, request);
-	ConditionVariableBroadcast(&paq_shared->rotate_cv);
+		pg_atomic_write_u32(&paq_shared->requests[what].failed, number);
+	pg_write_barrier();			/* pairs with that in paq_queue_request() */
+	pg_atomic_write_u32(&paq_shared->requests[what].done, number);
+	ConditionVariableBroadcast(&paq_shared->request_cv);
 }
 
 /*

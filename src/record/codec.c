@@ -120,6 +120,14 @@ paq_record_init_gap(PaqRecordHeader *header, TimestampTz from, TimestampTz to,
 	header->stmt_location = -1;
 }
 
+/* Header of a record that shows that the worker was there at that time. */
+void
+paq_record_init_heartbeat(PaqRecordHeader *header, TimestampTz time)
+{
+	paq_record_init_gap(header, 0, time, -1);
+	header->kind = PAQ_KIND_HEARTBEAT;
+}
+
 /* Read the header, if there is one that this version can read. */
 static bool
 decode_header(const char *data, uint32 len, PaqRecordHeader *header)

@@ -52,7 +52,7 @@
 #endif
 
 PAQ_TRAIL_FIELD(HEAD, TYPE, "type", "type", STRING, "text", MADE(type),
-				"record, or gap: records are, or may be, missing here; errorMessage says which")
+				"record; gap: records are, or may be, missing here, errorMessage says which; heartbeat: the worker was there (seal)")
 PAQ_TRAIL_FIELD(HEAD, FORMAT_VERSION, "formatVersion", NULL, NUMBER, NULL, MADE(format_version),
 				"1; raised when a field's meaning, type, name or place changes, not for a new field")
 PAQ_TRAIL_FIELD(HEAD, SEQUENCE, "sequence", "sequence", NUMBER, "bigint", MADE(sequence),
@@ -66,9 +66,9 @@ PAQ_TRAIL_FIELD(HEAD, END_TIME, "endTime", "end_time", TIME, "timestamptz", MADE
 PAQ_TRAIL_FIELD(HEAD, DURATION_US, "durationUs", "duration_us", NUMBER, "bigint", MADE(duration),
 				"from startTime to endTime, microseconds; null unless both are known, negative if the clock was set back in between")
 PAQ_TRAIL_FIELD(HEAD, AUDIT_TYPE, "auditType", "audit_type", STRING, "text", MADE(audit_type),
-				"SESSION: selected by pg_audit_queue.log; OBJECT: selected by the grants of pg_audit_queue.role; null in a gap")
+				"SESSION: selected by pg_audit_queue.log; OBJECT: selected by the grants of pg_audit_queue.role; null in a gap and a heartbeat")
 PAQ_TRAIL_FIELD(HEAD, CLASS, "class", "class", STRING, "text", MADE(class),
-				"READ, WRITE, FUNCTION, ROLE, DDL, MISC, ERROR, CONNECT, CONFIG; GAP in a gap")
+				"READ, WRITE, FUNCTION, ROLE, DDL, MISC, ERROR, CONNECT, CONFIG; GAP in a gap; null in a heartbeat")
 PAQ_TRAIL_FIELD(HEAD, COMMAND, "command", "command", STRING, "text", TEXT(COMMAND),
 				"command tag, or what happened: LOGIN, LOGOUT, SET, RESET, RELOAD, ...")
 PAQ_TRAIL_FIELD(HEAD, COMMAND_TEXT, "commandText", "command_text", STRING, "text", MADE(command_text),
@@ -96,7 +96,7 @@ PAQ_TRAIL_FIELD(HEAD, VALUE_SOURCE, "valueSource", "value_source", STRING, "text
 PAQ_TRAIL_FIELD(HEAD, ROW_COUNT, "rowCount", "row_count", NUMBER, "bigint", MADE(row_count),
 				"rows returned or changed; in a gap, how many records are missing; null if it is unknown or means nothing")
 PAQ_TRAIL_FIELD(HEAD, EXIT_CODE, "exitCode", "sqlstate", STRING, "text", MADE(exit_code),
-				"SQLSTATE of the outcome, five characters, 00000 for success; null if the outcome is unknown, and in a gap")
+				"SQLSTATE of the outcome, five characters, 00000 for success; null if the outcome is unknown, and in a gap or heartbeat")
 PAQ_TRAIL_FIELD(HEAD, ERROR_MESSAGE, "errorMessage", "error_message", STRING, "text", TEXT(MESSAGE),
 				"error message of what failed, with secrets masked; in a gap, what is missing")
 PAQ_TRAIL_FIELD(HEAD, STATEMENT_ID, "statementId", "statement_id", NUMBER, "bigint", NUMBER(statement_id),

@@ -36,7 +36,9 @@
 typedef enum PaqRecordKind
 {
 	PAQ_KIND_AUDIT = 1,			/* a statement, part of one, or an event */
-	PAQ_KIND_GAP				/* records are, or may be, missing here */
+	PAQ_KIND_GAP,				/* records are, or may be, missing here */
+	PAQ_KIND_HEARTBEAT			/* there was nothing to record; in format json
+								 * only */
 } PaqRecordKind;
 
 /*
@@ -217,6 +219,7 @@ extern bool paq_record_decode(const char *data, uint32 len,
 							  PaqRecord *record);
 extern void paq_record_add_message(char *record, const char *message,
 								   uint32 len);
+extern void paq_record_init_heartbeat(PaqRecordHeader *header, TimestampTz time);
 extern void paq_record_init_gap(PaqRecordHeader *header, TimestampTz from,
 								TimestampTz to, int64 count);
 extern bool paq_record_spill_name(const char *data, uint32 len, PaqText *name);

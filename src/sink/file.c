@@ -247,6 +247,7 @@ paq_trail_write(const char *data, Size len)
 		errno = fault;
 	if (done < len)
 		paq_sink_set_error("could not write to file \"%s\": %m", paq_trail.path);
+	paq_seal_written(paq_trail.written, data, done);
 	paq_trail.written += done;
 	paq_stats_add(&paq_stats->worker.written, done);
 	return done == len;
@@ -372,6 +373,18 @@ paq_sink_gap_record(PaqRecord *record, TimestampTz from, TimestampTz to,
 		record->header.field_len[i] = PAQ_NULL_LEN;
 	record->header.field_len[PAQ_FIELD_MESSAGE] = message.len;
 	record->field[PAQ_FIELD_MESSAGE] = message;
+}
+
+bool
+paq_sink_heartbeat_record(PaqRecord *record)
+{
+	if (paq_trail.format == NULL || !paq_trail.format->has_heartbeats)
+		return false;
+	memset(record, 0, sizeof(*record));
+	paq_record_init_heartbeat(&record->header, GetCurrentTimestamp());
+	for (int i = 0; i < PAQ_NFIELDS; i++)
+		record->header.field_len[i] = PAQ_NULL_LEN;
+	return true;
 }
 
 static int

@@ -44,6 +44,7 @@
 #include "file_util.h"
 #include "guc.h"
 #include "sink/sink_internal.h"
+#include "stats.h"
 #include "storage/fd.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
@@ -56,6 +57,9 @@
 
 /* Bytes of their names: a record must not become so long that it is spilled. */
 #define MAX_NAMES		2048
+
+/* If a file's removal cannot be sealed, how long to wait before the next attempt, in ms */
+#define SEAL_DELAY		10000
 
 /* How many files that cannot be removed are kept in mind */
 #define MAX_STUCK		256
@@ -490,6 +494,14 @@ remove_next(PaqRemoval *removal)
 		return true;
 	}
 	file = plan.files[plan.removed++];
+	if (!paq_seal_removed(file->name, file->size))
+	{
+		/* As long as that lasts, the trail does not grow, either. */
+		paq_stats_worker_error(paq_sink_error());
+		end_pass();
+		next_due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), SEAL_DELAY);
+		return true;
+	}
 	if (remove_file(file))
 		return true;
 	*removal = plan.removal;

@@ -384,7 +384,7 @@ paq_sink_rotate_if_due(bool force, uint64 sequence, bool *flushed)
 	if (!paq_sink_flush(sequence))
 		return PAQ_ROTATION_FAILED;
 	*flushed = true;
-	if (!finish_file())
+	if (!finish_file() || !paq_seal_finish(sequence))
 		return PAQ_ROTATION_FAILED;
 	if (!paq_trail_create(name_time))
 	{

@@ -145,6 +145,9 @@ extern void paq_sink_get_state(PaqSinkState *state);
 /* The worker leaves; *state is the last one. */
 extern void paq_sink_close(PaqSinkState *state);
 
+/* A heartbeat record; false if the trail's format has none. */
+extern bool paq_sink_heartbeat_record(PaqRecord *record);
+
 /* A GAP record; message and record are valid for the same time. */
 extern void paq_sink_gap_record(PaqRecord *record, TimestampTz from,
 								TimestampTz to, int64 count, PaqText message);
@@ -192,5 +195,27 @@ extern PaqRetention paq_sink_retain(PaqRemoval *removal);
 
 /* When paq_sink_retain() will next have something to do; DT_NOEND for never. */
 extern TimestampTz paq_sink_next_retention(void);
+
+/* seal.c: why a seal is made */
+typedef enum PaqSealReason
+{
+	PAQ_SEAL_DUE,
+	PAQ_SEAL_REQUESTED,
+	PAQ_SEAL_LEAVING			/* nothing more is written by this worker, or
+								 * nothing is sealed any more */
+} PaqSealReason;
+
+/*
+ * With no batch open, and everything flushed: seal the trail up to here, where the
+ * last record has that sequence.  True as well if there is nothing to do it with:
+ * paq_sink_is_sealed() tells.  *_file() does no more than what has to be before the next batch.
+ */
+extern bool paq_sink_seal(PaqSealReason reason, uint64 sequence);
+extern bool paq_sink_seal_file(uint64 sequence);
+extern bool paq_sink_is_sealed(void);
+extern void paq_sink_close_seals(void);
+
+/* When the next seal is due; DT_NOEND for never. */
+extern TimestampTz paq_sink_next_seal(void);
 
 #endif							/* PAQ_SINK_H */

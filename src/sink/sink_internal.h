@@ -8,6 +8,7 @@
  *	rotate.c		names of files, and when to start a new one
  *	layers.c		the layers of the open file, and its key
  *	key_command.c	where keys come from
+ *	seal.c			seals over the files
  *	names.c			recognizing them
  *	resume.c		going on with files that an earlier worker has left
  *	salvage.c		what an operating system's crash has left of them
@@ -133,6 +134,11 @@ extern bool paq_trail_write_text(const char *text, Size len);
 extern ssize_t paq_trail_read_head(int fd, const char *name, char *head, Size size,
 								   bool *encrypted);
 extern void paq_trail_close_writer(void);
+
+/* seal.c */
+extern void paq_seal_written(uint64 offset, const char *data, Size len);
+extern bool paq_seal_finish(uint64 sequence);
+extern bool paq_seal_removed(const char *name, uint64 size);
 
 /* key_command.c */
 extern PaqKeys *paq_run_key_command(void);

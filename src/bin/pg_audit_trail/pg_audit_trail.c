@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * pg_audit_trail.c
- *		Read the files of an audit trail, without a server.
+ *		Read and verify the files of an audit trail, without a server.
  *
  * doc/pg_audit_trail.md tells users what the program does; program.h has the map of its
  * files.  A command is a function, and parses its options itself.
@@ -20,7 +20,9 @@ typedef struct Command
 
 static const Command commands[] = {
 	{"cat", run_cat},
-	{"follow", run_follow}
+	{"follow", run_follow},
+	{"keygen", run_keygen},
+	{"verify", run_verify}
 };
 
 const char *progname;
@@ -52,13 +54,15 @@ leave(Status status)
 static void
 usage(void)
 {
-	printf(_("%s reads the files of an audit trail.\n\n"), progname);
+	printf(_("%s reads and verifies the files of an audit trail.\n\n"), progname);
 	printf(_("Usage:\n"));
 	printf(_("  %s cat [OPTION]... PATH...\n"), progname);
 	printf(_("  %s follow [OPTION]... PATH\n"), progname);
+	printf(_("  %s keygen [-D DATADIR]\n"), progname);
+	printf(_("  %s verify -k KEYFILE [OPTION]... DIRECTORY...\n"), progname);
 	printf(_("\nPATH is a file of the trail, a directory of such files, or, for cat, - for lines of\n"
 			 "format json on standard input.\n"));
-	printf(_("\nOptions:\n"));
+	printf(_("\nOptions of cat and follow:\n"));
 	printf(_("  -f, --format=FORMAT        print json (default), csvlog, pgaudit, or a table\n"));
 	printf(_("  -K, --decryption-keys=FILE keys of encrypted files, lines of hexadecimal digits\n"));
 	printf(_("      --color=WHEN           colors in a table: auto (default), always, never\n"));
@@ -67,9 +71,16 @@ usage(void)
 	printf(_("      --count                print only how many records there are (cat)\n"));
 	printf(_("  -n, --last=N               begin with the last N records (follow, default 10)\n"));
 	printf(_("      --all                  begin with the first record (follow)\n"));
-	printf(_("  -V, --version              output version information, then exit\n"));
+	printf(_("\nOptions of keygen and verify:\n"));
+	printf(_("  -D, --pgdata=DATADIR       data directory of the server\n"));
+	printf(_("  -k, --verification-key=FILE\n"
+			 "                             what keygen has printed\n"));
+	printf(_("  -P, --progress             show how far verification has got\n"));
+	printf(_("      --seals=FILE           these seals must be in the trail\n"));
+	printf(_("      --until=TIME           the trail must go on until this time\n"));
+	printf(_("\n  -V, --version              output version information, then exit\n"));
 	printf(_("  -?, --help                 show this help, then exit\n"));
-	printf(_("\nOptions that choose records (all must match, any word of a list will do,\n"
+	printf(_("\nOptions of cat and follow that choose records (all must match, any word of a list will do,\n"
 			 "* and ? are wildcards):\n"));
 	printf(_("      --from=TIME            at this time or later\n"));
 	printf(_("      --to=TIME              before this time\n"));

@@ -8,6 +8,8 @@
  *	time_option.c		times as users give them
  *	cat.c				pg_audit_trail cat
  *	follow.c			pg_audit_trail follow
+ *	keygen.c			pg_audit_trail keygen
+ *	verify.c			pg_audit_trail verify
  *	files.c				the files of a trail, and their order
  *	source.c			records of a file, one after the other
  *	record.c			what a record has
@@ -283,8 +285,10 @@ extern void progress_begin(const Options *options, uint64 total);
 extern void progress_report(uint64 done, bool finished);
 extern bool progress_is_shown(void);
 
-/* cat.c, follow.c */
+/* cat.c, follow.c, keygen.c, verify.c */
 extern void run_cat(int argc, char **argv);
 extern void run_follow(int argc, char **argv);
+extern void run_keygen(int argc, char **argv);
+extern void run_verify(int argc, char **argv);
 
 #endif							/* PAQ_PROGRAM_H */

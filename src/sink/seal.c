@@ -1,0 +1,699 @@
+/*-------------------------------------------------------------------------
+ *
+ * seal.c
+ *		Sealing the trail: when, what, and the secret with which.
+ *
+ * trail/seal.h has what a seal is.  The worker keeps a running digest of what it
+ * writes to the current file, so that a seal tells of what was written, even if
+ * somebody has changed the file since.  Where it does not have that - after a start,
+ * and after something was cut off - it reads the file.
+ *
+ * Order: what a seal is over is durable before; the seal is appended to the file of
+ * seals, and that is durable; then the state, with the next secret, replaces the one
+ * before.  After a crash, seals that the file has and the state does not are taken
+ * over; so no range is sealed twice, and none is left out.  The end of the file that is no
+ * whole line is cut off.
+ *
+ * A file is announced by a seal before anything is written to it, so that a file that
+ * is not in the seals is none of ours; only those that were there before the key are
+ * named when it is first used.
+ *
+ * Without a key nothing is sealed, the server log says so, and the trail goes on.  With a
+ * key that cannot be used, and if the file of seals cannot be written, no new file is
+ * begun, and the worker tries again.
+ *
+ * Functions that return false have noted the reason for paq_sink_error().
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/cryptohash.h"
+#include "common/sha2.h"
+#include "fault.h"
+#include "file_util.h"
+#include "guc.h"
+#include "lib/stringinfo.h"
+#include "sink/sink_internal.h"
+#include "stats.h"
+#include "storage/fd.h"
+#include "trail/seal.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+/* Bytes that are read at once */
+#define READ_SIZE	(64 * 1024)
+
+static struct
+{
+	bool		open;			/* there is a key, and all below is valid */
+	bool		no_key;			/* there is none; that was said */
+	bool		started;		/* since then there is a seal of ours */
+	int			state_fd;
+	int			slot;			/* of the state in its file */
+	PaqSealState state;
+	char		directory[MAXPGPATH];	/* where the file of seals is */
+	TimestampTz next;			/* when the next seal, or look for a key, is due */
+
+	/* The digest of the current file from state.sealed to digested */
+	pg_cryptohash_ctx *digest;
+	uint64		digested;		/* 0: there is none */
+} seals = {.state_fd = -1};
+
+/* Seals that are being made, to become durable together */
+typedef struct SealLines
+{
+	StringInfoData text;
+	PaqSealState state;			/* behind them */
+	int			last;			/* where the last one begins in text */
+	TimestampTz last_time;
+	int			count;
+} SealLines;
+
+static bool
+wanted(void)
+{
+	return paq_seal && paq_sink == PAQ_SINK_FILE;
+}
+
+/* ----------
+ * The digest
+ * ----------
+ */
+
+static bool
+begin_digest(void)
+{
+	if (seals.digest == NULL)
+	{
+		MemoryContext oldcontext = MemoryContextSwitchTo(TopMemoryContext);
+
+		seals.digest = pg_cryptohash_create(PG_SHA256);
+		MemoryContextSwitchTo(oldcontext);
+	}
+	seals.digested = seals.state.sealed;
+	return seals.digest != NULL && pg_cryptohash_init(seals.digest) >= 0;
+}
+
+static bool
+is_current(const char *file)
+{
+	return paq_trail.fd >= 0 && strcmp(file, paq_trail_name_of(paq_trail.path)) == 0;
+}
+
+/* So many bytes were written to the current file at that offset. */
+void
+paq_seal_written(uint64 offset, const char *data, Size len)
+{
+	if (!seals.open || seals.digest == NULL || seals.digested != offset ||
+		!is_current(seals.state.file))
+		return;
+	if (pg_cryptohash_update(seals.digest, (const uint8 *) data, len) >= 0)
+		seals.digested += len;
+	else
+		seals.digested = PG_UINT64_MAX;
+}
+
+/* Have the digest cover the current file up to its offset. */
+static bool
+complete_digest(void)
+{
+	char		data[READ_SIZE];
+
+	if (seals.digest != NULL && seals.digested == paq_trail.offset)
+		return true;
+	if (seals.digest == NULL || seals.digested > paq_trail.offset)
+	{
+		if (!begin_digest())
+			return false;
+	}
+	while (seals.digested < paq_trail.offset)
+	{
+		Size		len = Min(READ_SIZE, paq_trail.offset - seals.digested);
+
+		if (!paq_read_all(paq_trail.fd, data, len, seals.digested))
+		{
+			paq_sink_set_error("could not read file \"%s\": %m", paq_trail.path);
+			return false;
+		}
+		if (pg_cryptohash_update(seals.digest, (const uint8 *) data, len) < 0)
+		{
+			paq_sink_set_error("could not compute a digest");
+			return false;
+		}
+		seals.digested += len;
+	}
+	return true;
+}
+
+/* ----------
+ * The state
+ * ----------
+ */
+
+static void
+close_seals(void)
+{
+	if (seals.state_fd >= 0)
+	{
+		close(seals.state_fd);
+		ReleaseExternalFD();
+	}
+	seals.state_fd = -1;
+	explicit_bzero(&seals.state, sizeof(seals.state));
+	seals.open = seals.started = false;
+}
+
+/* What the state is after a seal */
+static bool
+apply(PaqSealState *state, const PaqSeal *seal)
+{
+	memcpy(state->chain, seal->chain, sizeof(state->chain));
+	switch (seal->kind)
+	{
+		case PAQ_SEAL_BEFORE:
+		case PAQ_SEAL_NEW:
+		case PAQ_SEAL_TIME:
+		case PAQ_SEAL_REQUEST:
+		case PAQ_SEAL_STOP:
+		case PAQ_SEAL_FINISH:
+			if (seal->file[0] == '\0')
+				break;
+			strlcpy(state->file, seal->file, sizeof(state->file));
+			state->sealed = seal->to;
+			state->finished = seal->kind == PAQ_SEAL_FINISH;
+			if (seal->last > 0)
+				state->sequence = seal->last;
+			break;
+		case PAQ_SEAL_CHANGED:
+			state->finished = true;
+			break;
+		case PAQ_SEAL_BEGIN:
+		case PAQ_SEAL_START:
+		case PAQ_SEAL_REMOVED:
+		case PAQ_NSEAL_KINDS:
+			break;
+	}
+	return paq_seal_next_secret(&state->secret);
+}
+
+static bool
+store_state(const PaqSealState *state)
+{
+	if (!paq_seal_state_write(seals.state_fd, state, &seals.slot))
+	{
+		paq_sink_set_error("could not write file \"%s\": %m", PAQ_SEAL_STATE_FILE);
+		return false;
+	}
+	seals.state = *state;
+	return true;
+}
+
+/* ----------
+ * The file of seals
+ * ----------
+ */
+
+static void
+seals_path(char *path)
+{
+	char		id[PAQ_SEAL_ID_TEXT_LEN];
+
+	paq_seal_id_text(seals.state.id, id);
+	snprintf(path, MAXPGPATH, "%s/" PAQ_SEAL_FILE_PREFIX "%s", paq_log_directory, id);
+}
+
+/* Open it, and make it if it is not there; -1 on failure. */
+static int
+open_seals_file(char *path)
+{
+	const int	flags = O_RDWR | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | PG_BINARY;
+	int			fd;
+
+	seals_path(path);
+	fd = BasicOpenFile(path, flags);
+	if (fd < 0 && errno == ENOENT)
+	{
+		fd = BasicOpenFilePerm(path, flags | O_CREAT | O_EXCL, paq_trail_mode());
+		if (fd >= 0 && (fchmod(fd, paq_trail_mode()) != 0 ||
+						!paq_trail_sync_directory(paq_log_directory)))
+		{
+			close(fd);
+			fd = -1;
+		}
+	}
+	if (fd < 0)
+		paq_sink_set_error("could not open file \"%s\": %m", path);
+	return fd;
+}
+
+/* Read the file from an offset on, as text; NULL on failure. */
+static char *
+read_seals(int fd, const char *path, uint64 from, uint64 size)
+{
+	char	   *text = palloc_extended(size - from + 1, MCXT_ALLOC_HUGE);
+
+	text[size - from] = '\0';
+	if (paq_read_all(fd, text, size - from, from))
+		return text;
+	paq_sink_set_error("could not read file \"%s\": %m", path);
+	pfree(text);
+	return NULL;
+}
+
+/*
+ * Take over the seals in the text that come next after the state.  Returns the length of
+ * the text's whole lines; *first_epoch becomes that of its first seal.
+ */
+static Size
+take_over(const char *text, PaqSealState *state, uint64 *first_epoch)
+{
+	const char *line = text;
+	const char *newline;
+
+	*first_epoch = PG_UINT64_MAX;
+	for (; (newline = strchr(line, '\n')) != NULL; line = newline + 1)
+	{
+		PaqSeal		seal;
+		bool		genuine;
+		bool		follows;
+
+		if (!paq_seal_parse(line, newline - line, &seal))
+			continue;
+		*first_epoch = Min(*first_epoch, seal.epoch);
+		if (seal.epoch == state->secret.epoch &&
+			paq_seal_check(line, newline - line, &seal, &state->secret, state->chain,
+						   &genuine, &follows) && genuine && follows)
+			(void) apply(state, &seal);
+	}
+	return line - text;
+}
+
+/*
+ * Take over what the file of seals has and the state does not, and cut off an
+ * incomplete line at its end.  Only if the state is an old copy is more than the end of
+ * the file looked at.
+ */
+static bool
+recover(void)
+{
+	char		path[MAXPGPATH];
+	PaqSealState state = seals.state;
+	uint64		first_epoch;
+	uint64		from;
+	struct stat st;
+	char	   *text;
+	Size		len;
+	int			fd = open_seals_file(path);
+	bool		ok = false;
+
+	if (fd < 0)
+		return false;
+	if (fstat(fd, &st) != 0)
+		paq_sink_set_error("could not stat file \"%s\": %m", path);
+	else
+	{
+		from = st.st_size > READ_SIZE ? st.st_size - READ_SIZE : 0;
+		text = read_seals(fd, path, from, st.st_size);
+		if (text != NULL)
+		{
+			len = take_over(text, &state, &first_epoch);
+			if (from > 0 && first_epoch > state.secret.epoch)
+			{
+				pfree(text);
+				from = 0;
+				text = read_seals(fd, path, from, st.st_size);
+				len = text != NULL ? take_over(text, &state, &first_epoch) : 0;
+			}
+		}
+		ok = text != NULL &&
+			(from + len == (uint64) st.st_size || paq_trail_truncate(fd, path, from + len));
+		if (text != NULL)
+			pfree(text);
+	}
+	close(fd);
+	if (!ok)
+		return false;
+	strlcpy(seals.directory, paq_log_directory, sizeof(seals.directory));
+	return state.secret.epoch == seals.state.secret.epoch || store_state(&state);
+}
+
+/*
+ * Append lines, durably.  If somebody has written to the file, or an attempt before this one
+ * has not come to an end, the seals have to be opened again first.
+ */
+static bool
+append_lines(const StringInfo lines)
+{
+	char		path[MAXPGPATH];
+	struct stat st;
+	char		last = '\n';
+	int			fd = open_seals_file(path);
+	bool		ok = false;
+
+	if (fd < 0)
+		return false;
+	errno = PAQ_FAULT("seal-write");
+	if (fstat(fd, &st) != 0 ||
+		(st.st_size > 0 && !paq_read_all(fd, &last, 1, st.st_size - 1)))
+		paq_sink_set_error("could not read file \"%s\": %m", path);
+	else if (last != '\n')
+		paq_sink_set_error("file \"%s\" does not end with a whole line", path);
+	else if (errno != 0 ||
+			 paq_write_all(fd, lines->data, lines->len, PAQ_AT_END) < lines->len)
+		paq_sink_set_error("could not write to file \"%s\": %m", path);
+	else if (paq_fsync && pg_fdatasync(fd) != 0)
+		paq_sink_set_error("could not fsync file \"%s\": %m", path);
+	else
+		ok = true;
+	close(fd);
+	if (ok)
+		(void) PAQ_FAULT("seal-written");
+	return ok;
+}
+
+/* ----------
+ * Seals
+ * ----------
+ */
+
+/*
+ * Add a seal.  It has the sequences behind the last sealed one, up to "sequence" if that
+ * is not 0.
+ */
+static bool
+add_seal(SealLines *lines, PaqSealKind kind, const char *file,
+		 uint64 from, uint64 to, uint64 sequence, const uint8 *sha256)
+{
+	PaqSealState *state = &lines->state;
+	PaqSeal		seal = {.time = GetCurrentTimestamp(), .kind = kind, .from = from, .to = to};
+	char		line[PAQ_SEAL_LINE_LEN];
+	Size		len;
+
+	strlcpy(seal.file, file, sizeof(seal.file));
+	if (kind != PAQ_SEAL_STOP)
+		seal.due = paq_seal_interval;
+	if (sequence > 0 && sequence != state->sequence)
+	{
+		seal.first = sequence > state->sequence ? state->sequence + 1 : 0;
+		seal.last = sequence;
+	}
+	if (sha256 != NULL)
+		memcpy(seal.sha256, sha256, sizeof(seal.sha256));
+	len = paq_seal_write(&seal, &state->secret, state->chain, line);
+	if (len == 0 || !apply(state, &seal))
+	{
+		paq_sink_set_error("could not compute a seal");
+		return false;
+	}
+	lines->last = lines->text.len;
+	lines->last_time = seal.time;
+	lines->count++;
+	appendBinaryStringInfo(&lines->text, line, len);
+	return true;
+}
+
+/* To be followed by commit_seals().  The first seal of a process says that it starts. */
+static bool
+begin_seals(SealLines *lines)
+{
+	memset(lines, 0, sizeof(*lines));
+	initStringInfo(&lines->text);
+	lines->state = seals.state;
+	return seals.started || seals.state.secret.epoch == 0 ||
+		add_seal(lines, PAQ_SEAL_START, "", 0, 0, 0, NULL);
+}
+
+/* Show the last seal, for audit_seal() and the statistics. */
+static void
+publish_seals(const SealLines *lines)
+{
+	PaqWorkerStats *worker = &paq_stats->worker;
+
+	SpinLockAcquire(&worker->mutex);
+	strlcpy(worker->last_seal, lines->text.data + lines->last,
+			Min(sizeof(worker->last_seal), lines->text.len - lines->last));
+	worker->last_seal_time = lines->last_time;
+	SpinLockRelease(&worker->mutex);
+	paq_stats_add(&worker->seals, lines->count);
+}
+
+/*
+ * If all is well so far, the seals become durable, and then the state behind them.  If
+ * it is not, the file of seals may have more than the state afterwards.
+ */
+static bool
+commit_seals(SealLines *lines, bool well)
+{
+	well = well && append_lines(&lines->text) && store_state(&lines->state);
+	(void) PAQ_FAULT("seal-stored");
+	if (well)
+	{
+		publish_seals(lines);
+		seals.started = true;
+	}
+	else
+		close_seals();
+	pfree(lines->text.data);
+	explicit_bzero(&lines->state, sizeof(lines->state));
+	return well;
+}
+
+/* Is that a file of the trail's directory that has something in it? */
+static bool
+is_trail_file(const char *name, struct stat *st)
+{
+	char		path[MAXPGPATH];
+
+	snprintf(path, sizeof(path), "%s/%s", paq_log_directory, name);
+	return paq_trail_format_of(name) != NULL && lstat(path, st) == 0 &&
+		S_ISREG(st->st_mode) && st->st_size > 0;
+}
+
+/* The key is used for the first time: name the files that are there already. */
+static bool
+add_first_seals(SealLines *lines)
+{
+	DIR		   *dir = AllocateDir(paq_log_directory);
+	struct dirent *de;
+	struct stat st;
+	bool		ok = add_seal(lines, PAQ_SEAL_BEGIN, "", 0, 0, 0, NULL);
+
+	while (ok && (de = ReadDirExtended(dir, paq_log_directory, LOG)) != NULL)
+		if (is_trail_file(de->d_name, &st) && !is_current(de->d_name))
+			ok = add_seal(lines, PAQ_SEAL_BEFORE, de->d_name, 0, st.st_size, 0, NULL);
+	if (dir != NULL)
+		FreeDir(dir);
+	return ok;
+}
+
+static bool
+open_state(void)
+{
+	seals.state_fd = BasicOpenFile(PAQ_SEAL_STATE_FILE,
+								   O_RDWR | O_NOFOLLOW | O_CLOEXEC | PG_BINARY);
+	if (seals.state_fd < 0)
+	{
+		if (errno != ENOENT && errno != ENOTDIR)
+		{
+			paq_sink_set_error("could not open file \"%s\": %m", PAQ_SEAL_STATE_FILE);
+			return false;
+		}
+		if (!seals.no_key)
+			ereport(WARNING,
+					(errmsg("audit trail is not sealed, because there is no key"),
+					 errhint("Make one with \"pg_audit_trail keygen\".")));
+		seals.no_key = true;
+		return true;
+	}
+	ReserveExternalFD();
+	switch (paq_seal_state_read(seals.state_fd, &seals.state, &seals.slot))
+	{
+		case PAQ_SEAL_STATE_OK:
+			if (!paq_seal_state_clean(seals.state_fd, seals.slot))
+				break;
+			return true;
+		case PAQ_SEAL_STATE_BAD:
+			errno = EINVAL;
+			break;
+		case PAQ_SEAL_STATE_FAILED:
+			break;
+	}
+	paq_sink_set_error("could not use file \"%s\": %m", PAQ_SEAL_STATE_FILE);
+	return false;
+}
+
+/* Have the seals open, if there is a key. */
+static bool
+open_seals(void)
+{
+	if (seals.open && strcmp(seals.directory, paq_log_directory) == 0)
+		return true;
+	if (seals.no_key && GetCurrentTimestamp() < seals.next)
+		return true;
+	if (!seals.open)
+	{
+		if (!open_state())
+		{
+			close_seals();
+			return false;
+		}
+		if (seals.state_fd < 0)
+			return true;
+		seals.digested = PG_UINT64_MAX;
+	}
+	if (!recover())
+	{
+		close_seals();
+		return false;
+	}
+	if (seals.no_key)
+		ereport(LOG,
+				(errmsg("audit trail is sealed from now on")));
+	seals.no_key = false;
+	seals.open = true;
+	return true;
+}
+
+/* Announce the current file, unless that was done, and say what is to be said before. */
+static bool
+announce_file(uint64 sequence)
+{
+	const PaqSealState *state = &seals.state;
+	const bool	goes_on = is_current(state->file);
+	SealLines	lines;
+	bool		ok = begin_seals(&lines);
+
+	if (ok && state->secret.epoch == 0)
+		ok = add_first_seals(&lines);
+	if (ok && !goes_on && state->file[0] != '\0' && !state->finished)
+		ok = add_seal(&lines, PAQ_SEAL_CHANGED, state->file, state->sealed, state->sealed,
+					  0, NULL);
+	if (ok && !goes_on)
+		ok = add_seal(&lines, paq_trail.offset == 0 ? PAQ_SEAL_NEW : PAQ_SEAL_BEFORE,
+					  paq_trail_name_of(paq_trail.path), 0, paq_trail.offset,
+					  sequence, NULL);
+	return commit_seals(&lines, ok) && begin_digest();
+}
+
+/*
+ * To be called before anything is written to the current file: have it announced,
+ * unless its seals go on.
+ */
+bool
+paq_sink_seal_file(uint64 sequence)
+{
+	if (!wanted())
+		return true;
+	if (!open_seals())
+		return false;
+	if (!seals.open || paq_trail.fd < 0)
+		return true;
+	if (!seals.started || !is_current(seals.state.file))
+		return announce_file(sequence);
+	if (paq_trail.offset >= seals.state.sealed)
+		return true;
+	paq_trail.gone = true;
+	paq_sink_set_error("file \"%s\" is shorter than what was sealed of it",
+					   paq_trail.path);
+	return false;
+}
+
+/* Seal the current file up to its end, all of which is durable. */
+static bool
+seal_range(PaqSealKind kind, uint64 sequence)
+{
+	uint8		sha256[PG_SHA256_DIGEST_LENGTH];
+	SealLines	lines;
+
+	if (!complete_digest())
+		return false;
+	seals.digested = PG_UINT64_MAX;
+	if (pg_cryptohash_final(seals.digest, sha256, sizeof(sha256)) < 0)
+	{
+		paq_sink_set_error("could not compute a digest");
+		return false;
+	}
+	return commit_seals(&lines, begin_seals(&lines) &&
+						add_seal(&lines, kind, seals.state.file, seals.state.sealed,
+								 paq_trail.offset, sequence, sha256)) &&
+		begin_digest();
+}
+
+/*
+ * The current file is about to be followed by another one.  All of it is durable, unless
+ * it is gone.
+ */
+bool
+paq_seal_finish(uint64 sequence)
+{
+	SealLines	lines;
+
+	if (wanted() && !open_seals())
+		return false;
+	if (!seals.open || !is_current(seals.state.file) ||
+		(seals.state.finished && seals.state.sealed == paq_trail.offset))
+		return true;
+	if (!paq_trail.gone)
+		return seal_range(PAQ_SEAL_FINISH, sequence);
+	return commit_seals(&lines, begin_seals(&lines) &&
+						add_seal(&lines, PAQ_SEAL_CHANGED, seals.state.file,
+										 seals.state.sealed,
+										 Max(seals.state.sealed, paq_trail.offset), 0, NULL));
+}
+
+/* Retention is about to remove that file of so many bytes. */
+bool
+paq_seal_removed(const char *name, uint64 size)
+{
+	SealLines	lines;
+
+	if (!seals.open)
+		return true;
+	return commit_seals(&lines, begin_seals(&lines) &&
+						add_seal(&lines, PAQ_SEAL_REMOVED, name, 0, size, 0, NULL));
+}
+
+bool
+paq_sink_seal(PaqSealReason reason, uint64 sequence)
+{
+	static const PaqSealKind kinds[] = {
+		[PAQ_SEAL_DUE] = PAQ_SEAL_TIME,
+		[PAQ_SEAL_REQUESTED] = PAQ_SEAL_REQUEST,
+		[PAQ_SEAL_LEAVING] = PAQ_SEAL_STOP
+	};
+
+	seals.next = TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
+											 paq_seal_interval * 1000L);
+	if (reason != PAQ_SEAL_LEAVING && !paq_sink_seal_file(sequence))
+		return false;
+	if (!seals.open || !is_current(seals.state.file) || paq_trail.gone ||
+		paq_trail.offset < seals.state.sealed)
+		return true;
+	return seal_range(kinds[reason], sequence);
+}
+
+/* The worker, or sealing, ends: forget the secret. */
+void
+paq_sink_close_seals(void)
+{
+	close_seals();
+}
+
+TimestampTz
+paq_sink_next_seal(void)
+{
+	return wanted() ? seals.next : DT_NOEND;
+}
+
+bool
+paq_sink_is_sealed(void)
+{
+	return seals.open;
+}
