@@ -31,6 +31,7 @@
 #include "postgres.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -57,7 +58,7 @@ static struct
 	bool		started;		/* since then there is a seal of ours */
 	int			state_fd;
 	int			slot;			/* of the state in its file */
-	PaqSealState state;
+	PaqSealState *state;		/* see alloc_state() */
 	char		directory[MAXPGPATH];	/* where the file of seals is */
 	TimestampTz next;			/* when the next seal, or look for a key, is due */
 
@@ -97,7 +98,7 @@ begin_digest(void)
 		seals.digest = pg_cryptohash_create(PG_SHA256);
 		MemoryContextSwitchTo(oldcontext);
 	}
-	seals.digested = seals.state.sealed;
+	seals.digested = seals.state->sealed;
 	return seals.digest != NULL && pg_cryptohash_init(seals.digest) >= 0;
 }
 
@@ -112,7 +113,7 @@ void
 paq_seal_written(uint64 offset, const char *data, Size len)
 {
 	if (!seals.open || seals.digest == NULL || seals.digested != offset ||
-		!is_current(seals.state.file))
+		!is_current(seals.state->file))
 		return;
 	if (pg_cryptohash_update(seals.digest, (const uint8 *) data, len) >= 0)
 		seals.digested += len;
@@ -157,6 +158,32 @@ complete_digest(void)
  * ----------
  */
 
+/*
+ * The state has a secret: keep it out of core dumps, and of swap space, as far as the
+ * system allows that.
+ */
+static bool
+alloc_state(void)
+{
+	void	   *memory;
+
+	if (seals.state != NULL)
+		return true;
+	memory = mmap(NULL, sizeof(PaqSealState), PROT_READ | PROT_WRITE,
+				  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (memory == MAP_FAILED)
+	{
+		paq_sink_set_error("could not map memory for the sealing key: %m");
+		return false;
+	}
+#ifdef MADV_DONTDUMP
+	(void) madvise(memory, sizeof(PaqSealState), MADV_DONTDUMP);
+#endif
+	(void) mlock(memory, sizeof(PaqSealState));
+	seals.state = memory;
+	return true;
+}
+
 static void
 close_seals(void)
 {
@@ -166,7 +193,8 @@ close_seals(void)
 		ReleaseExternalFD();
 	}
 	seals.state_fd = -1;
-	explicit_bzero(&seals.state, sizeof(seals.state));
+	if (seals.state != NULL)
+		explicit_bzero(seals.state, sizeof(*seals.state));
 	seals.open = seals.started = false;
 }
 
@@ -211,7 +239,7 @@ store_state(const PaqSealState *state)
 		paq_sink_set_error("could not write file \"%s\": %m", PAQ_SEAL_STATE_FILE);
 		return false;
 	}
-	seals.state = *state;
+	*seals.state = *state;
 	return true;
 }
 
@@ -225,7 +253,7 @@ seals_path(char *path)
 {
 	char		id[PAQ_SEAL_ID_TEXT_LEN];
 
-	paq_seal_id_text(seals.state.id, id);
+	paq_seal_id_text(seals.state->id, id);
 	snprintf(path, MAXPGPATH, "%s/" PAQ_SEAL_FILE_PREFIX "%s", paq_log_directory, id);
 }
 
@@ -304,7 +332,7 @@ static bool
 recover(void)
 {
 	char		path[MAXPGPATH];
-	PaqSealState state = seals.state;
+	PaqSealState state = *seals.state;
 	uint64		first_epoch;
 	uint64		from;
 	struct stat st;
@@ -338,10 +366,11 @@ recover(void)
 			pfree(text);
 	}
 	close(fd);
-	if (!ok)
-		return false;
-	strlcpy(seals.directory, paq_log_directory, sizeof(seals.directory));
-	return state.secret.epoch == seals.state.secret.epoch || store_state(&state);
+	if (ok)
+		strlcpy(seals.directory, paq_log_directory, sizeof(seals.directory));
+	ok = ok && (state.secret.epoch == seals.state->secret.epoch || store_state(&state));
+	explicit_bzero(&state, sizeof(state));
+	return ok;
 }
 
 /*
@@ -425,8 +454,8 @@ begin_seals(SealLines *lines)
 {
 	memset(lines, 0, sizeof(*lines));
 	initStringInfo(&lines->text);
-	lines->state = seals.state;
-	return seals.started || seals.state.secret.epoch == 0 ||
+	lines->state = *seals.state;
+	return seals.started || seals.state->secret.epoch == 0 ||
 		add_seal(lines, PAQ_SEAL_START, "", 0, 0, 0, NULL);
 }
 
@@ -496,6 +525,8 @@ add_first_seals(SealLines *lines)
 static bool
 open_state(void)
 {
+	if (!alloc_state())
+		return false;
 	seals.state_fd = BasicOpenFile(PAQ_SEAL_STATE_FILE,
 								   O_RDWR | O_NOFOLLOW | O_CLOEXEC | PG_BINARY);
 	if (seals.state_fd < 0)
@@ -513,7 +544,7 @@ open_state(void)
 		return true;
 	}
 	ReserveExternalFD();
-	switch (paq_seal_state_read(seals.state_fd, &seals.state, &seals.slot))
+	switch (paq_seal_state_read(seals.state_fd, seals.state, &seals.slot))
 	{
 		case PAQ_SEAL_STATE_OK:
 			if (!paq_seal_state_clean(seals.state_fd, seals.slot))
@@ -565,7 +596,7 @@ open_seals(void)
 static bool
 announce_file(uint64 sequence)
 {
-	const PaqSealState *state = &seals.state;
+	const PaqSealState *state = seals.state;
 	const bool	goes_on = is_current(state->file);
 	SealLines	lines;
 	bool		ok = begin_seals(&lines);
@@ -595,9 +626,9 @@ paq_sink_seal_file(uint64 sequence)
 		return false;
 	if (!seals.open || paq_trail.fd < 0)
 		return true;
-	if (!seals.started || !is_current(seals.state.file))
+	if (!seals.started || !is_current(seals.state->file))
 		return announce_file(sequence);
-	if (paq_trail.offset >= seals.state.sealed)
+	if (paq_trail.offset >= seals.state->sealed)
 		return true;
 	paq_trail.gone = true;
 	paq_sink_set_error("file \"%s\" is shorter than what was sealed of it",
@@ -621,7 +652,7 @@ seal_range(PaqSealKind kind, uint64 sequence)
 		return false;
 	}
 	return commit_seals(&lines, begin_seals(&lines) &&
-						add_seal(&lines, kind, seals.state.file, seals.state.sealed,
+						add_seal(&lines, kind, seals.state->file, seals.state->sealed,
 								 paq_trail.offset, sequence, sha256)) &&
 		begin_digest();
 }
@@ -637,15 +668,15 @@ paq_seal_finish(uint64 sequence)
 
 	if (wanted() && !open_seals())
 		return false;
-	if (!seals.open || !is_current(seals.state.file) ||
-		(seals.state.finished && seals.state.sealed == paq_trail.offset))
+	if (!seals.open || !is_current(seals.state->file) ||
+		(seals.state->finished && seals.state->sealed == paq_trail.offset))
 		return true;
 	if (!paq_trail.gone)
 		return seal_range(PAQ_SEAL_FINISH, sequence);
 	return commit_seals(&lines, begin_seals(&lines) &&
-						add_seal(&lines, PAQ_SEAL_CHANGED, seals.state.file,
-										 seals.state.sealed,
-										 Max(seals.state.sealed, paq_trail.offset), 0, NULL));
+						add_seal(&lines, PAQ_SEAL_CHANGED, seals.state->file,
+										 seals.state->sealed,
+										 Max(seals.state->sealed, paq_trail.offset), 0, NULL));
 }
 
 /* Retention is about to remove that file of so many bytes. */
@@ -673,8 +704,8 @@ paq_sink_seal(PaqSealReason reason, uint64 sequence)
 											 paq_seal_interval * 1000L);
 	if (reason != PAQ_SEAL_LEAVING && !paq_sink_seal_file(sequence))
 		return false;
-	if (!seals.open || !is_current(seals.state.file) || paq_trail.gone ||
-		paq_trail.offset < seals.state.sealed)
+	if (!seals.open || !is_current(seals.state->file) || paq_trail.gone ||
+		paq_trail.offset < seals.state->sealed)
 		return true;
 	return seal_range(kinds[reason], sequence);
 }
