@@ -610,6 +610,7 @@ look_at_clock(TimestampTz now)
 	drain.retry_at = Min(drain.retry_at,
 						 TimestampTzPlusMilliseconds(now, drain.retry_delay));
 	loop.shutdown_since = Min(loop.shutdown_since, now);
+	paq_sink_seal_clock(now);
 	disk.next_look = Min(disk.next_look,
 						 TimestampTzPlusMilliseconds(now, DISK_DELAY));
 }
@@ -647,6 +648,7 @@ main_loop(void)
 		/* A setting that somebody has just changed may forbid it. */
 		retaining = !ConfigReloadPending && !ShutdownRequestPending && retain();
 		now = GetCurrentTimestamp();
+		look_at_clock(now);		/* what is due by now may be of another time */
 		wal_due = paq_wal_tend(now);
 		set_flush_due(now);
 		nap(now, Min(loop.tend(now), wal_due), retaining);

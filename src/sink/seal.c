@@ -102,10 +102,16 @@ begin_digest(void)
 	return seals.digest != NULL && pg_cryptohash_init(seals.digest) >= 0;
 }
 
+/* Is the current file the one that was sealed last? */
 static bool
-is_current(const char *file)
+goes_on(void)
 {
-	return paq_trail.fd >= 0 && strcmp(file, paq_trail_name_of(paq_trail.path)) == 0;
+	const char *name = paq_trail_name_of(paq_trail.path);
+	const Size	len = strlen(seals.state->directory);
+
+	return paq_trail.fd >= 0 && strcmp(seals.state->file, name) == 0 &&
+		paq_trail.path + len + 1 == name &&
+		strncmp(paq_trail.path, seals.state->directory, len) == 0;
 }
 
 /* So many bytes were written to the current file at that offset. */
@@ -113,7 +119,7 @@ void
 paq_seal_written(uint64 offset, const char *data, Size len)
 {
 	if (!seals.open || seals.digest == NULL || seals.digested != offset ||
-		!is_current(seals.state->file))
+		!goes_on())
 		return;
 	if (pg_cryptohash_update(seals.digest, (const uint8 *) data, len) >= 0)
 		seals.digested += len;
@@ -203,6 +209,7 @@ static bool
 apply(PaqSealState *state, const PaqSeal *seal)
 {
 	memcpy(state->chain, seal->chain, sizeof(state->chain));
+	state->stopped = seal->kind == PAQ_SEAL_STOP;
 	switch (seal->kind)
 	{
 		case PAQ_SEAL_BEFORE:
@@ -211,8 +218,8 @@ apply(PaqSealState *state, const PaqSeal *seal)
 		case PAQ_SEAL_REQUEST:
 		case PAQ_SEAL_STOP:
 		case PAQ_SEAL_FINISH:
-			if (seal->file[0] == '\0')
-				break;
+			if (strcmp(state->file, seal->file) != 0 || !PAQ_SEAL_HAS_RANGE(seal->kind))
+				strlcpy(state->directory, paq_log_directory, sizeof(state->directory));
 			strlcpy(state->file, seal->file, sizeof(state->file));
 			state->sealed = seal->to;
 			state->finished = seal->kind == PAQ_SEAL_FINISH;
@@ -300,13 +307,14 @@ read_seals(int fd, const char *path, uint64 from, uint64 size)
  * the text's whole lines; *first_epoch becomes that of its first seal.
  */
 static Size
-take_over(const char *text, PaqSealState *state, uint64 *first_epoch)
+take_over(const char *text, Size len, PaqSealState *state, uint64 *first_epoch)
 {
+	const char *end = text + len;
 	const char *line = text;
 	const char *newline;
 
 	*first_epoch = PG_UINT64_MAX;
-	for (; (newline = strchr(line, '\n')) != NULL; line = newline + 1)
+	for (; (newline = memchr(line, '\n', end - line)) != NULL; line = newline + 1)
 	{
 		PaqSeal		seal;
 		bool		genuine;
@@ -351,13 +359,14 @@ recover(void)
 		text = read_seals(fd, path, from, st.st_size);
 		if (text != NULL)
 		{
-			len = take_over(text, &state, &first_epoch);
+			len = take_over(text, st.st_size - from, &state, &first_epoch);
 			if (from > 0 && first_epoch > state.secret.epoch)
 			{
 				pfree(text);
 				from = 0;
 				text = read_seals(fd, path, from, st.st_size);
-				len = text != NULL ? take_over(text, &state, &first_epoch) : 0;
+				len = text != NULL ?
+					take_over(text, st.st_size, &state, &first_epoch) : 0;
 			}
 		}
 		ok = text != NULL &&
@@ -505,6 +514,12 @@ is_trail_file(const char *name, struct stat *st)
 		S_ISREG(st->st_mode) && st->st_size > 0;
 }
 
+static bool
+is_current(const struct stat *st)
+{
+	return st->st_dev == paq_trail.dev && st->st_ino == paq_trail.ino;
+}
+
 /* The key is used for the first time: name the files that are there already. */
 static bool
 add_first_seals(SealLines *lines)
@@ -515,7 +530,7 @@ add_first_seals(SealLines *lines)
 	bool		ok = add_seal(lines, PAQ_SEAL_BEGIN, "", 0, 0, 0, NULL);
 
 	while (ok && (de = ReadDirExtended(dir, paq_log_directory, LOG)) != NULL)
-		if (is_trail_file(de->d_name, &st) && !is_current(de->d_name))
+		if (is_trail_file(de->d_name, &st) && !is_current(&st))
 			ok = add_seal(lines, PAQ_SEAL_BEFORE, de->d_name, 0, st.st_size, 0, NULL);
 	if (dir != NULL)
 		FreeDir(dir);
@@ -592,21 +607,26 @@ open_seals(void)
 	return true;
 }
 
-/* Announce the current file, unless that was done, and say what is to be said before. */
+/*
+ * Announce the current file, unless that was done, and say what is to be said before.
+ * Behind a seal with which everything stopped there is nothing in the file, unless sealing
+ * was off meanwhile.
+ */
 static bool
 announce_file(uint64 sequence)
 {
 	const PaqSealState *state = seals.state;
-	const bool	goes_on = is_current(state->file);
+	const bool	same = goes_on();
+	const bool	unsealed = !same || (state->stopped && paq_trail.offset > state->sealed);
 	SealLines	lines;
 	bool		ok = begin_seals(&lines);
 
 	if (ok && state->secret.epoch == 0)
 		ok = add_first_seals(&lines);
-	if (ok && !goes_on && state->file[0] != '\0' && !state->finished)
+	if (ok && !same && state->file[0] != '\0' && !state->finished)
 		ok = add_seal(&lines, PAQ_SEAL_CHANGED, state->file, state->sealed, state->sealed,
 					  0, NULL);
-	if (ok && !goes_on)
+	if (ok && unsealed)
 		ok = add_seal(&lines, paq_trail.offset == 0 ? PAQ_SEAL_NEW : PAQ_SEAL_BEFORE,
 					  paq_trail_name_of(paq_trail.path), 0, paq_trail.offset,
 					  sequence, NULL);
@@ -626,7 +646,7 @@ paq_sink_seal_file(uint64 sequence)
 		return false;
 	if (!seals.open || paq_trail.fd < 0)
 		return true;
-	if (!seals.started || !is_current(seals.state->file))
+	if (!seals.started || !goes_on())
 		return announce_file(sequence);
 	if (paq_trail.offset >= seals.state->sealed)
 		return true;
@@ -668,7 +688,7 @@ paq_seal_finish(uint64 sequence)
 
 	if (wanted() && !open_seals())
 		return false;
-	if (!seals.open || !is_current(seals.state->file) ||
+	if (!seals.open || !goes_on() ||
 		(seals.state->finished && seals.state->sealed == paq_trail.offset))
 		return true;
 	if (!paq_trail.gone)
@@ -691,6 +711,12 @@ paq_seal_removed(const char *name, uint64 size)
 						add_seal(&lines, PAQ_SEAL_REMOVED, name, 0, size, 0, NULL));
 }
 
+static TimestampTz
+next_seal_from(TimestampTz now)
+{
+	return TimestampTzPlusMilliseconds(now, paq_seal_interval * 1000L);
+}
+
 bool
 paq_sink_seal(PaqSealReason reason, uint64 sequence)
 {
@@ -700,14 +726,24 @@ paq_sink_seal(PaqSealReason reason, uint64 sequence)
 		[PAQ_SEAL_LEAVING] = PAQ_SEAL_STOP
 	};
 
-	seals.next = TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
-											 paq_seal_interval * 1000L);
+	/* There may be a key by now. */
+	if (reason == PAQ_SEAL_REQUESTED && seals.no_key)
+		seals.next = 0;
 	if (reason != PAQ_SEAL_LEAVING && !paq_sink_seal_file(sequence))
 		return false;
-	if (!seals.open || !is_current(seals.state->file) || paq_trail.gone ||
-		paq_trail.offset < seals.state->sealed)
-		return true;
-	return seal_range(kinds[reason], sequence);
+	if (seals.open && goes_on() && !paq_trail.gone &&
+		paq_trail.offset >= seals.state->sealed &&
+		!seal_range(kinds[reason], sequence))
+		return false;
+	seals.next = next_seal_from(GetCurrentTimestamp());
+	return true;
+}
+
+/* If the clock was set back, the next seal must not wait until it is that time again. */
+void
+paq_sink_seal_clock(TimestampTz now)
+{
+	seals.next = Min(seals.next, next_seal_from(now));
 }
 
 /* The worker, or sealing, ends: forget the secret. */

@@ -215,6 +215,8 @@ extern bool paq_sink_seal_file(uint64 sequence);
 extern bool paq_sink_is_sealed(void);
 extern void paq_sink_close_seals(void);
 
+extern void paq_sink_seal_clock(TimestampTz now);
+
 /* When the next seal is due; DT_NOEND for never. */
 extern TimestampTz paq_sink_next_seal(void);
 

@@ -283,9 +283,12 @@ get_digest(const char **p, const char *end, uint8 *digest)
 		return false;
 	for (int i = 0; i < PAQ_SEAL_DIGEST_LEN; i++)
 	{
-		int			byte = hex_byte(field + 2 * i);
+		const char *digits = field + 2 * i;
+		int			byte = hex_byte(digits);
 
-		if (byte < 0)
+		/* as put_hex() writes it: no other line is the same seal */
+		if (byte < 0 || (digits[0] >= 'A' && digits[0] <= 'F') ||
+			(digits[1] >= 'A' && digits[1] <= 'F'))
 			return false;
 		digest[i] = byte;
 	}

@@ -110,6 +110,8 @@ typedef struct PaqSealState
 	uint64		sealed;			/* bytes of file that are sealed */
 	uint64		sequence;		/* last that is sealed */
 	bool		finished;		/* file will not be written to any more */
+	bool		stopped;		/* the last seal says that the server stops */
+	char		directory[MAXPGPATH];	/* of file */
 	char		file[PAQ_SEAL_NAME_LEN];	/* without directories; "" for none */
 } PaqSealState;
 

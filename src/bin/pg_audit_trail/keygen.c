@@ -13,6 +13,7 @@
 #include "bin/pg_audit_trail/program.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -61,30 +62,52 @@ open_directory(const char *path, const struct stat *server)
 	return fd;
 }
 
-/* Create the file with the server's state. */
+static void
+complain_of_key(const char *path)
+{
+	pg_log_error("there is a sealing key already: file \"%s\"", path);
+	pg_log_error_hint("To begin with another key, stop the server and remove that file.");
+	leave(STATUS_TROUBLE);
+}
+
+/*
+ * Create the file with the server's state, which may be running: so it gets its name when
+ * it is complete.
+ */
 static void
 write_state(const char *path, const PaqSealState *state, const struct stat *server)
 {
 	const int	directory = open_directory(path, server);
+	char		temporary[MAXPGPATH];
 	int			slot = -1;
-	int			fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
+	int			save_errno;
+	bool		written;
+	bool		named;
+	int			fd;
 
-	if (fd < 0 && errno == EEXIST)
-	{
-		pg_log_error("there is a sealing key already: file \"%s\"", path);
-		pg_log_error_hint("To begin with another key, stop the server and remove that file.");
-		leave(STATUS_TROUBLE);
-	}
+	if (access(path, F_OK) == 0)
+		complain_of_key(path);
+	snprintf(temporary, sizeof(temporary), "%s.new", path);
+	unlink(temporary);			/* of a run that was killed */
+	fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
 	if (fd < 0)
-		trouble("could not create file \"%s\": %m", path);
-	give_to_server(fd, path, server, S_IRUSR | S_IWUSR);
-	if (!paq_seal_state_write(fd, state, &slot) || fsync(directory) != 0)
+		trouble("could not create file \"%s\": %m", temporary);
+	give_to_server(fd, temporary, server, S_IRUSR | S_IWUSR);
+	written = paq_seal_state_write(fd, state, &slot);
+	named = written && link(temporary, path) == 0;
+	save_errno = errno;
+	unlink(temporary);
+	errno = save_errno;
+	if (written && !named && errno == EEXIST)
+		complain_of_key(path);
+	if (!named)
+		trouble("could not write file \"%s\": %m", path);
+	if (fsync(directory) != 0)
 	{
-		const int	save_errno = errno;
-
+		save_errno = errno;
 		unlink(path);
 		errno = save_errno;
-		trouble("could not write file \"%s\": %m", path);
+		trouble("could not fsync directory of file \"%s\": %m", path);
 	}
 	close(fd);
 	close(directory);
@@ -148,6 +171,8 @@ run_keygen(int argc, char **argv)
 	struct stat server;
 	char		path[MAXPGPATH];
 
+	/* so that a key that nobody reads can be removed */
+	pqsignal(SIGPIPE, SIG_IGN);
 	check_data_directory(directory, &server);
 	snprintf(path, sizeof(path), "%s/" PAQ_SEAL_STATE_FILE, directory);
 	memset(&state, 0, sizeof(state));

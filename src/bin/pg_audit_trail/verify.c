@@ -9,6 +9,10 @@
  * at: each has to be in the seals, and to end where they say.  Last, the seals have to go on
  * until now, or until whatever the user knows of.
  *
+ * The server may be running: which files there are is noted before the seals are read,
+ * for a file is in the seals before anything is in it; and seals are read on before a file
+ * is called missing, for a removal is sealed before.
+ *
  * Everything wrong is reported, in the order of the seals, up to MAX_FINDINGS.
  *
  * Memory is bounded by the number of files that the seals have.
@@ -21,6 +25,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -33,13 +38,16 @@
 
 #define MAX_FINDINGS	20
 
-/* How much later than it is due a seal may come, in seconds */
+/* How much later than it is due a seal may come, and clocks may differ, in seconds */
 #define GRACE			60
 
-/* Epochs that may be missing without the line being taken for garbage */
+/* Epochs that are tried, in all, for seals that turn out not to be genuine */
 #define MAX_MISSING		(10 * 1000 * 1000)
 
 #define READ_SIZE		(256 * 1024)
+
+/* Bytes that a file of the user's may have */
+#define MAX_TEXT_FILE	(16 * 1024 * 1024)
 
 /* A file of seals */
 typedef struct Seals
@@ -47,12 +55,13 @@ typedef struct Seals
 	const char *directory;
 	char	   *path;
 	FILE	   *file;			/* NULL: there is none */
-	char		line[PAQ_SEAL_LINE_LEN + 1];	/* the next one, */
+	FileList	list;			/* of the directory, before seals were read */
+	char		line[PAQ_SEAL_LINE_LEN];	/* the next one, */
 	Size		len;			/* without its newline; 0: there is none */
+	Size		partial;		/* bytes of one that has no newline yet */
 	uint64		number;			/* its number */
 	bool		valid;			/* it is a seal: */
 	PaqSeal		seal;
-	FileList	files;			/* those of the trail there, when that was looked at */
 } Seals;
 
 /* A trail file that is in the seals */
@@ -64,9 +73,18 @@ typedef struct Sealed
 	uint64		unsealed;		/* bytes of that which are not */
 	int			fd;				/* -1: not open */
 	bool		missing;		/* it is not there */
-	bool		removed;		/* by retention */
+	bool		removed;		/* by retention, */
+	int64		removed_at;		/* then */
 	bool		reported;		/* something is wrong with it */
 } Sealed;
+
+/* A file that has the name of an earlier one */
+typedef struct Successor
+{
+	const char *directory;
+	char	   *name;
+	uint64		epoch;			/* when it was begun, 0: it is the first one */
+} Successor;
 
 /* What the user asks for */
 static struct
@@ -74,7 +92,6 @@ static struct
 	PaqSealSecret first;
 	uint8		id[PAQ_SEAL_ID_LEN];
 	const char *data_directory; /* NULL: not given */
-	bool		progress;
 	bool		has_until;
 	int64		until;
 	char	   *known;			/* lines of seals known from elsewhere */
@@ -98,10 +115,37 @@ static struct
 	int			size;
 	Sealed	   *files;
 	int			last_file;		/* number of the one written last; -1: none */
+	uint64		tried;			/* epochs, for seals that were not genuine */
 	bool		may_grow;		/* there may be more in it than is sealed */
 	bool		started;		/* something was sealed already */
+	int			pauses;			/* how often nothing was sealed for too long */
+	int64		pause_from;		/* the longest of these */
+	int64		pause_to;
 	int			findings;
 } done;
+
+/* Names of successors, from a first look at the seals */
+static struct
+{
+	int			count;
+	int			size;
+	Successor  *files;
+} successors;
+
+/* What is worth knowing, to be printed behind all that is wrong */
+static Buffer remarks;
+
+/* Add a line to a text.  Names may have been made to do something to the user's terminal. */
+static void
+put_line(Buffer *buf, const char *prefix, const char *fmt, va_list args)
+{
+	char		text[2 * MAXPGPATH];
+
+	vsnprintf(text, sizeof(text), fmt, args);
+	buffer_puts(buf, prefix);
+	safe_put(buf, SAFE_LINE, text, strlen(text));
+	buffer_putc(buf, '\n');
+}
 
 /* Report what is wrong. */
 static void
@@ -110,16 +154,30 @@ finding(const char *fmt,...) pg_attribute_printf(1, 2);
 static void
 finding(const char *fmt,...)
 {
+	Buffer		line = {0};
 	va_list		args;
 
 	note_status(STATUS_ALTERED);
 	if (++done.findings > MAX_FINDINGS)
 		return;
-	fflush(stdout);
 	va_start(args, fmt);
-	printf(done.findings == 1 ? _("FIRST FINDING: ") : _("finding: "));
-	vprintf(fmt, args);
-	printf("\n");
+	put_line(&line, done.findings == 1 ? _("FIRST FINDING: ") : _("finding: "), fmt, args);
+	va_end(args);
+	fwrite(line.data, 1, line.used, stdout);
+	free(line.data);
+}
+
+/* Say what is worth knowing, but not wrong. */
+static void
+remark(const char *fmt,...) pg_attribute_printf(1, 2);
+
+static void
+remark(const char *fmt,...)
+{
+	va_list		args;
+
+	va_start(args, fmt);
+	put_line(&remarks, _("note: "), fmt, args);
 	va_end(args);
 }
 
@@ -140,14 +198,63 @@ time_text(int64 timestamp)
 static int64
 now(void)
 {
-	return ((int64) time(NULL) -
-			(int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * SECS_PER_DAY) * USECS_PER_SEC;
+	struct timeval tv;
+
+	gettimeofday(&tv, NULL);
+	return ((int64) tv.tv_sec -
+			(int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * SECS_PER_DAY) * USECS_PER_SEC +
+		tv.tv_usec;
+}
+
+/* Make space for one more element of an array. */
+static void *
+grow(void *array, int count, int *size, Size element)
+{
+	if (count < *size)
+		return array;
+	*size = Max(64, 2 * *size);
+	array = realloc(array, *size * element);
+	if (array == NULL)
+		trouble("out of memory");
+	return array;
 }
 
 /* ----------
  * Files
  * ----------
  */
+
+/* Is the name taken by another file that was begun after that epoch? */
+static bool
+has_successor(const char *directory, const char *name, uint64 epoch)
+{
+	for (int i = successors.count - 1; i >= 0; i--)
+		if (successors.files[i].epoch > epoch &&
+			strcmp(successors.files[i].name, name) == 0 &&
+			strcmp(successors.files[i].directory, directory) == 0)
+			return true;
+	return false;
+}
+
+/* A seal that was not checked yet names a file, which is begun, or was there before. */
+static void
+note_file(const char *directory, const char *name, uint64 epoch, bool begun)
+{
+	Successor  *file;
+	bool		first = true;
+
+	for (int i = successors.count - 1; i >= 0 && first; i--)
+		first = strcmp(successors.files[i].name, name) != 0 ||
+			strcmp(successors.files[i].directory, directory) != 0;
+	if (!first && !begun)
+		return;
+	successors.files = grow(successors.files, successors.count, &successors.size,
+							sizeof(Successor));
+	file = &successors.files[successors.count++];
+	file->directory = directory;
+	file->name = checked_strdup(name);
+	file->epoch = first ? 0 : epoch;
+}
 
 static Sealed *
 find_sealed(const char *directory, const char *name)
@@ -161,22 +268,18 @@ find_sealed(const char *directory, const char *name)
 }
 
 static Sealed *
-add_sealed(const char *directory, const char *name)
+add_sealed(const char *directory, const char *name, uint64 epoch)
 {
 	Sealed	   *file;
 
-	if (done.nfiles == done.size)
-	{
-		done.size = Max(64, 2 * done.size);
-		done.files = realloc(done.files, done.size * sizeof(Sealed));
-		if (done.files == NULL)
-			trouble("out of memory");
-	}
+	done.files = grow(done.files, done.nfiles, &done.size, sizeof(Sealed));
 	file = &done.files[done.nfiles++];
 	memset(file, 0, sizeof(Sealed));
 	file->directory = directory;
 	file->name = checked_strdup(name);
 	file->fd = -1;
+	/* what has its name now is another one */
+	file->missing = has_successor(directory, name, epoch);
 	return file;
 }
 
@@ -188,6 +291,8 @@ close_file(Sealed *file)
 	if (file != NULL)
 		file->fd = -1;
 }
+
+static void check_seals(void);
 
 /* Something is wrong with the file: once is enough. */
 static bool
@@ -281,16 +386,30 @@ check_range(Sealed *file, const PaqSeal *seal)
 				(unsigned long long) seal->last);
 }
 
+/*
+ * The file is not there.  Retention may have removed it a moment ago, and has sealed that
+ * before.
+ */
+static void
+check_missing(int number)
+{
+	if (!done.files[number].removed)
+		check_seals();
+	if (!done.files[number].removed && is_news(&done.files[number]))
+		finding("file \"%s\" is missing", done.files[number].name);
+}
+
 /* Is there more in the file than what is sealed?  It may be the one that is being written. */
 static void
-check_end(Sealed *file)
+check_end(int number)
 {
+	Sealed	   *file = &done.files[number];
 	struct stat st;
 
 	if (!open_file(file))
 	{
-		if (file->missing && !file->removed && file->end > 0 && is_news(file))
-			finding("file \"%s\" is missing", file->name);
+		if (file->missing && file->end > 0 && !file->reported)
+			check_missing(number);
 		return;
 	}
 	if (fstat(file->fd, &st) != 0)
@@ -302,23 +421,20 @@ check_end(Sealed *file)
 	if ((uint64) st.st_size <= file->end)
 		return;
 	if (done.may_grow && file == &done.files[done.last_file])
-		printf(_("note: %llu bytes at the end of file \"%s\" are not sealed yet\n"),
+		remark("%llu bytes at the end of file \"%s\" are not sealed yet",
 			   (unsigned long long) (st.st_size - file->end), file->name);
 	else if (is_news(file))
 		finding("file \"%s\": what is behind byte %llu is in no seal", file->name,
 				(unsigned long long) file->end);
 }
 
-/*
- * Every file of the trail that had anything in it has to be in the seals, which were read
- * later.
- */
+/* Every file of the trail that has anything in it has to be in the seals. */
 static void
 check_directory(const Seals *seals)
 {
-	for (int i = 0; i < seals->files.count; i++)
+	for (int i = 0; i < seals->list.count; i++)
 	{
-		const TrailFile *file = &seals->files.files[i];
+		const TrailFile *file = &seals->list.files[i];
 
 		if (file->size > 0 && find_sealed(seals->directory, file->name) == NULL)
 			finding("file \"%s\" is in no seal", file->name);
@@ -330,36 +446,47 @@ check_directory(const Seals *seals)
  * ----------
  */
 
-/* Read the next line of a file of seals. */
+/*
+ * Read the next line of a file of seals.  One that is too long is cut off: it is no seal
+ * anyway.  A line without a newline, at the end, is none yet.
+ */
 static void
 next_line(Seals *seals)
 {
-	long		start;
+	Size		used = seals->partial;
+	int			c = EOF;
 
-	seals->len = 0;
+	seals->len = seals->partial = 0;
 	if (seals->file == NULL)
 		return;
 	clearerr(seals->file);
-	start = ftell(seals->file);
-	if (fgets(seals->line, sizeof(seals->line), seals->file) == NULL)
-		return;
-	seals->len = strlen(seals->line);
-	if (seals->len == 0 || seals->line[seals->len - 1] != '\n')
+	while ((c = getc(seals->file)) != EOF && c != '\n')
+		if (used < sizeof(seals->line))
+			seals->line[used++] = c;
+	if (c == EOF && ferror(seals->file))
+		trouble("could not read file \"%s\": %m", seals->path);
+	if (c == EOF)
 	{
-		/* The end of a file that is being written, or a line that is none. */
-		if (feof(seals->file))
-		{
-			seals->len = 0;
-			fseek(seals->file, start, SEEK_SET);
-			return;
-		}
+		seals->partial = used;
+		return;
 	}
-	else
-		seals->len--;
 	seals->number++;
-	seals->valid = paq_seal_parse(seals->line, seals->len, &seals->seal);
-	if (seals->len == 0)
-		seals->len = 1;			/* it is a line */
+	seals->valid = paq_seal_parse(seals->line, used, &seals->seal);
+	seals->len = Max(used, 1);	/* it is a line, even if there is nothing in it */
+}
+
+/* Have a first look at the seals: which names are there more than once? */
+static void
+find_successors(Seals *seals)
+{
+	for (next_line(seals); seals->len > 0; next_line(seals))
+		if (seals->valid &&
+			(seals->seal.kind == PAQ_SEAL_NEW || seals->seal.kind == PAQ_SEAL_BEFORE))
+			note_file(seals->directory, seals->seal.file, seals->seal.epoch,
+					  seals->seal.kind == PAQ_SEAL_NEW);
+	if (seals->file != NULL)
+		rewind(seals->file);
+	seals->number = seals->partial = 0;
 }
 
 /* The file that has the next seal; the lines that are none are reported. */
@@ -406,7 +533,7 @@ check_seal(const Seals *seals)
 	bool		genuine;
 	bool		follows;
 
-	if (seal->epoch < expected || seal->epoch - expected > MAX_MISSING)
+	if (seal->epoch < expected || seal->epoch - expected > MAX_MISSING - done.tried)
 	{
 		finding("line %llu of \"%s\": the seal of epoch %llu stands where that of epoch %llu should",
 				(unsigned long long) seals->number, seals->path, epoch,
@@ -422,7 +549,10 @@ check_seal(const Seals *seals)
 							&genuine, &follows))
 			trouble("could not compute a digest");
 		if (!genuine)
+		{
+			done.tried += seal->epoch - expected;
 			done.secret = secret;
+		}
 		finding("line %llu of \"%s\": the seal of epoch %llu stands where that of epoch %llu should",
 				(unsigned long long) seals->number, seals->path, epoch,
 				(unsigned long long) expected);
@@ -458,21 +588,51 @@ take_unsealed(Sealed *file, const PaqSeal *seal)
 	file->end = seal->to;
 }
 
+/* Retention has removed a file, all of which should have been sealed. */
+static void
+take_removal(Sealed *file, const PaqSeal *seal)
+{
+	if (seal->to != file->end && is_news(file))
+		finding("file \"%s\" had %llu bytes when retention removed it at %s, but was sealed up to byte %llu",
+				file->name, (unsigned long long) seal->to, time_text(seal->time),
+				(unsigned long long) file->end);
+	file->removed = true;
+	file->removed_at = seal->time;
+}
+
+/*
+ * The file that a seal is about, NULL if it is the first one.  Ranges are of the file that
+ * was begun last; if log_directory has been changed, the last of them is in the seals of
+ * another directory.
+ */
+static Sealed *
+file_of_seal(const char *directory, const PaqSeal *seal)
+{
+	Sealed	   *last = done.last_file >= 0 ? &done.files[done.last_file] : NULL;
+
+	if (seal->kind == PAQ_SEAL_NEW)
+		return NULL;
+	if ((PAQ_SEAL_HAS_RANGE(seal->kind) || seal->kind == PAQ_SEAL_CHANGED) &&
+		last != NULL && strcmp(last->name, seal->file) == 0)
+		return last;
+	return find_sealed(directory, seal->file);
+}
+
 /* Take over what a genuine seal says of a file. */
 static void
 take_file(const char *directory, const PaqSeal *seal)
 {
-	Sealed	   *file = find_sealed(directory, seal->file);
+	Sealed	   *file = file_of_seal(directory, seal);
 	const bool	removal = seal->kind == PAQ_SEAL_REMOVED;
 
 	if (file == NULL)
-		file = add_sealed(directory, seal->file);
+		file = add_sealed(directory, seal->file, seal->epoch);
 	if (!removal && done.last_file >= 0 && file != &done.files[done.last_file])
 		close_file(&done.files[done.last_file]);
 	if (!removal)
 		done.last_file = file - done.files;
 	if (removal)
-		file->removed = true;
+		take_removal(file, seal);
 	else if (seal->kind == PAQ_SEAL_BEFORE)
 		take_unsealed(file, seal);
 	else if (PAQ_SEAL_HAS_RANGE(seal->kind))
@@ -482,6 +642,21 @@ take_file(const char *directory, const PaqSeal *seal)
 				file->name, time_text(seal->time), (unsigned long long) seal->from);
 }
 
+/* Was nothing sealed for longer than the seal before has said? */
+static void
+note_pause(const PaqSeal *seal)
+{
+	const int64 due = done.last.time + (int64) (done.last.due + GRACE) * USECS_PER_SEC;
+
+	if (seal->time <= due)
+		return;
+	if (done.pauses++ == 0 || seal->time - done.last.time > done.pause_to - done.pause_from)
+	{
+		done.pause_from = done.last.time;
+		done.pause_to = seal->time;
+	}
+}
+
 static void
 take_seal(const Seals *seals)
 {
@@ -489,6 +664,12 @@ take_seal(const Seals *seals)
 
 	if (done.count++ == 0)
 		done.begin = seal->time;
+	else if (seal->time < done.last.time - (int64) GRACE * USECS_PER_SEC)
+		remark("the server's clock was set back from %s to %s, before epoch %llu",
+			   time_text(done.last.time), time_text(seal->time),
+			   (unsigned long long) seal->epoch);
+	else
+		note_pause(seal);
 	if (seal->last > 0)
 	{
 		if (done.first_sequence == 0)
@@ -509,6 +690,17 @@ take_seal(const Seals *seals)
 		trouble("could not compute a digest");
 }
 
+/* The length of a known seal, without what is behind it on its line */
+static Size
+known_len(const char *seal)
+{
+	Size		len = strcspn(seal, "\r\n");
+
+	while (len > 0 && (seal[len - 1] == ' ' || seal[len - 1] == '\t'))
+		len--;
+	return len;
+}
+
 /* Is the line one of those that the user knows?  Then it is no longer looked for. */
 static void
 strike_known(const char *line, Size len)
@@ -517,15 +709,14 @@ strike_known(const char *line, Size len)
 
 	while (found != NULL && (found = strstr(found, "S1 ")) != NULL)
 	{
-		const Size	known_len = strcspn(found, "\r\n");
+		const Size	found_len = known_len(found);
 
-		if (known_len == len && memcmp(found, line, len) == 0)
+		if (found_len == len && memcmp(found, line, len) == 0)
 			memset(found, ' ', len);
-		found += known_len;
+		found += found_len;
 	}
 }
 
-/* Read the seals; if that was done, those that have come since. */
 static void
 check_seals(void)
 {
@@ -556,7 +747,7 @@ check_known(void)
 
 	while (left != NULL && (left = strstr(left, "S1 ")) != NULL)
 	{
-		const Size	len = strcspn(left, "\r\n");
+		const Size	len = known_len(left);
 		PaqSeal		seal;
 
 		if (!paq_seal_parse(left, len, &seal))
@@ -572,12 +763,36 @@ check_known(void)
 	}
 }
 
+/*
+ * A file of seals has to end with a whole line, unless the server is just writing one, or
+ * was killed meanwhile.
+ */
+static void
+check_partial(const Seals *seals)
+{
+	char		begin[64];
+	Size		len;
+
+	if (seals->partial == 0)
+		return;
+	snprintf(begin, sizeof(begin), "S1 %llu ", (unsigned long long) done.secret.epoch);
+	len = Min(strlen(begin), seals->partial);
+	if (done.count > 0 && done.last.kind != PAQ_SEAL_STOP &&
+		memcmp(seals->line, begin, len) == 0)
+		remark("the last line of \"%s\" is not complete", seals->path);
+	else
+		finding("the last line of \"%s\" is not complete", seals->path);
+}
+
 /* Was the trail written for as long as it should? */
 static void
 check_time(void)
 {
 	const int64 due = done.last.time + (int64) done.last.due * USECS_PER_SEC;
 
+	/* or else it would be long until one is missed */
+	if (done.last.time > now() + (int64) GRACE * USECS_PER_SEC)
+		finding("the last seal is of %s, which is yet to come", time_text(done.last.time));
 	if (wanted.has_until)
 	{
 		if (done.last.time < wanted.until)
@@ -620,7 +835,7 @@ read_server_state(PaqSealState *state)
 	int			fd;
 
 	snprintf(path, sizeof(path), "%s/" PAQ_SEAL_STATE_FILE, wanted.data_directory);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
+	fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0)
 		trouble("could not open file \"%s\": %m", path);
 	if (paq_seal_state_read(fd, state, &slot) != PAQ_SEAL_STATE_OK)
@@ -631,41 +846,57 @@ read_server_state(PaqSealState *state)
 static void
 check_files(void)
 {
-	/* The server may be removing files. */
 	for (int i = 0; i < done.nfiles; i++)
-		if (!open_file(&done.files[i]) && !done.files[i].removed)
-		{
-			check_seals();
-			break;
-		}
-	for (int i = 0; i < done.nfiles; i++)
-		check_end(&done.files[i]);
+		check_end(i);
 	for (int i = 0; i < wanted.ndirectories; i++)
+	{
 		check_directory(&wanted.seals[i]);
+		check_partial(&wanted.seals[i]);
+	}
+}
+
+static void
+remark_removed(void)
+{
+	const Sealed *last = NULL;
+	int			count = 0;
+
+	for (int i = 0; i < done.nfiles; i++)
+		if (done.files[i].removed && done.files[i].missing)
+		{
+			count++;
+			if (last == NULL || done.files[i].removed_at >= last->removed_at)
+				last = &done.files[i];
+		}
+	if (count > 0)
+		remark("%d files were removed by retention, last \"%s\" at %s", count, last->name,
+			   time_text(last->removed_at));
 }
 
 static void
 report(void)
 {
-	int			removed = 0;
-
 	for (int i = 0; i < done.nfiles; i++)
 	{
 		const Sealed *file = &done.files[i];
 
-		removed += file->removed && file->missing;
 		if (file->unsealed > 0 && !file->reported)
-			printf(_("note: the first %llu bytes of file \"%s\" were there before the key, and are not sealed\n"),
+			remark("the first %llu bytes of file \"%s\" were there before the key, and are not sealed",
 				   (unsigned long long) file->unsealed, file->name);
 	}
-	if (removed > 0)
-		printf(_("note: %d files were removed by retention\n"), removed);
+	remark_removed();
+	if (done.pauses > 0)
+		remark("%d times nothing was sealed for longer than expected, at most from %s to %s",
+			   done.pauses, time_text(done.pause_from), time_text(done.pause_to));
 	if (done.count > 0 && done.last.kind == PAQ_SEAL_STOP)
-		printf(_("note: the server, or sealing, was stopped with the last seal\n"));
+		remark("the server, or sealing, was stopped with the last seal");
 	if (done.findings > MAX_FINDINGS)
 		printf(_("%d more findings\n"), done.findings - MAX_FINDINGS);
+	fwrite(remarks.data, 1, remarks.used, stdout);
 	if (done.findings > 0)
 		printf(_("The trail was ALTERED OR IS INCOMPLETE: %d findings.\n"), done.findings);
+	else if (current_status() != STATUS_FINE)
+		printf(_("The trail could not be verified.\n"));
 	else
 		printf(_("The trail is complete and unaltered from %s to %s,\n"
 				 "sequences %llu to %llu: %llu seals, %d files, %llu bytes compared.\n"),
@@ -674,6 +905,8 @@ report(void)
 			   (unsigned long long) done.last_sequence,
 			   (unsigned long long) done.count, done.nfiles,
 			   (unsigned long long) done.bytes);
+	if (fflush(stdout) != 0 || ferror(stdout))
+		trouble("could not write to standard output: %m");
 }
 
 /* ----------
@@ -692,10 +925,12 @@ read_text_file(const char *path)
 
 	if (file == NULL)
 		trouble("could not open file \"%s\": %m", path);
-	while ((len = fread(piece, 1, sizeof(piece), file)) > 0)
+	while ((len = fread(piece, 1, sizeof(piece), file)) > 0 && text.used <= MAX_TEXT_FILE)
 		buffer_put(&text, piece, len);
 	if (ferror(file))
 		trouble("could not read file \"%s\": %m", path);
+	if (text.used > MAX_TEXT_FILE)
+		trouble("file \"%s\" is too large", path);
 	fclose(file);
 	buffer_putc(&text, '\0');
 	return text.data;
@@ -718,8 +953,25 @@ read_key(const char *path)
 	free(text);
 }
 
+/* A time; also as time_text() writes it */
 static void
-parse_verify_options(int argc, char **argv)
+parse_until(const char *text)
+{
+	char	   *copy = checked_alloc(strlen(text) + 1);
+	char	   *end;
+
+	strcpy(copy, text);
+	end = strstr(copy, " UTC");
+	if (end != NULL && end[4] == '\0')
+		strcpy(end, "Z");
+	if (!parse_time_option(copy, &wanted.until))
+		trouble("\"%s\" is no time", text);
+	wanted.has_until = true;
+	free(copy);
+}
+
+static void
+parse_verify_options(int argc, char **argv, Options *options)
 {
 	static const struct option long_options[] = {
 		{"verification-key", required_argument, NULL, 'k'},
@@ -729,7 +981,6 @@ parse_verify_options(int argc, char **argv)
 		{"seals", required_argument, NULL, 2},
 		{NULL, 0, NULL, 0}
 	};
-	Options		options = {0};
 	bool		has_key = false;
 	int			c;
 
@@ -744,15 +995,15 @@ parse_verify_options(int argc, char **argv)
 				wanted.data_directory = optarg;
 				break;
 			case 'P':
-				options.progress = true;
+				options->progress = true;
 				break;
 			case 1:
-				if (!parse_time_option(optarg, &wanted.until))
-					trouble("\"%s\" is no time", optarg);
-				wanted.has_until = true;
+				parse_until(optarg);
 				break;
 			case 2:
 				wanted.known = read_text_file(optarg);
+				if (strstr(wanted.known, "S1 ") == NULL)
+					trouble("file \"%s\" has no seals", optarg);
 				break;
 			default:
 				pg_log_error_hint("Try \"%s --help\" for more information.", progname);
@@ -767,58 +1018,99 @@ parse_verify_options(int argc, char **argv)
 	memset(wanted.seals, 0, wanted.ndirectories * sizeof(Seals));
 	for (int i = 0; i < wanted.ndirectories; i++)
 		wanted.seals[i].directory = argv[optind + i];
-	wanted.progress = options.progress;
 }
 
-/* Open the seals of each directory. */
+/* A directory that is given twice would be taken for a trail with everything twice. */
+static void
+check_directories(void)
+{
+	for (int i = 0; i < wanted.ndirectories; i++)
+	{
+		const char *directory = wanted.seals[i].directory;
+		struct stat st;
+		struct stat other;
+
+		if (stat(directory, &st) != 0 || !S_ISDIR(st.st_mode))
+			trouble("\"%s\" is not a directory", directory);
+		for (int j = 0; j < i; j++)
+			if (stat(wanted.seals[j].directory, &other) == 0 &&
+				other.st_dev == st.st_dev && other.st_ino == st.st_ino)
+				trouble("\"%s\" and \"%s\" are the same directory",
+						wanted.seals[j].directory, directory);
+	}
+}
+
+/* Open a file of seals; NULL if there is none. */
+static FILE *
+open_seals_file(const char *path)
+{
+	int			fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	FILE	   *file;
+	struct stat st;
+
+	if (fd < 0 && errno == ENOENT)
+		return NULL;
+	if (fd < 0 && errno != ELOOP)
+		trouble("could not open file \"%s\": %m", path);
+	if (fd < 0 || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
+	{
+		finding("\"%s\" is not a file", path);
+		if (fd >= 0)
+			close(fd);
+		return NULL;
+	}
+	file = fdopen(fd, "r");
+	if (file == NULL)
+		trouble("could not open file \"%s\": %m", path);
+	return file;
+}
+
+/* Open the seals of each directory, and see which files are there. */
 static void
 open_all(void)
 {
 	char		id[PAQ_SEAL_ID_TEXT_LEN];
 	char		path[MAXPGPATH];
-	Options		options = {0};
 	bool		any = false;
 
 	paq_seal_id_text(wanted.id, id);
 	for (int i = 0; i < wanted.ndirectories; i++)
 	{
 		Seals	   *seals = &wanted.seals[i];
-		struct stat st;
 
-		if (stat(seals->directory, &st) != 0 || !S_ISDIR(st.st_mode))
-			trouble("\"%s\" is not a directory", seals->directory);
+		(void) add_directory(&seals->list, seals->directory);
+		for (int j = 0; j < seals->list.count; j++)
+			done.total += seals->list.files[j].size;
 		snprintf(path, sizeof(path), "%s/" PAQ_SEAL_FILE_PREFIX "%s", seals->directory, id);
 		seals->path = checked_strdup(path);
-		seals->file = fopen(path, "r");
-		if (seals->file == NULL && errno != ENOENT)
-			trouble("could not open file \"%s\": %m", path);
+		seals->file = open_seals_file(path);
 		any |= seals->file != NULL;
-		if (!add_directory(&seals->files, seals->directory))
-			leave(STATUS_TROUBLE);
-		for (int j = 0; j < seals->files.count; j++)
-			done.total += seals->files.files[j].size;
+		find_successors(seals);
 	}
 	if (!any)
 		finding("there are no seals of the key %s", id);
-	options.progress = wanted.progress;
-	progress_begin(&options, done.total);
 }
 
 void
 run_verify(int argc, char **argv)
 {
+	Options		options = {0};
 	PaqSealState state;
 
 	done.last_file = -1;
-	parse_verify_options(argc, argv);
+	parse_verify_options(argc, argv, &options);
 	if (wanted.data_directory != NULL)
 		read_server_state(&state);
 	done.secret = wanted.first;
+	check_directories();
 	open_all();
+	progress_begin(&options, done.total);
 	check_seals();
 	check_files();
 	if (done.count > 0)
 		check_time();
+	else if (done.findings == 0)
+		finding("there are no seals");
 	check_known();
 	if (wanted.data_directory != NULL)
 		check_server(&state);

@@ -1,0 +1,567 @@
+# Seals: the server makes them, through crashes, rotation and changes of settings, and
+# pg_audit_trail verify finds whatever was done to the trail afterwards.
+#
+# Copyright (c) 2026, pg_audit_queue contributors
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::RealBin, "$FindBin::RealBin/seal";
+use PaqTest;
+use Sealed;
+
+use File::Basename;
+use File::Copy qw(copy);
+use File::Path qw(rmtree);
+use IPC::Run;
+use Test::More;
+use Time::HiRes qw(sleep);
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+
+if (!defined Sealed::program())
+{
+	diag 'NOT TESTED: there is no pg_audit_trail; a build needs libpgcommon.a for it';
+	plan skip_all => 'no pg_audit_trail';
+}
+
+my $base    = PostgreSQL::Test::Utils::tempdir();
+my $install = fault_install();
+my %sealing = (seal => 'on', seal_interval => '1s');
+
+# Set some of the extension's settings.  What that leads to has to be waited for.
+sub reconfigure
+{
+	my ($node, %settings) = @_;
+	my $size = -s $node->logfile;
+
+	$node->append_conf('postgresql.conf', settings_text(%settings));
+	$node->reload;
+	wait_for_log($node, qr/received SIGHUP, reloading/, $size) or die 'no reload';
+	return;
+}
+
+# Those that begin a new file: wait until there is one.
+sub reconfigure_files
+{
+	my ($node, %settings) = @_;
+	my $file = stats($node)->{current_file};
+
+	reconfigure($node, %settings);
+	poll_until(
+		sub {
+			flush_trail($node);
+			return stats($node)->{current_file} ne $file;
+		}) or die 'no new file';
+	return;
+}
+
+# How many seals the server has made since its start, and when the last one
+sub seal_stats
+{
+	my ($node) = @_;
+
+	return split /\|/, unaudited_sql($node, 'SELECT seals, last_seal_time FROM pg_stat_audit_queue');
+}
+
+sub seals_made
+{
+	my ($node) = @_;
+
+	return (seal_stats($node))[0];
+}
+
+# Seal now; returns the seal.  Tests that it is in the file, and has all up to here.
+sub sealed_now
+{
+	my ($node, $name) = @_;
+	my $sequence = flush_trail($node);
+	my $line = unaudited_sql($node, 'SELECT audit_seal()');
+	my ($seal) = grep { $_->{line} eq $line } Sealed::seals(trail_dir($node));
+
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	ok(defined $seal, "$name: the seal is in the file") or diag($line);
+	my ($last) = sort { $b <=> $a } map { $_->{last} }
+	  grep { $_->{epoch} <= ($seal->{epoch} // -1) } Sealed::seals(trail_dir($node));
+	cmp_ok($last, '>=', $sequence, "$name: it covers what was recorded before");
+	return $line;
+}
+
+# Test that the trail verifies; returns what was said.
+sub verifies
+{
+	my ($sealed, $name, @arguments) = @_;
+	my ($status, $output) = $sealed->verify(@arguments);
+
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is($status, 0, "$name: verify has no complaint") or diag($output);
+	return $output;
+}
+
+# Test that it does not, and what its first line is.
+sub complains
+{
+	my ($sealed, $name, $expected, @arguments) = @_;
+	my ($status, $output) = $sealed->verify(@arguments);
+	my ($first) = split /\n/, $output;
+
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is($status, 1, "$name: verify says so") or diag($output);
+	like($first, qr/^FIRST FINDING: .*$expected/, "$name: what it says first") or diag($output);
+	return $output;
+}
+
+# Records of a few statements
+sub work
+{
+	my ($node, $text, $count) = @_;
+
+	$node->safe_psql('postgres',
+		join '', map { "SELECT '$text $_' || '" . 'x' x 100 . "';\n" } 1 .. $count // 5);
+	return;
+}
+
+sub in_log
+{
+	my ($node, $regexp, $position) = @_;
+	my @hits = slurp_file($node->logfile, $position // 0) =~ /$regexp/g;
+
+	return scalar @hits;
+}
+
+# ---------------------------------------------------------------------------
+# The key
+# ---------------------------------------------------------------------------
+
+my $node = audited_node(
+	'main',
+	install_path => $install,
+	init         => [ allows_streaming => 1 ],
+	settings     => {%sealing},
+	conf         => "autovacuum = off\n");
+my $data = $node->data_dir;
+my $dir  = trail_dir($node);
+
+ok(wait_for_log($node, qr/WARNING:  audit trail is not sealed, because there is no key/),
+	'without a key the log says so');
+like(slurp_file($node->logfile), qr/HINT:  Make one with "pg_audit_trail keygen"/, 'and what to do');
+work($node, 'without a key');
+my $woken = stats($node)->{wakeups};
+ok(poll_until(sub { stats($node)->{wakeups} > $woken + 3 }), 'the worker looks for a key again');
+is(in_log($node, qr/there is no key/), 1, 'but says so once');
+cmp_ok(texts_in_trail($node, 'without a key'), '>', 0, 'the trail goes on');
+my ($status, $stdout, $stderr) = $node->psql('postgres', 'SELECT audit_seal()');
+like($stderr, qr/ERROR:  audit trail is not sealed\n.*HINT:  .*pg_audit_trail keygen/s, 'audit_seal()');
+is(scalar(glob("$dir/pg_audit_queue.seals.*")), undef, 'there is no file of seals');
+
+($status, $stdout, $stderr) = Sealed::run('keygen', '-D', $base);
+is("$status|$stdout", '2|', 'keygen: another directory is refused');
+like($stderr, qr/is not a data directory/, 'keygen: with the reason');
+($status, $stdout, $stderr) = Sealed::run('keygen', '-D', "$base/none");
+is("$status|$stdout", '2|', 'keygen: as is one that does not exist');
+{
+	local $ENV{PGDATA};
+	delete $ENV{PGDATA};
+	($status, $stdout, $stderr) = Sealed::run('keygen');
+	is("$status|$stdout", '2|', 'keygen: as is none');
+}
+my $full;
+IPC::Run::run([ Sealed::program(), 'keygen', '-D', $data ], '>', '/dev/full', '2>', \$full);
+is($? >> 8, 2, 'keygen: a key that cannot be shown');
+ok(!-e "$data/pg_audit_queue/pgsql_tmp.seal_key", 'keygen: is not made');
+{
+	pipe(my $reader, my $writer) or die "pipe: $!";
+	close($reader);
+	my $pid = fork() // die "fork: $!";
+
+	if ($pid == 0)
+	{
+		local $SIG{PIPE} = 'DEFAULT';
+		open(STDOUT, '>&', $writer) && open(STDERR, '>', '/dev/null') or die "open: $!";
+		exec(Sealed::program(), 'keygen', '-D', $data) or die "exec: $!";
+	}
+	waitpid($pid, 0);
+	is($?, 2 << 8, 'keygen: nor one that nobody reads');
+	ok(!-e "$data/pg_audit_queue/pgsql_tmp.seal_key", 'keygen: is made');
+}
+
+my $sealed = Sealed->new($data);
+like(
+	$sealed->{key},
+	qr/\A(?:\#.*\n)+[0-9a-f]{8}(?:-[0-9a-f]{8}){7}\n\z/,
+	'keygen shows comments and the verification key');
+my $id = Sealed::id($sealed->{secret});
+like($sealed->{key}, qr/^# Key $id holds from .* UTC, epoch 0\.$/m, 'with its id');
+is((stat($sealed->{state}))[2] & 07777, 0600, 'mode of the file with the server\'s key');
+my $state = slurp_file($sealed->{state});
+($status, $stdout, $stderr) = Sealed::run('keygen', '-D', $data);
+is("$status|$stdout", '2|', 'keygen: there is one key only');
+like($stderr, qr/there is a sealing key already.*\n.*hint: /, 'keygen: with a hint');
+
+ok(wait_for_log($node, qr/LOG:  audit trail is sealed from now on/), 'the server finds the key');
+ok(poll_until(sub { seals_made($node) > 0 }), 'there are seals');
+like((seal_stats($node))[1], qr/^\d{4}-/, 'and when the last one was made');
+isnt(slurp_file($sealed->{state}), $state, 'the first secret is replaced');
+is($sealed->state->{secret}, $sealed->secret_of($sealed->state->{epoch}), 'by the one that follows');
+unlike(slurp_file($sealed->{state}), qr/\Q$sealed->{secret}\E/, 'and is nowhere in the file');
+ok(basename(Sealed::seals_file($dir)) eq "pg_audit_queue.seals.$id", 'the name of the file of seals');
+
+# audit_seal()
+
+work($node, 'to be sealed');
+my $known = sealed_now($node, 'audit_seal()');
+like($known, qr/^S1 \d+ \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z request 1 audit-\S+\.json \d+ \d+ /,
+	'what it returns');
+$node->safe_psql('postgres', 'CREATE ROLE auditor LOGIN');
+(undef, undef, $stderr) = $node->psql('postgres', 'SET ROLE auditor; SELECT audit_seal()');
+like($stderr, qr/permission denied for function audit_seal/, 'other users may not call it');
+$node->safe_psql('postgres', 'GRANT EXECUTE ON FUNCTION audit_seal() TO auditor');
+like($node->safe_psql('postgres', 'SET ROLE auditor; SELECT audit_seal()'),
+	qr/^S1 /, 'unless it is granted');
+foreach my $function ("pg_read_binary_file('pg_audit_queue/pgsql_tmp.seal_key')", 'audit_rotate()')
+{
+	(undef, undef, $stderr) = $node->psql('postgres', "SET ROLE auditor; SELECT $function");
+	like($stderr, qr/permission denied/, "which does not allow $function");
+}
+
+# Heartbeats
+
+my $heartbeats = sub {
+	return grep { $_->{type} eq 'heartbeat' } trail_records($node);
+};
+flush_trail($node);
+my $count = () = $heartbeats->();
+my $records = grep { $_->{type} ne 'heartbeat' } trail_records($node);
+ok(poll_until(sub { $heartbeats->() >= $count + 2 }), 'heartbeats, although nothing happens');
+is(scalar(grep { $_->{type} ne 'heartbeat' } trail_records($node)), $records, 'nothing else is recorded');
+my ($heartbeat) = $heartbeats->();
+is($heartbeat->{class}, undef, 'a heartbeat has no class');
+like($heartbeat->{sequence}, qr/^\d+$/, 'but a sequence');
+
+# ---------------------------------------------------------------------------
+# What an honest server goes through
+# ---------------------------------------------------------------------------
+
+my $output = verifies($sealed, 'while the server runs', $dir);
+like($output, qr/^note: the first \d+ bytes of file "audit-.*" were there before the key/m,
+	'what was there before the key is said');
+like(
+	$output,
+	qr/^The trail is complete and unaltered from .* to .*,\nsequences \d+ to \d+: \d+ seals, 1 files/m,
+	'and what was verified');
+verifies($sealed, 'with the data directory', '-D', $data, $dir);
+
+my $known_file = "$base/known";
+append_to_file($known_file, " audit_seal \n------------\n $known  \n(1 row)\n\n$known\r\n");
+verifies($sealed, 'with a seal kept elsewhere', "--seals=$known_file", $dir);
+
+work($node, 'rotate');
+unaudited_sql($node, 'SELECT audit_rotate()');
+work($node, 'rotate');
+sealed_now($node, 'after audit_rotate()');
+verifies($sealed, 'after audit_rotate()', $dir);
+
+$node->stop;
+is((Sealed::seals($dir))[-1]{kind}, 'stop', 'a clean stop is sealed');
+is(join("\n", Sealed::faults($dir)), '', 'up to the end');
+like(
+	verifies($sealed, 'after a stop', $dir),
+	qr/^note: the server, or sealing, was stopped/m,
+	'that is said');
+verifies($sealed, 'and with the data directory', '-D', $data, $dir);
+$node->start;
+work($node, 'again');
+sealed_now($node, 'after a restart');
+verifies($sealed, 'after a restart', $dir);
+
+$node->stop('immediate');
+verifies($sealed, 'after an immediate stop', $dir);
+$node->start;
+work($node, 'again');
+sealed_now($node, 'after an immediate stop');
+verifies($sealed, 'after the start', $dir);
+
+my $worker = kill_worker($node, 'KILL');
+wait_for_worker($node, $worker);
+work($node, 'again');
+sealed_now($node, 'after a crash of the worker');
+verifies($sealed, 'after a crash of the worker', $dir);
+
+crash_node($node);
+verifies($sealed, 'after a crash of everything', $dir);
+start_again($node);
+work($node, 'again');
+sealed_now($node, 'after a crash of everything');
+verifies($sealed, 'after that and a start', $dir);
+is(join("\n", Sealed::faults($dir, partly => 1)), '', 'no range is sealed twice, or left out');
+
+# The key is not in base backups: with it, seals could be made anew.
+
+$node->backup('without');
+my $backup = $node->backup_dir . '/without';
+ok(-e "$backup/audit/" . basename(Sealed::seals_file($dir)), 'a base backup has the seals');
+is(join(' ', grep { /key/ } slurp_dir("$backup/pg_audit_queue")), '', 'but not the key');
+
+# Formats and layers, changed at reloads
+
+my %has = map {
+	my $name = $_;
+	$name => unaudited_sql($node,
+		"SELECT array_to_string(enumvals, ',') FROM pg_settings WHERE name = 'pg_audit_queue.$name'")
+} qw(log_compression log_encryption);
+my @layers = grep { $has{log_compression} =~ /\b$_\b/ } qw(zstd lz4);
+append_to_file("$base/log_key", '0123456789abcdef' x 4 . "\n");
+foreach my $case (
+	(map { { log_compression => $_ } } @layers),
+	(
+		$has{log_encryption} =~ /aes-256-gcm/
+		? {
+			log_encryption             => 'aes-256-gcm',
+			log_encryption_key_command => "cat $base/log_key"
+		  }
+		: ()),
+	{ log_compression => 'none', log_encryption => 'none', format => 'csvlog' },
+	{ format          => 'pgaudit' },
+	{ format          => 'json' })
+{
+	my $name = join ' ', map { "$_=$case->{$_}" } grep { !/command/ } sort keys %$case;
+
+	reconfigure_files($node, %$case);
+	work($node, $name);
+	my $seal = Sealed::parse(sealed_now($node, $name));
+	my $seals = seals_made($node);
+	ok(poll_until(sub { seals_made($node) >= $seals + 2 }), "$name: there are seals");
+	verifies($sealed, $name, $dir);
+	next if ($case->{format} // 'json') eq 'json';
+	is($seal->{file} =~ /\.(?:csv|log)$/, 1, "$name: is used");
+	unlike(slurp_file("$dir/$seal->{file}"), qr/heartbeat/, "$name: no heartbeats");
+}
+
+# Crashes at each point, with all kinds of seals
+
+sub crash_at
+{
+	my ($point, $number, $what) = @_;
+	my $position = -s $node->logfile;
+	my $crashes;
+
+	work($node, "$point $number");
+	set_faults($node, $point => 'kill');
+	$what->();
+	$crashes = poll_until(sub { in_log($node, qr/was terminated by signal 9/, $position) });
+	ok($crashes, "$point $number: killed");
+
+	# more than once, as long as that lasts
+	poll_until(sub { in_log($node, qr/was terminated by signal 9/, $position) > 1 }, 3)
+	  if $number == 1;
+	set_faults($node);
+	wait_for_worker($node);
+	work($node, "$point $number, again");
+	sealed_now($node, "$point $number");
+	verifies($sealed, "$point $number", '-D', $data, $dir);
+	is(join("\n", Sealed::faults($dir, partly => 1)), '', "$point $number: no range twice or left out");
+	return;
+}
+
+my @whats = (
+	sub { },
+	sub { $node->psql('postgres', 'SELECT audit_seal()') },
+	sub { $node->psql('postgres', 'SELECT audit_rotate()') });
+my @points = qw(seal-write seal-written heartbeat-written);
+foreach my $number (1 .. full_tests() ? 12 : 3)
+{
+	crash_at($_, $number,
+		$_ eq 'heartbeat-written' ? $whats[0] : $whats[ $number % @whats ]) foreach @points;
+}
+
+# A stop that is not finished
+foreach my $point (qw(seal-write seal-written))
+{
+	work($node, "stop $point");
+	set_faults($node, $point => 'kill');
+	eval { $node->stop('fast', fail_ok => 1) };
+	set_faults($node);
+	start_again($node) if !eval { stats($node); 1 };
+	wait_for_worker($node);
+	sealed_now($node, "stop at $point");
+	verifies($sealed, "stop at $point", '-D', $data, $dir);
+	is(join("\n", Sealed::faults($dir, partly => 1)), '', "stop at $point: no range twice or left out");
+}
+
+# Seals that cannot be written: the trail waits for them, and goes on.
+my $position = -s $node->logfile;
+set_faults($node, 'seal-write' => 28);
+ok(wait_for_log($node, qr/could not write to file ".*seals\.$id": No space left/, $position),
+	'seals that cannot be written are reported');
+my $waiting = start_psql($node, 'SELECT audit_seal()', name => 'sealing');
+ok(wait_until_waiting($node, 'sealing'), 'audit_seal() waits then');
+work($node, 'no space');
+set_faults($node);
+($status, $stdout) = finish_psql($waiting);
+like("$status $stdout", qr/^0 S1 /, 'and goes on');
+work($node, 'space again');
+sealed_now($node, 'with space again');
+verifies($sealed, 'with space again', $dir);
+
+# Retention: files that are gone are expected to be
+
+my @files = trail_files($node);
+my ($old) = grep { $_->{kind} eq 'finish' } Sealed::seals($dir);
+utime(time - 100 * 86400, time - 100 * 86400, "$dir/$old->{file}") == 1 or die "utime: $!";
+reconfigure($node, log_retention_age => '90d');
+ok(poll_until(sub { !-e "$dir/$old->{file}" }), 'retention removes a file');
+sealed_now($node, 'after retention');
+like(
+	verifies($sealed, 'after retention', $dir),
+	qr/^note: 1 files were removed by retention, last "\Q$old->{file}\E" at /m,
+	'and verify says how many');
+reconfigure($node, log_retention_age => 0);
+
+# Another directory
+
+my $other = PostgreSQL::Test::Utils::tempdir();
+reconfigure_files($node, log_directory => $other, log_filename => 'other-%Y-%m-%d_%H%M%S');
+work($node, 'elsewhere');
+my $line = unaudited_sql($node, 'SELECT audit_seal()');
+ok((grep { $_->{line} eq $line } Sealed::seals($other)), 'seals are where the trail is');
+verifies($sealed, 'two directories', $dir, $other);
+verifies($sealed, 'in any order', $other, $dir);
+complains($sealed, 'the second alone',
+	qr/line 1 of ".*": the seal of epoch \d+ stands where that of epoch 0/,
+	$other);
+complains($sealed, 'the first alone', qr/epoch \d+, but the server has sealed up to epoch/,
+	'-D', $data, $dir);
+my $until = unaudited_sql($node, "SELECT now()");
+complains($sealed, 'the first alone, until now', qr/the trail ends at .*, but should go on until/,
+	"--until=$until", $dir);
+($status, $output) = $sealed->verify($dir, "$dir/");
+is($status, 2, 'a directory given twice');
+like($output, qr/are the same directory/, 'is refused');
+reconfigure_files($node, log_directory => 'audit', log_filename => 'third-%Y-%m-%d_%H%M%S');
+work($node, 'back');
+sealed_now($node, 'back in the first directory');
+verifies($sealed, 'back in the first directory', $dir, $other);
+
+# Switched off, and on again
+
+reconfigure($node, seal => 'off');
+ok(poll_until(sub { (Sealed::seals($dir))[-1]{kind} eq 'stop' }), 'switched off: that is sealed');
+verifies($sealed, 'switched off', $dir, $other);
+(undef, undef, $stderr) = $node->psql('postgres', 'SELECT audit_seal()');
+like($stderr, qr/ERROR:  audit trail is not sealed\n.*HINT:  Set "pg_audit_queue.seal" to on/s,
+	'switched off: audit_seal()');
+work($node, 'not sealed');
+unaudited_sql($node, 'SELECT audit_rotate()');
+work($node, 'not sealed');
+unaudited_sql($node, 'SELECT audit_rotate()');
+work($node, 'not sealed');
+flush_trail($node);
+reconfigure($node, seal => 'on');
+my $seal_on = poll_until(sub { (Sealed::seals($dir))[-1]{kind} ne 'stop' });
+ok($seal_on, 'switched on again: there are seals');
+sealed_now($node, 'switched on again');
+complains($sealed, 'written meanwhile', qr/file "third-.*"/, $dir, $other);
+$node->stop;
+
+# Seals of another server, which is asked for them: no time passes without us.
+
+$node = audited_node(
+	'second',
+	install_path => $install,
+	start        => 0,
+	settings     => { seal => 'on', seal_interval => '1h', log_filename => 'again' });
+$data   = $node->data_dir;
+$dir    = trail_dir($node);
+$other  = PostgreSQL::Test::Utils::tempdir();
+$sealed = Sealed->new($data);
+$node->start;
+create_extension($node);
+is((Sealed::seals($dir))[0]{kind}, 'begin', 'a key that was there before the server first ran');
+
+# Files whose names are used again: those that were removed are none of their successors.
+
+work($node, 'the first of that name', 20);
+reconfigure_files($node, log_filename => 'between');
+utime(time - 100 * 86400, time - 100 * 86400, "$dir/again.json") == 1 or die "utime: $!";
+reconfigure_files($node, log_filename => 'again', log_retention_age => '90d');
+reconfigure_files($node, log_filename => 'between');
+ok( poll_until(
+		sub {
+			unaudited_sql($node, 'SELECT audit_rotate()');
+			return !-e "$dir/again.json";
+		}),
+	'a file is removed');
+reconfigure($node, log_retention_age => 0);
+$node->restart;
+reconfigure_files($node, log_filename => 'again');
+work($node, 'the second of that name');
+sealed_now($node, 'a name that is used again');
+is((Sealed::seals($dir))[-1]{file}, 'again.json', 'its name is used again');
+verifies($sealed, 'a name that is used again', $dir);
+
+# Switched off, and on again, within a file
+
+reconfigure($node, seal => 'off');
+ok(poll_until(sub { (Sealed::seals($dir))[-1]{kind} eq 'stop' }), 'switched off');
+my $size = (Sealed::seals($dir))[-1]{to};
+work($node, 'not sealed');
+flush_trail($node);
+reconfigure($node, seal => 'on');
+ok(poll_until(sub { (Sealed::seals($dir))[-1]{kind} ne 'stop' }), 'and on');
+sealed_now($node, 'switched on again');
+complains($sealed, 'written meanwhile to the same file', qr/file "again.json"/, $dir);
+
+# In two directories a file may have the same name.
+
+reconfigure_files($node, log_filename => 'twice');
+work($node, 'in the one');
+sealed_now($node, 'in the one directory');
+reconfigure_files($node, log_directory => $other);
+work($node, 'in the other');
+unaudited_sql($node, 'SELECT audit_seal()');
+my $found = complains($sealed, 'files of the same name', qr/file "again.json"/, $dir, $other);
+like($found, qr/^The trail was ALTERED OR IS INCOMPLETE: 1 findings\.$/m,
+	'nothing is wrong but what was before');
+$node->stop;
+
+# Damage of the file of seals does not spread.
+
+my $seals_file = Sealed::seals_file($other);
+my $text       = slurp_file($seals_file);
+my $last       = (Sealed::seals($other))[-1]{line};
+substr($text, 5, 1) = "\0";
+Sealed::put($seals_file, $text);
+$node->start;
+unaudited_sql($node, 'SELECT audit_seal()');
+$node->stop;
+like(slurp_file($seals_file), qr/\Q$last\E/, 'no seals are lost');
+
+# A clock that is set forward, and back, does not stop the seals.
+
+SKIP:
+{
+	skip 'not with sanitizers', 2 if sanitizers();
+	local $ENV{PAQ_CLOCK}  = PostgreSQL::Test::Utils::tempdir() . '/clock';
+	local $ENV{LD_PRELOAD} = build_preloaded('clock');
+	my $clock = audited_node(
+		'clock',
+		start    => 0,
+		settings => {%sealing});
+
+	Sealed::put($ENV{PAQ_CLOCK}, 0);
+	Sealed->new($clock->data_dir);
+	$clock->start;
+	create_extension($clock);
+	Sealed::put($ENV{PAQ_CLOCK}, 86400);
+	my $now = substr((Sealed::seals(trail_dir($clock)))[0]{time}, 0, 10);
+	ok(poll_until(sub { substr((Sealed::seals(trail_dir($clock)))[-1]{time}, 0, 10) ne $now }),
+		'a seal of tomorrow');
+	Sealed::put($ENV{PAQ_CLOCK}, 0);
+	my $made = seals_made($clock);
+	ok(poll_until(sub { seals_made($clock) > $made + 1 }, 5), 'and there are further ones');
+	$clock->stop;
+}
+
+done_testing();
