@@ -114,6 +114,8 @@ audit_seal(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("audit trail is not sealed"),
+				 paq_seal && paq_sink == PAQ_SINK_FILE ?
+				 errhint("Make a key with \"pg_audit_trail keygen\", if there is none; or see \"last_error\" in \"pg_stat_audit_queue\".") :
 				 errhint("Set \"pg_audit_queue.seal\" to on, with \"pg_audit_queue.sink\" at file, and make a key with \"pg_audit_trail keygen\".")));
 	worker = paq_worker_stats();
 	PG_RETURN_TEXT_P(cstring_to_text(worker.last_seal));

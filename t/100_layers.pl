@@ -20,6 +20,8 @@ use Test::More;
 
 use PostgreSQL::Test::Utils;
 
+need_trail_program();
+
 delete $ENV{PAQ_TEST_LAYERS};
 
 my $node = audited_node(

@@ -538,6 +538,83 @@ unaudited_sql($node, 'SELECT audit_seal()');
 $node->stop;
 like(slurp_file($seals_file), qr/\Q$last\E/, 'no seals are lost');
 
+# ---------------------------------------------------------------------------
+# What goes wrong on an honest server, and what goes on while nothing is sealed
+# ---------------------------------------------------------------------------
+
+my $third = audited_node(
+	'third',
+	install_path => $install,
+	start        => 0,
+	settings     => {%sealing},
+	conf         => "autovacuum = off\nfsync = on\n");
+my $third_dir = trail_dir($third);
+
+$sealed = Sealed->new($third->data_dir);
+$third->start;
+create_extension($third);
+
+# What a failed attempt has written is cut off, and written again in another way.
+foreach my $fault ('trail-fsync 5', 'trail-write 28', 'trail-fsync 28')
+{
+	my ($point, $errno) = split / /, $fault;
+	my $made = seals_made($third);
+
+	set_faults($third, $point => $errno);
+	ok( poll_until(
+			sub {
+				$third->psql('postgres', q{SELECT 'written in vain'});
+				return unaudited_sql($third,
+					q{SELECT last_error_time > now() - interval '2 s' FROM pg_stat_audit_queue}) eq 't';
+			}),
+		"$fault: the worker fails");
+	set_faults($third);
+	sealed_now($third, $fault);
+	ok(poll_until(sub { seals_made($third) > $made + 2 }), "$fault: and seals again");
+	verifies($sealed, $fault, '-D', $third->data_dir, $third_dir);
+}
+
+# The queue file, on a file system in memory say, is lost.
+foreach my $way ('fast', 'immediate')
+{
+	work($third, "before the queue is lost, $way");
+	flush_trail($third);
+	$third->stop($way);
+	unlink($third->data_dir . '/pg_audit_queue/queue') or die "unlink: $!";
+	$third->start;
+	sealed_now($third, "queue lost, $way");
+	verifies($sealed, "queue lost, $way", '-D', $third->data_dir, $third_dir);
+}
+
+# Another directory, which is not there yet
+reconfigure_files($third, log_directory => 'moved');
+my $moved = $third->data_dir . '/moved';
+work($third, 'moved');
+unaudited_sql($third, 'SELECT audit_seal()');
+verifies($sealed, 'a new log_directory', '-D', $third->data_dir, $third_dir, $moved);
+
+# The table gets the records: that is an end.
+my $before_table = (Sealed::seals($moved))[-1]{epoch};
+reconfigure($third, sink => 'table');
+ok(poll_until(sub { my $seal = (Sealed::seals($moved))[-1];
+			$seal->{kind} eq 'stop' && $seal->{epoch} > $before_table }),
+	'sink = table: the last seal says that nothing more is to be expected');
+reconfigure_files($third, sink => 'file');
+unaudited_sql($third, 'SELECT audit_seal()');
+verifies($sealed, 'after a time with the table', $third_dir, $moved);
+
+# Off, and on with the settings that begin another file
+reconfigure($third, seal => 'off');
+ok(poll_until(sub { (Sealed::seals($moved))[-1]{kind} eq 'stop' }), 'off');
+my $open = stats($third)->{current_file} =~ s{.*/}{}r;
+work($third, 'while nothing was sealed');
+flush_trail($third);
+reconfigure_files($third, seal => 'on', log_filename => 'another');
+unaudited_sql($third, 'SELECT audit_seal()');
+complains($sealed, 'on with another file', qr/file "\Q$open\E": .* written while nothing was sealed/,
+	$third_dir, $moved);
+$third->stop;
+
 # A clock that is set forward, and back, does not stop the seals.
 
 SKIP:

@@ -57,9 +57,11 @@ our @EXPORT = qw(
   force_parallel
   full_tests
   give_trail_back
+  has_trail_program
   is_stopped
   kill_worker
   last_sleep
+  need_trail_program
   other_install
   parse_record
   parse_trail
@@ -360,15 +362,33 @@ sub trail_lines
 	return map { split /\n/, trail_text($_) } trail_files($node);
 }
 
+# has_trail_program(): is pg_audit_trail installed?  It is built only where PostgreSQL's
+# static libraries are.
+sub has_trail_program
+{
+	return -x _trail_program();
+}
+
+# need_trail_program(): skip the whole test without it.
+sub need_trail_program
+{
+	plan skip_all => 'pg_audit_trail is not installed' if !has_trail_program();
+	return;
+}
+
+sub _trail_program
+{
+	return (`pg_config --bindir` =~ s/\n//r) . '/pg_audit_trail';
+}
+
 # trail_program(@args): runs pg_audit_trail; returns its exit status, standard output
 # and standard error.
 sub trail_program
 {
-	my @args    = @_;
-	my $program = (`pg_config --bindir` =~ s/\n//r) . '/pg_audit_trail';
+	my @args = @_;
 	my ($stdout, $stderr);
 
-	IPC::Run::run([ $program, @args ], '<', \undef, '>', \$stdout, '2>', \$stderr);
+	IPC::Run::run([ _trail_program(), @args ], '<', \undef, '>', \$stdout, '2>', \$stderr);
 	return ($? >> 8, $stdout, $stderr);
 }
 

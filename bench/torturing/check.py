@@ -199,9 +199,11 @@ class Trail:
     def _next_file(self):
         """Go to the file that continues the trail.  False if there is none."""
         candidates = []
-        for name in glob.glob(os.path.join(glob.escape(self.folder), "audit-*")):
+        for name in glob.glob(os.path.join(glob.escape(self.folder), "*")):
             read = self.files.get(name, 0)
-            if os.path.getsize(name) <= self.sizes.get(name, 0):
+            # neither the lock nor seals
+            if (os.path.basename(name).startswith("pg_audit_queue.")
+                    or os.path.getsize(name) <= self.sizes.get(name, 0)):
                 continue
             first = self._first_sequence(name, read)
             if read > 0 and first[0] == self.sequence + 1:

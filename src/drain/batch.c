@@ -399,7 +399,10 @@ write_batch(PaqDrain *drain, const PaqLoss *loss, bool *more)
 	return true;
 }
 
-/* A batch of nothing but a heartbeat, if the trail's format has that; durable. */
+/*
+ * A batch of nothing but a heartbeat, if the trail's format has that.  Like a gap's, its record
+ * has not come through the queue.
+ */
 static bool
 write_heartbeat(PaqDrain *drain)
 {
@@ -410,6 +413,7 @@ write_heartbeat(PaqDrain *drain)
 		return true;
 	if (!begin_batch(drain) || !append(drain, &record, &full) || !paq_sink_end_batch())
 		return false;
+	drain->gaps++;
 	drain->batch_open = false;
 	(void) PAQ_FAULT("heartbeat-written");
 	finish_batch(drain);

@@ -23,13 +23,18 @@
 #include <unistd.h>
 
 #include "guc.h"
+#include "portability/instr_time.h"
+#include "postmaster/interrupt.h"
 #include "sink/sink_internal.h"
-#include "utils/timestamp.h"
 
 #define SETTING		"pg_audit_queue.log_encryption_key_command"
 
-/* Until it is ended, in ms */
-#define TIMEOUT		30000
+/* Until it is ended, in ms; and if the server is being shut down */
+#define TIMEOUT				30000
+#define SHUTDOWN_TIMEOUT	5000
+
+/* How often to look whether it is, in ms */
+#define STEP		500
 
 /* How much it may print, in bytes */
 #define MAX_OUTPUT	8192
@@ -82,30 +87,38 @@ start_command(const char *command, int *fd)
 	return -1;
 }
 
+/* Milliseconds that a command has left which was begun then; if none, notes the reason. */
+static long
+time_left(instr_time start)
+{
+	const long	limit = ShutdownRequestPending ? SHUTDOWN_TIMEOUT : TIMEOUT;
+	instr_time	now;
+
+	INSTR_TIME_SET_CURRENT(now);
+	INSTR_TIME_SUBTRACT(now, start);
+	if (INSTR_TIME_GET_MILLISEC(now) < limit)
+		return limit - (long) INSTR_TIME_GET_MILLISEC(now);
+	paq_sink_set_error("command of \"%s\" did not end within %ld s", SETTING, limit / 1000);
+	return 0;
+}
+
 /*
  * Read all that the command prints, up to its end or the limits, into output, which has
  * MAX_OUTPUT bytes.  False if there was a limit, with the reason noted.
  */
 static bool
-read_output(int fd, char *output, Size *len)
+read_output(int fd, instr_time start, char *output, Size *len)
 {
-	const TimestampTz start = GetCurrentTimestamp();
-
 	*len = 0;
 	for (;;)
 	{
 		struct pollfd pfd = {.fd = fd, .events = POLLIN};
-		long		left = TIMEOUT - TimestampDifferenceMilliseconds(start,
-																	 GetCurrentTimestamp());
+		long		left = time_left(start);
 		ssize_t		n;
 
-		if (left <= 0)
-		{
-			paq_sink_set_error("command of \"%s\" did not end within %d s",
-							   SETTING, TIMEOUT / 1000);
+		if (left == 0)
 			return false;
-		}
-		if (poll(&pfd, 1, left) <= 0)
+		if (poll(&pfd, 1, Min(left, STEP)) <= 0)
 			continue;
 		n = read(fd, output + *len, MAX_OUTPUT - *len);
 		if (n == 0)
@@ -126,20 +139,28 @@ read_output(int fd, char *output, Size *len)
 	}
 }
 
-/* Wait for the command to end, at once unless all is well; false if it has failed. */
+/*
+ * Wait for the command to end, as long as it has time, and not at all unless all is well; false
+ * if it has failed.
+ */
 static bool
-end_command(pid_t pid, bool well)
+end_command(pid_t pid, instr_time start, bool well)
 {
 	int			status;
+	pid_t		rc;
 
-	if (!well)
-		(void) kill(-pid, SIGKILL);
-	while (waitpid(pid, &status, 0) < 0)
-		if (errno != EINTR)
+	while ((rc = waitpid(pid, &status, WNOHANG)) <= 0)
+	{
+		if (rc < 0 && errno != EINTR)
 		{
 			paq_sink_set_error("could not wait for command of \"%s\": %m", SETTING);
 			return false;
 		}
+		well = well && time_left(start) > 0;
+		if (!well)
+			(void) kill(-pid, SIGKILL);
+		pg_usleep(10 * 1000L);
+	}
 	if (well && status != 0)
 	{
 		char	   *reason = wait_result_to_str(status);
@@ -160,6 +181,7 @@ paq_run_key_command(void)
 	static char output[MAX_OUTPUT];
 	char		error[PAQ_LAYER_ERROR_LEN];
 	PaqKeys    *keys = NULL;
+	instr_time	start;
 	bool		well;
 	pid_t		pid;
 	Size		len;
@@ -170,15 +192,16 @@ paq_run_key_command(void)
 		paq_sink_set_error("\"%s\" is not set", SETTING);
 		return NULL;
 	}
+	INSTR_TIME_SET_CURRENT(start);
 	pid = start_command(paq_log_encryption_key_command, &fd);
 	if (pid < 0)
 	{
 		paq_sink_set_error("could not start command of \"%s\": %m", SETTING);
 		return NULL;
 	}
-	well = read_output(fd, output, &len);
+	well = read_output(fd, start, output, &len);
 	close(fd);
-	if (end_command(pid, well))
+	if (end_command(pid, start, well))
 	{
 		keys = paq_keys_parse(output, len, error);
 		if (keys == NULL)

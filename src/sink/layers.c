@@ -116,7 +116,7 @@ resume_writer(const PaqKeys *keys, PaqLayerWriter **writer)
 {
 	const PaqLayers wanted = paq_trail_layers();
 	MemoryContext old_context = MemoryContextSwitchTo(TopMemoryContext);
-	char		error[PAQ_LAYER_ERROR_LEN];
+	char		error[PAQ_LAYER_ERROR_LEN] = "";
 	bool		fits;
 
 	*writer = paq_layer_writer_resume(&wanted, paq_trail_name_of(paq_trail.path), keys,
@@ -124,8 +124,9 @@ resume_writer(const PaqKeys *keys, PaqLayerWriter **writer)
 	MemoryContextSwitchTo(old_context);
 	if (*writer == NULL && !fits)
 		ereport(LOG,
-				(errmsg("audit trail file \"%s\" has another key, starting a new one",
-						paq_trail.path)));
+				(errmsg("audit trail file \"%s\" has another key, or cannot be gone on with; starting a new one",
+						paq_trail.path),
+				 error[0] != '\0' ? errdetail_internal("%s", error) : 0));
 	else if (*writer == NULL)
 		paq_sink_set_error("could not go on with file \"%s\": %s", paq_trail.path, error);
 	return *writer != NULL;

@@ -99,7 +99,11 @@ begin_digest(void)
 		MemoryContextSwitchTo(oldcontext);
 	}
 	seals.digested = seals.state->sealed;
-	return seals.digest != NULL && pg_cryptohash_init(seals.digest) >= 0;
+	if (seals.digest != NULL && pg_cryptohash_init(seals.digest) >= 0)
+		return true;
+	seals.digested = PG_UINT64_MAX;
+	paq_sink_set_error("could not compute a digest");
+	return false;
 }
 
 /* Is the current file the one that was sealed last? */
@@ -118,6 +122,9 @@ goes_on(void)
 void
 paq_seal_written(uint64 offset, const char *data, Size len)
 {
+	/* Some of what it covers was cut off since? */
+	if (seals.digested > offset)
+		seals.digested = PG_UINT64_MAX;
 	if (!seals.open || seals.digest == NULL || seals.digested != offset ||
 		!goes_on())
 		return;
@@ -127,36 +134,38 @@ paq_seal_written(uint64 offset, const char *data, Size len)
 		seals.digested = PG_UINT64_MAX;
 }
 
+/* Have the digest cover the file open as fd up to that offset; false with errno. */
+static bool
+extend_digest(int fd, uint64 offset)
+{
+	char		data[READ_SIZE];
+
+	while (seals.digested < offset)
+	{
+		Size		len = Min(READ_SIZE, offset - seals.digested);
+
+		if (!paq_read_all(fd, data, len, seals.digested))
+			return false;
+		errno = ENOMEM;
+		if (pg_cryptohash_update(seals.digest, (const uint8 *) data, len) < 0)
+			return false;
+		seals.digested += len;
+	}
+	return true;
+}
+
 /* Have the digest cover the current file up to its offset. */
 static bool
 complete_digest(void)
 {
-	char		data[READ_SIZE];
-
 	if (seals.digest != NULL && seals.digested == paq_trail.offset)
 		return true;
-	if (seals.digest == NULL || seals.digested > paq_trail.offset)
-	{
-		if (!begin_digest())
-			return false;
-	}
-	while (seals.digested < paq_trail.offset)
-	{
-		Size		len = Min(READ_SIZE, paq_trail.offset - seals.digested);
-
-		if (!paq_read_all(paq_trail.fd, data, len, seals.digested))
-		{
-			paq_sink_set_error("could not read file \"%s\": %m", paq_trail.path);
-			return false;
-		}
-		if (pg_cryptohash_update(seals.digest, (const uint8 *) data, len) < 0)
-		{
-			paq_sink_set_error("could not compute a digest");
-			return false;
-		}
-		seals.digested += len;
-	}
-	return true;
+	if ((seals.digest == NULL || seals.digested > paq_trail.offset) && !begin_digest())
+		return false;
+	if (extend_digest(paq_trail.fd, paq_trail.offset))
+		return true;
+	paq_sink_set_error("could not read file \"%s\": %m", paq_trail.path);
+	return false;
 }
 
 /* ----------
@@ -218,6 +227,8 @@ apply(PaqSealState *state, const PaqSeal *seal)
 		case PAQ_SEAL_REQUEST:
 		case PAQ_SEAL_STOP:
 		case PAQ_SEAL_FINISH:
+			if (seal->file[0] == '\0')
+				break;
 			if (strcmp(state->file, seal->file) != 0 || !PAQ_SEAL_HAS_RANGE(seal->kind))
 				strlcpy(state->directory, paq_log_directory, sizeof(state->directory));
 			strlcpy(state->file, seal->file, sizeof(state->file));
@@ -271,6 +282,8 @@ open_seals_file(char *path)
 	const int	flags = O_RDWR | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | PG_BINARY;
 	int			fd;
 
+	if (!paq_trail_need_directory())
+		return -1;
 	seals_path(path);
 	fd = BasicOpenFile(path, flags);
 	if (fd < 0 && errno == ENOENT)
@@ -288,17 +301,20 @@ open_seals_file(char *path)
 	return fd;
 }
 
-/* Read the file from an offset on, as text; NULL on failure. */
+/* Read the file from an offset on; NULL on failure. */
 static char *
 read_seals(int fd, const char *path, uint64 from, uint64 size)
 {
-	char	   *text = palloc_extended(size - from + 1, MCXT_ALLOC_HUGE);
+	char	   *text = palloc_extended(size - from + 1,
+								 MCXT_ALLOC_HUGE | MCXT_ALLOC_NO_OOM);
 
-	text[size - from] = '\0';
-	if (paq_read_all(fd, text, size - from, from))
+	if (text != NULL && paq_read_all(fd, text, size - from, from))
 		return text;
+	if (text == NULL)
+		errno = ENOMEM;
 	paq_sink_set_error("could not read file \"%s\": %m", path);
-	pfree(text);
+	if (text != NULL)
+		pfree(text);
 	return NULL;
 }
 
@@ -374,6 +390,12 @@ recover(void)
 		if (text != NULL)
 			pfree(text);
 	}
+	/* They need not be durable yet. */
+	if (ok && state.secret.epoch != seals.state->secret.epoch && pg_fdatasync(fd) != 0)
+	{
+		paq_sink_set_error("could not fsync file \"%s\": %m", path);
+		ok = false;
+	}
 	close(fd);
 	if (ok)
 		strlcpy(seals.directory, paq_log_directory, sizeof(seals.directory));
@@ -397,13 +419,12 @@ append_lines(const StringInfo lines)
 
 	if (fd < 0)
 		return false;
-	errno = PAQ_FAULT("seal-write");
 	if (fstat(fd, &st) != 0 ||
 		(st.st_size > 0 && !paq_read_all(fd, &last, 1, st.st_size - 1)))
 		paq_sink_set_error("could not read file \"%s\": %m", path);
 	else if (last != '\n')
 		paq_sink_set_error("file \"%s\" does not end with a whole line", path);
-	else if (errno != 0 ||
+	else if ((errno = PAQ_FAULT("seal-write")) != 0 ||
 			 paq_write_all(fd, lines->data, lines->len, PAQ_AT_END) < lines->len)
 		paq_sink_set_error("could not write to file \"%s\": %m", path);
 	else if (paq_fsync && pg_fdatasync(fd) != 0)
@@ -457,15 +478,25 @@ add_seal(SealLines *lines, PaqSealKind kind, const char *file,
 	return true;
 }
 
-/* To be followed by commit_seals().  The first seal of a process says that it starts. */
+/*
+ * To be followed by commit_seals().  The first seal of a process says that it starts.  Behind
+ * a seal with which everything stopped there is nothing in the file, unless sealing was off
+ * meanwhile; that is said first, as nobody would know it any more afterwards.
+ */
 static bool
-begin_seals(SealLines *lines)
+begin_seals(SealLines *lines, uint64 sequence)
 {
+	const PaqSealState *state = seals.state;
+
 	memset(lines, 0, sizeof(*lines));
 	initStringInfo(&lines->text);
 	lines->state = *seals.state;
-	return seals.started || seals.state->secret.epoch == 0 ||
-		add_seal(lines, PAQ_SEAL_START, "", 0, 0, 0, NULL);
+	if (seals.started || state->secret.epoch == 0)
+		return true;
+	if (state->stopped && goes_on() && paq_trail.offset > state->sealed &&
+		!add_seal(lines, PAQ_SEAL_BEFORE, state->file, 0, paq_trail.offset, sequence, NULL))
+		return false;
+	return add_seal(lines, PAQ_SEAL_START, "", 0, 0, 0, NULL);
 }
 
 /* Show the last seal, for audit_seal() and the statistics. */
@@ -527,7 +558,10 @@ add_first_seals(SealLines *lines)
 	DIR		   *dir = AllocateDir(paq_log_directory);
 	struct dirent *de;
 	struct stat st;
-	bool		ok = add_seal(lines, PAQ_SEAL_BEGIN, "", 0, 0, 0, NULL);
+	bool		ok = dir != NULL && add_seal(lines, PAQ_SEAL_BEGIN, "", 0, 0, 0, NULL);
+
+	if (dir == NULL)
+		paq_sink_set_error("could not open directory \"%s\": %m", paq_log_directory);
 
 	while (ok && (de = ReadDirExtended(dir, paq_log_directory, LOG)) != NULL)
 		if (is_trail_file(de->d_name, &st) && !is_current(&st))
@@ -540,6 +574,7 @@ add_first_seals(SealLines *lines)
 static bool
 open_state(void)
 {
+	close_seals();
 	if (!alloc_state())
 		return false;
 	seals.state_fd = BasicOpenFile(PAQ_SEAL_STATE_FILE,
@@ -608,25 +643,52 @@ open_seals(void)
 }
 
 /*
- * Announce the current file, unless that was done, and say what is to be said before.
- * Behind a seal with which everything stopped there is nothing in the file, unless sealing
- * was off meanwhile.
+ * Seal what the file that was sealed last has behind that, though it is not the current one:
+ * the queue was lost, and with it where the trail ended.  If that cannot be done, or the file is
+ * not as it was left, say so.
  */
+static bool
+add_rest(SealLines *lines, uint64 sequence)
+{
+	const PaqSealState *state = seals.state;
+	uint8		sha256[PG_SHA256_DIGEST_LENGTH];
+	char		path[MAXPGPATH + PAQ_SEAL_NAME_LEN];
+	struct stat st;
+	bool		ok = false;
+	int			fd;
+
+	snprintf(path, sizeof(path), "%s/%s", state->directory, state->file);
+	fd = BasicOpenFile(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | PG_BINARY);
+	if (fd >= 0)
+	{
+		ok = paq_trail.loss.message[0] == '\0' && fstat(fd, &st) == 0 &&
+			S_ISREG(st.st_mode) && (uint64) st.st_size >= state->sealed &&
+			(!state->stopped || (uint64) st.st_size == state->sealed) &&
+			begin_digest() && extend_digest(fd, st.st_size) &&
+			pg_cryptohash_final(seals.digest, sha256, sizeof(sha256)) >= 0;
+		seals.digested = PG_UINT64_MAX;
+		close(fd);
+	}
+	return ok ?
+		add_seal(lines, PAQ_SEAL_FINISH, state->file, state->sealed, st.st_size, sequence,
+				 sha256) :
+		add_seal(lines, PAQ_SEAL_CHANGED, state->file, state->sealed, state->sealed, 0, NULL);
+}
+
+/* Announce the current file, unless that was done, and say what is to be said before. */
 static bool
 announce_file(uint64 sequence)
 {
 	const PaqSealState *state = seals.state;
 	const bool	same = goes_on();
-	const bool	unsealed = !same || (state->stopped && paq_trail.offset > state->sealed);
 	SealLines	lines;
-	bool		ok = begin_seals(&lines);
+	bool		ok = begin_seals(&lines, sequence);
 
 	if (ok && state->secret.epoch == 0)
 		ok = add_first_seals(&lines);
 	if (ok && !same && state->file[0] != '\0' && !state->finished)
-		ok = add_seal(&lines, PAQ_SEAL_CHANGED, state->file, state->sealed, state->sealed,
-					  0, NULL);
-	if (ok && unsealed)
+		ok = add_rest(&lines, sequence);
+	if (ok && !same)
 		ok = add_seal(&lines, paq_trail.offset == 0 ? PAQ_SEAL_NEW : PAQ_SEAL_BEFORE,
 					  paq_trail_name_of(paq_trail.path), 0, paq_trail.offset,
 					  sequence, NULL);
@@ -671,10 +733,24 @@ seal_range(PaqSealKind kind, uint64 sequence)
 		paq_sink_set_error("could not compute a digest");
 		return false;
 	}
-	return commit_seals(&lines, begin_seals(&lines) &&
+	return commit_seals(&lines, begin_seals(&lines, sequence) &&
 						add_seal(&lines, kind, seals.state->file, seals.state->sealed,
 								 paq_trail.offset, sequence, sha256)) &&
 		begin_digest();
+}
+
+/* Somebody has changed the current file, or it cannot be read: it is not sealed any further. */
+static bool
+seal_changed(void)
+{
+	SealLines	lines;
+
+	if (seals.state->finished)
+		return true;
+	return commit_seals(&lines, begin_seals(&lines, 0) &&
+						add_seal(&lines, PAQ_SEAL_CHANGED, seals.state->file,
+								 seals.state->sealed,
+								 Max(seals.state->sealed, paq_trail.offset), 0, NULL));
 }
 
 /*
@@ -684,19 +760,18 @@ seal_range(PaqSealKind kind, uint64 sequence)
 bool
 paq_seal_finish(uint64 sequence)
 {
-	SealLines	lines;
-
 	if (wanted() && !open_seals())
 		return false;
 	if (!seals.open || !goes_on() ||
 		(seals.state->finished && seals.state->sealed == paq_trail.offset))
 		return true;
-	if (!paq_trail.gone)
-		return seal_range(PAQ_SEAL_FINISH, sequence);
-	return commit_seals(&lines, begin_seals(&lines) &&
-						add_seal(&lines, PAQ_SEAL_CHANGED, seals.state->file,
-										 seals.state->sealed,
-										 Max(seals.state->sealed, paq_trail.offset), 0, NULL));
+	if (paq_trail.gone)
+		return seal_changed();
+	if (!seals.started && !announce_file(sequence))
+		return false;
+	if (!complete_digest())
+		return seal_changed();
+	return seal_range(PAQ_SEAL_FINISH, sequence);
 }
 
 /* Retention is about to remove that file of so many bytes. */
@@ -707,8 +782,18 @@ paq_seal_removed(const char *name, uint64 size)
 
 	if (!seals.open)
 		return true;
-	return commit_seals(&lines, begin_seals(&lines) &&
+	return commit_seals(&lines, begin_seals(&lines, 0) &&
 						add_seal(&lines, PAQ_SEAL_REMOVED, name, 0, size, 0, NULL));
+}
+
+/* Sealing ends, and no file of the trail is being written: it goes into the table. */
+static bool
+seal_end(void)
+{
+	SealLines	lines;
+
+	return commit_seals(&lines, begin_seals(&lines, 0) &&
+						add_seal(&lines, PAQ_SEAL_STOP, "", 0, 0, 0, NULL));
 }
 
 static TimestampTz
@@ -731,12 +816,12 @@ paq_sink_seal(PaqSealReason reason, uint64 sequence)
 		seals.next = 0;
 	if (reason != PAQ_SEAL_LEAVING && !paq_sink_seal_file(sequence))
 		return false;
-	if (seals.open && goes_on() && !paq_trail.gone &&
-		paq_trail.offset >= seals.state->sealed &&
-		!seal_range(kinds[reason], sequence))
-		return false;
 	seals.next = next_seal_from(GetCurrentTimestamp());
-	return true;
+	if (!seals.open)
+		return true;
+	if (goes_on() && !paq_trail.gone && paq_trail.offset >= seals.state->sealed)
+		return seal_range(kinds[reason], sequence);
+	return reason != PAQ_SEAL_LEAVING || seal_end();
 }
 
 /* If the clock was set back, the next seal must not wait until it is that time again. */

@@ -37,13 +37,23 @@ check_data_directory(const char *path, struct stat *st)
 		trouble("could not stat directory \"%s\": %m", path);
 }
 
-/* What is made belongs to the server's user. */
+/*
+ * What is made belongs to the server's user.  Root becomes that user, who could otherwise have
+ * him make or give away files elsewhere, by links.
+ */
 static void
-give_to_server(int fd, const char *path, const struct stat *server, mode_t mode)
+become_server(const struct stat *server)
 {
-	if ((geteuid() != server->st_uid &&
-		 fchown(fd, server->st_uid, server->st_gid) != 0) || fchmod(fd, mode) != 0)
-		trouble("could not set owner or permissions of \"%s\": %m", path);
+	if (geteuid() == 0 &&
+		(setegid(server->st_gid) != 0 || seteuid(server->st_uid) != 0))
+		trouble("could not become the user of the data directory: %m");
+}
+
+static void
+set_mode(int fd, const char *path, mode_t mode)
+{
+	if (fchmod(fd, mode) != 0)
+		trouble("could not set permissions of \"%s\": %m", path);
 }
 
 /* The directory of the file at path, made if it is not there, open. */
@@ -51,14 +61,17 @@ static int
 open_directory(const char *path, const struct stat *server)
 {
 	char		directory[MAXPGPATH];
-	const bool	made = (strlcpy(directory, path, sizeof(directory)),
-					   get_parent_directory(directory), mkdir(directory, S_IRWXU) == 0);
-	int			fd = open(directory, O_RDONLY | O_CLOEXEC);
+	bool		made;
+	int			fd;
 
+	strlcpy(directory, path, sizeof(directory));
+	get_parent_directory(directory);
+	made = mkdir(directory, S_IRWXU) == 0;
+	fd = open(directory, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		trouble("could not open directory \"%s\": %m", directory);
 	if (made)
-		give_to_server(fd, directory, server, server->st_mode & (S_IRWXU | S_IRWXG));
+		set_mode(fd, directory, server->st_mode & (S_IRWXU | S_IRWXG));
 	return fd;
 }
 
@@ -92,7 +105,7 @@ write_state(const char *path, const PaqSealState *state, const struct stat *serv
 	fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR);
 	if (fd < 0)
 		trouble("could not create file \"%s\": %m", temporary);
-	give_to_server(fd, temporary, server, S_IRUSR | S_IWUSR);
+	set_mode(fd, temporary, S_IRUSR | S_IWUSR);
 	written = paq_seal_state_write(fd, state, &slot);
 	named = written && link(temporary, path) == 0;
 	save_errno = errno;
@@ -174,6 +187,7 @@ run_keygen(int argc, char **argv)
 	/* so that a key that nobody reads can be removed */
 	pqsignal(SIGPIPE, SIG_IGN);
 	check_data_directory(directory, &server);
+	become_server(&server);
 	snprintf(path, sizeof(path), "%s/" PAQ_SEAL_STATE_FILE, directory);
 	memset(&state, 0, sizeof(state));
 	if (!pg_strong_random(state.secret.secret, sizeof(state.secret.secret)))

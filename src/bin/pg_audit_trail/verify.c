@@ -820,6 +820,8 @@ check_server(const PaqSealState *state)
 		finding("the trail ends with epoch %llu, but the server has sealed up to epoch %llu",
 				(unsigned long long) done.last.epoch,
 				(unsigned long long) state->secret.epoch - 1);
+	if (state->secret.epoch > done.secret.epoch + MAX_MISSING)
+		return;
 	while (secret.epoch < state->secret.epoch)
 		if (!paq_seal_next_secret(&secret))
 			trouble("could not compute a digest");
@@ -874,22 +876,38 @@ remark_removed(void)
 }
 
 static void
+remark_unsealed(void)
+{
+	const Sealed *last = NULL;
+	int			count = 0;
+
+	for (int i = 0; i < done.nfiles; i++)
+		if (done.files[i].unsealed > 0 && !done.files[i].reported)
+		{
+			last = &done.files[i];
+			count++;
+		}
+	if (count > 0)
+		remark("the first %llu bytes of file \"%s\" were there before the key, and are not sealed",
+			   (unsigned long long) last->unsealed, last->name);
+	if (count > 1)
+		remark("the same goes for %d other files", count - 1);
+}
+
+static void
 report(void)
 {
-	for (int i = 0; i < done.nfiles; i++)
-	{
-		const Sealed *file = &done.files[i];
-
-		if (file->unsealed > 0 && !file->reported)
-			remark("the first %llu bytes of file \"%s\" were there before the key, and are not sealed",
-				   (unsigned long long) file->unsealed, file->name);
-	}
+	remark_unsealed();
 	remark_removed();
 	if (done.pauses > 0)
 		remark("%d times nothing was sealed for longer than expected, at most from %s to %s",
 			   done.pauses, time_text(done.pause_from), time_text(done.pause_to));
 	if (done.count > 0 && done.last.kind == PAQ_SEAL_STOP)
+	{
 		remark("the server, or sealing, was stopped with the last seal");
+		if (!wanted.has_until && wanted.known == NULL && wanted.data_directory == NULL)
+			remark("whether the trail went on after that, --until, --seals or --pgdata would tell");
+	}
 	if (done.findings > MAX_FINDINGS)
 		printf(_("%d more findings\n"), done.findings - MAX_FINDINGS);
 	fwrite(remarks.data, 1, remarks.used, stdout);
