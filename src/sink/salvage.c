@@ -493,6 +493,9 @@ scan_units(Scan *scan, PaqLayerResult *result)
 		}
 		memcpy(scan->data + scan->size, piece, len);
 		scan->size += len;
+		/* No record ends without a newline: do not look for its end in each piece. */
+		if (memchr(piece, '\n', len) == NULL)
+			continue;
 		while (records < scan->size &&
 			   (len = whole_record(scan->format, scan->data + records,
 								   scan->size - records)) > 0)

@@ -19,8 +19,8 @@
  * named when it is first used.
  *
  * Without a key nothing is sealed, the server log says so, and the trail goes on.  With a
- * key that cannot be used, and if the file of seals cannot be written, no new file is
- * begun, and the worker tries again.
+ * key that cannot be used, and while the file of seals cannot be written, the trail
+ * stands still, as if it could not be written itself, and the worker tries again.
  *
  * Functions that return false have noted the reason for paq_sink_error().
  *
@@ -64,7 +64,7 @@ static struct
 
 	/* The digest of the current file from state.sealed to digested */
 	pg_cryptohash_ctx *digest;
-	uint64		digested;		/* 0: there is none */
+	uint64		digested;		/* PG_UINT64_MAX: it has to be made anew */
 } seals = {.state_fd = -1};
 
 /* Seals that are being made, to become durable together */
@@ -562,7 +562,6 @@ add_first_seals(SealLines *lines)
 
 	if (dir == NULL)
 		paq_sink_set_error("could not open directory \"%s\": %m", paq_log_directory);
-
 	while (ok && (de = ReadDirExtended(dir, paq_log_directory, LOG)) != NULL)
 		if (is_trail_file(de->d_name, &st) && !is_current(&st))
 			ok = add_seal(lines, PAQ_SEAL_BEFORE, de->d_name, 0, st.st_size, 0, NULL);

@@ -11,6 +11,7 @@
  *
  *-------------------------------------------------------------------------
  */
+#include "trail/hex.h"
 #include "trail/layer_internal.h"
 
 #ifdef PAQ_WITH_OPENSSL
@@ -119,16 +120,6 @@ paq_keys_find(const PaqKeys *keys, const uint8 *id)
 	return NULL;
 }
 
-static int
-hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 /* A key in hexadecimal digits, to *dst */
 static bool
 parse_key(PaqSecret *dst, const char *text, Size len)
@@ -138,7 +129,7 @@ parse_key(PaqSecret *dst, const char *text, Size len)
 		return false;
 	for (Size i = 0; i < len; i++)
 	{
-		int			digit = hex_digit(text[i]);
+		int			digit = paq_hex_digit(text[i]);
 
 		if (digit < 0)
 			return false;

@@ -21,6 +21,7 @@
 #endif
 
 #include "mb/pg_wchar.h"
+#include "trail/hex.h"
 #include "trail/line.h"
 
 /* Arrays and objects within each other, in fields that the list does not have */
@@ -92,16 +93,6 @@ skip_plain(const char *p, const char *end)
 	return p;
 }
 
-static int
-hex_value(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 /* The four digits of an escape at p; -1 if they are not there. */
 static int
 hex_escape(const char *p, const char *end)
@@ -112,7 +103,7 @@ hex_escape(const char *p, const char *end)
 		return -1;
 	for (int i = 0; i < 4; i++)
 	{
-		const int	digit = hex_value(p[i]);
+		const int	digit = paq_hex_digit(p[i]);
 
 		if (digit < 0)
 			return -1;

@@ -21,6 +21,7 @@
 #include "common/hmac.h"
 #include "common/sha2.h"
 #include "datatype/timestamp.h"
+#include "trail/hex.h"
 #include "trail/line.h"
 #include "trail/seal.h"
 
@@ -218,22 +219,12 @@ paq_seal_write(PaqSeal *seal, const PaqSealSecret *secret,
  * ----------
  */
 
-static int
-hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 /* One byte of two hexadecimal digits; -1 if they are none */
 static int
 hex_byte(const char *src)
 {
-	int			high = hex_digit(src[0]);
-	int			low = high < 0 ? -1 : hex_digit(src[1]);
+	int			high = paq_hex_digit(src[0]);
+	int			low = high < 0 ? -1 : paq_hex_digit(src[1]);
 
 	return low < 0 ? -1 : high << 4 | low;
 }
@@ -422,7 +413,7 @@ paq_seal_key_parse(const char *text, Size len, PaqSealSecret *first)
 	memset(first, 0, sizeof(*first));
 	for (Size i = 0; i < len; i++)
 	{
-		int			digit = hex_digit(text[i]);
+		int			digit = paq_hex_digit(text[i]);
 
 		if (text[i] == ' ' || text[i] == '-')
 			continue;
