@@ -43,8 +43,9 @@ library_path=
 pg_source=
 
 # Packages that the tests need
-readonly test_packages=(binutils clang-format dpkg-dev git libipc-run-perl perl pgbadger
-	jq python3 python3-asyncpg python3-jsonschema python3-psycopg strace valgrind)
+readonly test_packages=(binutils clang-format dpkg-dev git libipc-run-perl lz4 perl pgbadger
+	jq python3 python3-asyncpg python3-cryptography python3-jsonschema python3-psycopg strace
+	valgrind zstd)
 
 say()
 {
