@@ -185,7 +185,7 @@ run_keygen(int argc, char **argv)
 	char		path[MAXPGPATH];
 
 	/* so that a key that nobody reads can be removed */
-	pqsignal(SIGPIPE, SIG_IGN);
+	(void) signal(SIGPIPE, SIG_IGN);
 	check_data_directory(directory, &server);
 	become_server(&server);
 	snprintf(path, sizeof(path), "%s/" PAQ_SEAL_STATE_FILE, directory);

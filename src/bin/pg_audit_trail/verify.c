@@ -138,6 +138,10 @@ static Buffer remarks;
 /* Add a line to a text.  Names may have been made to do something to the user's terminal. */
 static void
 put_line(Buffer *buf, const char *prefix, const char *fmt, va_list args)
+	pg_attribute_printf(3, 0);
+
+static void
+put_line(Buffer *buf, const char *prefix, const char *fmt, va_list args)
 {
 	char		text[2 * MAXPGPATH];
 
