@@ -260,6 +260,12 @@ sub call_everything
 	{
 		my ($ret, undef, $stderr) = $node->psql($database, $call);
 
+		# nothing is sealed here, which the function says itself
+		if ($call =~ /audit_seal/)
+		{
+			like($stderr, qr/ERROR:  audit trail is not sealed\n/, "$when: $call");
+			next;
+		}
 		is("$ret $stderr", '0 ', "$when: $call");
 	}
 	return;
