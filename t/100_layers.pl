@@ -54,10 +54,20 @@ sub layers
 {
 	my ($compression, $encryption) = @_;
 
-	return reload(
+	my $ending = { none => '', zstd => '.zst', lz4 => '.lz4' }->{$compression}
+	  . ($encryption eq 'none' ? '' : '.enc');
+
+	reload(
 		log_compression => $compression,
 		log_encryption  => $encryption,
 		$encryption eq 'none' ? () : (log_encryption_key_command => $key{$encryption}));
+
+	# The server's log tells of a reload before the worker knows.
+	return poll_until(
+		sub {
+			flush_trail($node);
+			return current_file() =~ /\.json\Q$ending\E$/;
+		});
 }
 
 sub current_file
@@ -252,7 +262,6 @@ foreach my $what (sort keys %bad)
 			log_encryption             => 'aes-256-gcm',
 			log_encryption_key_command => $command),
 		"$what: reload");
-	$text = say_something();
 	ok( poll_until(
 			sub {
 				$node->psql('postgres',
@@ -260,6 +269,7 @@ foreach my $what (sort keys %bad)
 				(stats($node)->{last_error} // '') =~ $message;
 			}),
 		"$what: the error says so") or diag(stats($node)->{last_error});
+	$text = say_something();
 	like(stats($node)->{last_error}, qr/"pg_audit_queue\.log_encryption_key_command"/,
 		"$what: and names the setting");
 	is(texts_in_trail($node, $text), 0, "$what: nothing is written");
