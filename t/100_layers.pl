@@ -302,12 +302,17 @@ append_to_file($only_old, "$old_key\n");
 chmod(0600, $only_old);
 $key{'aes-256-gcm'} = encryption_key(256);
 ok(layers('zstd', 'aes-256-gcm'), 'another key');
+ok( poll_until(
+		sub {
+			flush_trail($node);
+			return current_file() ne $old_file;
+		}),
+	'begins another file');
 my $with_new_key = say_something();
 flush_trail($node);
-isnt(current_file(), $old_file, 'another key begins another file');
 is(texts_in_trail($node, $with_new_key), 1, 'which has the record');
 my ($status, $stdout, $stderr) = trail_program('cat', '-K', $only_old, $old_file);
-is($status, 0, 'the old key reads the old file');
+is($status, 0, 'the old key reads the old file') or diag($stderr);
 ($status, $stdout, $stderr) = trail_program('cat', '-K', $only_old, current_file());
 is($status, 2, 'and not the new one');
 like($stderr, qr/is encrypted with the key [0-9a-f]{16}, which is none of/, 'which says why');
@@ -321,8 +326,9 @@ my $without = say_something();
 flush_trail($node);
 is(current_file(), $file, 'the file is gone on with');
 is(texts_in_trail($node, $without), 1, 'and has the record');
-like(slurp_file($node->logfile, $position),
-	qr/WARNING: .*whether the key of the audit trail has changed: .*exit code 4/,
+ok( wait_for_log(
+		$node, qr/WARNING: .*whether the key of the audit trail has changed: .*exit code 4/,
+		$position),
 	'a warning says so');
 ok(layers('zstd', 'aes-256-gcm'), 'the command works again');
 flush_trail($node);
