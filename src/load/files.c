@@ -32,6 +32,7 @@
 #include "guc.h"
 #include "load/load_internal.h"
 #include "miscadmin.h"
+#include "read/read.h"
 #include "stats.h"
 #include "storage/fd.h"
 #include "utils/memutils.h"
@@ -77,9 +78,11 @@ static struct
 	Size		start;			/* of what was not handed out */
 	Size		end;
 	uint64		skipped;		/* bytes of the line that are no longer here, but
-								 * in what row.c makes of it */
+								 * in the shortener */
 	Size		line_size;		/* of the line handed out, with its newline */
 }			buffer;
+
+static PaqShortener shortener;
 
 /* Is there a line to be loaded? */
 typedef enum LineResult
@@ -316,13 +319,16 @@ read_more(void)
 	return n > 0;
 }
 
-/* Let row.c shorten the line that begins at buffer.start, so many bytes of it. */
+/* Shorten the line that begins at buffer.start, so many bytes of it. */
 static void
 shorten(Size len)
 {
+	MemoryContext old_context = MemoryContextSwitchTo(TopMemoryContext);
+
 	if (buffer.skipped == 0)
-		paq_shorten_begin();
-	paq_shorten_add(buffer.data + buffer.start, len);
+		paq_shorten_begin(&shortener);
+	paq_shorten_add(&shortener, buffer.data + buffer.start, len);
+	MemoryContextSwitchTo(old_context);
 }
 
 /*
@@ -378,7 +384,10 @@ get_line(PaqLoadLine *line, uint64 limit)
 	line->path = reading->path;
 	line->shortened = buffer.skipped + buffer.line_size - 1 > PAQ_MAX_LINE;
 	if (line->shortened)
-		line->data = paq_shorten_end(&line->len);
+	{
+		line->data = shortener.kept.data;
+		line->len = shortener.kept.len;
+	}
 	else
 	{
 		line->data = buffer.data + buffer.start;

@@ -32,9 +32,6 @@
 /* Of the table and its partitions */
 #define PAQ_TABLE_SCHEMA	"audit_queue"
 
-/* Longest line, in bytes, that becomes a row with all its texts; see row.c */
-#define PAQ_MAX_LINE		(32 * 1024 * 1024)
-
 /* A line of a file, without its newline; valid until the next one is read */
 typedef struct PaqLoadLine
 {
@@ -70,9 +67,6 @@ extern bool paq_files_have(uint64 series, uint64 *start);
 extern void paq_files_forget(void);
 
 /* row.c */
-extern void paq_shorten_begin(void);
-extern void paq_shorten_add(const char *data, Size len);
-extern const char *paq_shorten_end(Size *len);
 extern bool paq_row_add(PaqBatch *batch, const PaqLoadLine *line);
 extern bool paq_row_day(const PaqLoadLine *line, int *day);
 extern List *paq_row_columns(void);
