@@ -23,9 +23,10 @@
 #include <unistd.h>
 
 #include "guc.h"
+#include "miscadmin.h"
 #include "portability/instr_time.h"
 #include "postmaster/interrupt.h"
-#include "sink/sink_internal.h"
+#include "sink/key_command.h"
 
 #define SETTING		"pg_audit_queue.log_encryption_key_command"
 
@@ -38,6 +39,22 @@
 
 /* How much it may print, in bytes */
 #define MAX_OUTPUT	8192
+
+/* Where the reason for a failure goes; PAQ_LAYER_ERROR_LEN bytes */
+static char *reason;
+
+static void set_reason(const char *fmt,...) pg_attribute_printf(1, 2);
+
+/* Note a failure; %m works as in errmsg(). */
+static void
+set_reason(const char *fmt,...)
+{
+	va_list		args;
+
+	va_start(args, fmt);
+	(void) vsnprintf(reason, PAQ_LAYER_ERROR_LEN, fmt, args);
+	va_end(args);
+}
 
 /*
  * Start the command with its standard output into a pipe, as the leader of a process
@@ -87,18 +104,27 @@ start_command(const char *command, int *fd)
 	return -1;
 }
 
-/* Milliseconds that a command has left which was begun then; if none, notes the reason. */
+/*
+ * Milliseconds that a command has left which was begun then; if none, notes the reason.  A
+ * session may be canceled meanwhile, which the caller will see.
+ */
 static long
 time_left(instr_time start)
 {
 	const long	limit = ShutdownRequestPending ? SHUTDOWN_TIMEOUT : TIMEOUT;
 	instr_time	now;
 
+	if (QueryCancelPending || ProcDiePending)
+	{
+		set_reason("command of \"%s\" was canceled", SETTING);
+		return 0;
+	}
+
 	INSTR_TIME_SET_CURRENT(now);
 	INSTR_TIME_SUBTRACT(now, start);
 	if (INSTR_TIME_GET_MILLISEC(now) < limit)
 		return limit - (long) INSTR_TIME_GET_MILLISEC(now);
-	paq_sink_set_error("command of \"%s\" did not end within %ld s", SETTING, limit / 1000);
+	set_reason("command of \"%s\" did not end within %ld s", SETTING, limit / 1000);
 	return 0;
 }
 
@@ -127,13 +153,13 @@ read_output(int fd, instr_time start, char *output, Size *len)
 			*len += n;
 		else if (errno != EINTR)
 		{
-			paq_sink_set_error("could not read from command of \"%s\": %m", SETTING);
+			set_reason("could not read from command of \"%s\": %m", SETTING);
 			return false;
 		}
 		if (*len == MAX_OUTPUT)
 		{
-			paq_sink_set_error("command of \"%s\" prints more than %d bytes",
-							   SETTING, MAX_OUTPUT);
+			set_reason("command of \"%s\" prints more than %d bytes",
+					   SETTING, MAX_OUTPUT);
 			return false;
 		}
 	}
@@ -153,7 +179,7 @@ end_command(pid_t pid, instr_time start, bool well)
 	{
 		if (rc < 0 && errno != EINTR)
 		{
-			paq_sink_set_error("could not wait for command of \"%s\": %m", SETTING);
+			set_reason("could not wait for command of \"%s\": %m", SETTING);
 			return false;
 		}
 		well = well && time_left(start) > 0;
@@ -163,23 +189,19 @@ end_command(pid_t pid, instr_time start, bool well)
 	}
 	if (well && status != 0)
 	{
-		char	   *reason = wait_result_to_str(status);
+		char	   *result = wait_result_to_str(status);
 
-		paq_sink_set_error("command of \"%s\" failed: %s", SETTING, reason);
-		pfree(reason);
+		set_reason("command of \"%s\" failed: %s", SETTING, result);
+		pfree(result);
 	}
 	return well && status == 0;
 }
 
-/*
- * The keys that pg_audit_queue.log_encryption_key_command prints, to be freed by the caller;
- * NULL, with the reason noted, on failure.
- */
 PaqKeys *
-paq_run_key_command(void)
+paq_run_key_command(char *error)
 {
 	static char output[MAX_OUTPUT];
-	char		error[PAQ_LAYER_ERROR_LEN];
+	char		parse_error[PAQ_LAYER_ERROR_LEN];
 	PaqKeys    *keys = NULL;
 	instr_time	start;
 	bool		well;
@@ -187,25 +209,26 @@ paq_run_key_command(void)
 	Size		len;
 	int			fd;
 
+	reason = error;
 	if (paq_log_encryption_key_command[0] == '\0')
 	{
-		paq_sink_set_error("\"%s\" is not set", SETTING);
+		set_reason("\"%s\" is not set", SETTING);
 		return NULL;
 	}
 	INSTR_TIME_SET_CURRENT(start);
 	pid = start_command(paq_log_encryption_key_command, &fd);
 	if (pid < 0)
 	{
-		paq_sink_set_error("could not start command of \"%s\": %m", SETTING);
+		set_reason("could not start command of \"%s\": %m", SETTING);
 		return NULL;
 	}
 	well = read_output(fd, start, output, &len);
 	close(fd);
 	if (end_command(pid, start, well))
 	{
-		keys = paq_keys_parse(output, len, error);
+		keys = paq_keys_parse(output, len, parse_error);
 		if (keys == NULL)
-			paq_sink_set_error("what \"%s\" prints cannot be used: %s", SETTING, error);
+			set_reason("what \"%s\" prints cannot be used: %s", SETTING, parse_error);
 	}
 	paq_forget_secret(output, sizeof(output));
 	return keys;

@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "guc.h"
+#include "sink/key_command.h"
 #include "sink/sink_internal.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
@@ -67,9 +68,12 @@ paq_trail_keys(PaqKeys **keys)
 	*keys = NULL;
 	if (!is_encrypted(&wanted))
 		return true;
-	*keys = paq_run_key_command();
+	*keys = paq_run_key_command(error);
 	if (*keys == NULL)
+	{
+		paq_sink_set_error("%s", error);
 		return false;
+	}
 	if (paq_keys_check(*keys, wanted.encryption, id, error))
 		return true;
 	paq_sink_set_error("what \"%s\" prints cannot be used: %s",

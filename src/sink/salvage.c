@@ -37,6 +37,7 @@
 #include "common/sha2.h"
 #include "fault.h"
 #include "file_util.h"
+#include "sink/key_command.h"
 #include "sink/sink_internal.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
@@ -550,6 +551,7 @@ static bool
 salvage_units(Scan *scan, const PaqLayers *layers, uint64 from)
 {
 	PaqLayerResult result = PAQ_LAYER_FAILED;
+	char		key_error[PAQ_LAYER_ERROR_LEN];
 	const char *error;
 	bool		damaged;
 	struct stat st;
@@ -562,8 +564,8 @@ salvage_units(Scan *scan, const PaqLayers *layers, uint64 from)
 	if (!S_ISREG(st.st_mode) || (uint64) st.st_size <= from)
 		return true;
 	if (layers->encryption != PAQ_ENCRYPTION_NONE &&
-		(scan->keys = paq_run_key_command()) == NULL)
-		return without_key(scan, paq_sink_error());
+		(scan->keys = paq_run_key_command(key_error)) == NULL)
+		return without_key(scan, key_error);
 	scan->reader = paq_layer_reader_make(scan->fd, paq_trail_name_of(scan->path),
 										 scan->keys);
 	scan->found->end = from;

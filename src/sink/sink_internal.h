@@ -140,9 +140,6 @@ extern void paq_seal_written(uint64 offset, const char *data, Size len);
 extern bool paq_seal_finish(uint64 sequence);
 extern bool paq_seal_removed(const char *name, uint64 size);
 
-/* key_command.c */
-extern PaqKeys *paq_run_key_command(void);
-
 /* rotate.c */
 extern bool paq_trail_is_inside(const char *path);
 extern const char *paq_trail_pattern(void);
