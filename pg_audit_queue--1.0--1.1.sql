@@ -91,6 +91,55 @@ CREATE OR REPLACE VIEW pg_catalog.audit_records WITH (security_invoker = true) A
      UNION ALL
     SELECT * FROM audit_queue.records;
 
+-- The trail's files as rows, with the columns of the table.
+CREATE FUNCTION audit_queue.trail_handler()
+RETURNS fdw_handler
+AS 'MODULE_PATHNAME', 'audit_queue_trail_handler'
+LANGUAGE C STRICT;
+
+CREATE FOREIGN DATA WRAPPER audit_queue_trail HANDLER audit_queue.trail_handler;
+
+CREATE SERVER audit_queue_trail FOREIGN DATA WRAPPER audit_queue_trail;
+
+DO $$
+BEGIN
+    EXECUTE (SELECT 'CREATE FOREIGN TABLE audit_queue.trail ('
+                    || string_agg(format('%I %s', attname, format_type(atttypid, atttypmod)),
+                                  ', ' ORDER BY attnum)
+                    || ') SERVER audit_queue_trail'
+               FROM pg_attribute
+              WHERE attrelid = 'audit_queue.records'::regclass
+                AND attnum > 0 AND NOT attisdropped);
+END
+$$;
+
+CREATE VIEW audit_queue.audit_trail WITH (security_invoker = true) AS
+    SELECT * FROM audit_queue.trail;
+
+ALTER VIEW audit_queue.audit_trail SET SCHEMA pg_catalog;
+
+-- Records from from_time on, and before to_time; of these classes, users that logged in,
+-- and databases.  Null stands for any.  PostgreSQL puts the query in the place of the
+-- call, so it reads no more than the view would with these conditions.
+CREATE FUNCTION audit_trail(
+    from_time timestamptz DEFAULT NULL,
+    to_time timestamptz DEFAULT NULL,
+    classes text[] DEFAULT NULL,
+    users text[] DEFAULT NULL,
+    databases text[] DEFAULT NULL
+)
+RETURNS SETOF audit_queue.trail
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT *
+      FROM audit_queue.trail t
+     WHERE t.log_time >= coalesce(from_time, '-infinity')
+       AND t.log_time < coalesce(to_time, 'infinity')
+       AND (classes IS NULL OR t.class = ANY (classes))
+       AND (users IS NULL OR t.user_name = ANY (users))
+       AND (databases IS NULL OR t.database_name = ANY (databases));
+END;
+
 -- What audit_check() needs to know: what a profile wants, and settings as they are
 -- for the server.
 CREATE FUNCTION audit_queue.profile(
@@ -699,7 +748,9 @@ BEGIN
             SELECT 'TABLE', c.oid::pg_catalog.regclass::text, c.relowner,
                    coalesce(c.relacl, pg_catalog.acldefault('r', c.relowner))
               FROM pg_catalog.pg_class c
-             WHERE c.oid IN ('pg_catalog.pg_stat_audit_queue'::pg_catalog.regclass,
+             WHERE c.oid IN ('audit_queue.trail'::pg_catalog.regclass,
+                             'pg_catalog.audit_trail'::pg_catalog.regclass,
+                             'pg_catalog.pg_stat_audit_queue'::pg_catalog.regclass,
                              'pg_catalog.pg_stat_audit_queue_classes'::pg_catalog.regclass)
              UNION ALL
             SELECT 'FUNCTION', p.oid::pg_catalog.regprocedure::text, p.proowner,
@@ -707,6 +758,7 @@ BEGIN
               FROM pg_catalog.pg_proc p
              WHERE p.oid IN ('pg_catalog.audit_check(text)'::pg_catalog.regprocedure,
                              'pg_catalog.audit_seal()'::pg_catalog.regprocedure,
+                             'pg_catalog.audit_trail(timestamptz,timestamptz,text[],text[],text[])'::pg_catalog.regprocedure,
                              'pg_catalog.pg_stat_get_audit_queue()'::pg_catalog.regprocedure,
                              'pg_catalog.pg_stat_get_audit_queue_classes()'::pg_catalog.regprocedure,
                              'audit_queue.configuration_errors()'::pg_catalog.regprocedure,
@@ -714,7 +766,8 @@ BEGIN
                              'audit_queue.profile(text)'::pg_catalog.regprocedure,
                              'audit_queue.records_elsewhere()'::pg_catalog.regprocedure,
                              'audit_queue.setting_is_valid(text, text)'::pg_catalog.regprocedure,
-                             'audit_queue.server_settings()'::pg_catalog.regprocedure)
+                             'audit_queue.server_settings()'::pg_catalog.regprocedure,
+                             'audit_queue.trail_handler()'::pg_catalog.regprocedure)
         )
         SELECT DISTINCT
                pg_catalog.format('REVOKE ALL ON %s %s FROM %s', o.kind, o.name,
@@ -728,7 +781,9 @@ BEGIN
 END
 $$;
 
-GRANT EXECUTE ON FUNCTION audit_queue.records_elsewhere() TO audit_queue_reader;
+GRANT EXECUTE ON FUNCTION audit_queue.records_elsewhere(),
+    audit_trail(timestamptz, timestamptz, text[], text[], text[]) TO audit_queue_reader;
+GRANT SELECT ON audit_queue.trail, audit_trail TO audit_queue_reader;
 
 GRANT SELECT ON pg_stat_audit_queue, pg_stat_audit_queue_classes TO pg_monitor;
 GRANT EXECUTE ON FUNCTION pg_stat_get_audit_queue(), pg_stat_get_audit_queue_classes(),

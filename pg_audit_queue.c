@@ -13,6 +13,8 @@
  *	src/drain/		the background worker: batches from the queue to the sink
  *	src/sink/		where the trail goes: files
  *	src/load/		the loader: from the files into the table, if that is the sink
+ *	src/trail/		what trail files look like, for programs, too
+ *	src/read/		the trail's files as rows
  *	src/format/		how a record becomes text: pgaudit, csvlog, json
  *
  *	src/guc.c		the settings, of which guc_list.h is the list

@@ -18,11 +18,11 @@
 
 #include "access/xloginsert.h"
 #include "catalog/pg_collation.h"
-#include "common/jsonapi.h"
 #include "executor/executor.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
+#include "optimizer/pathnode.h"
 #include "parser/analyze.h"
 #include "parser/parser.h"
 #include "parser/scanner.h"
@@ -36,6 +36,10 @@
 #include "utils/wait_event.h"
 #if PG_VERSION_NUM >= 160000
 #include "parser/parse_relation.h"
+#endif
+#if PG_VERSION_NUM >= 180000
+#include "commands/explain_format.h"
+#include "commands/explain_state.h"
 #endif
 
 #if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 200000
@@ -235,6 +239,42 @@ paq_stmt_perm_infos(PlannedStmt *stmt)
 	QueryDesc *queryDesc, ScanDirection direction, uint64 count, bool execute_once
 #define PAQ_EXECUTOR_RUN_PASS	queryDesc, direction, count, execute_once
 #endif
+
+/* ---------- Foreign tables ---------- */
+
+/*
+ * The path of a scan of a foreign table, with no other path below and in no order;
+ * later versions want to know more.
+ */
+static inline ForeignPath *
+paq_foreign_scan_path(PlannerInfo *root, RelOptInfo *rel, Cost startup, Cost total)
+{
+#if PG_VERSION_NUM >= 180000
+	return create_foreignscan_path(root, rel, NULL, rel->rows, 0, startup, total, NIL,
+								   rel->lateral_relids, NULL, NIL, NIL);
+#elif PG_VERSION_NUM >= 170000
+	return create_foreignscan_path(root, rel, NULL, rel->rows, startup, total, NIL,
+								   rel->lateral_relids, NULL, NIL, NIL);
+#else
+	return create_foreignscan_path(root, rel, NULL, rel->rows, startup, total, NIL,
+								   rel->lateral_relids, NULL, NIL);
+#endif
+}
+
+/* Whose privileges count for the relation that the node scans */
+static inline Oid
+paq_scan_user(ForeignScanState *node)
+{
+	Oid			user;
+
+#if PG_VERSION_NUM >= 160000
+	user = ((ForeignScan *) node->ss.ps.plan)->checkAsUser;
+#else
+	user = exec_rt_fetch(((ForeignScan *) node->ss.ps.plan)->scan.scanrelid,
+						 node->ss.ps.state)->checkAsUser;
+#endif
+	return OidIsValid(user) ? user : GetUserId();
+}
 
 /* ---------- What pgaudit records, by version ---------- */
 
@@ -468,30 +508,6 @@ paq_regexec(regex_t *regex, const pg_wchar *data, size_t len, size_t start,
 	}
 #endif
 	return code;
-}
-
-/* ---------- JSON ---------- */
-
-/* Result of the JSON parser's callbacks: none in 15 */
-#if PG_VERSION_NUM >= 160000
-#define PAQ_JSON_RESULT		JsonParseErrorType
-#define PAQ_JSON_DONE		JSON_SUCCESS
-#else
-#define PAQ_JSON_RESULT		void
-#define PAQ_JSON_DONE
-#endif
-
-/* A lexer, in the current memory context, for text in the database's encoding */
-static inline JsonLexContext *
-paq_json_lex(const char *text, Size len)
-{
-#if PG_VERSION_NUM >= 170000
-	return makeJsonLexContextCstringLen(NULL, text, len, GetDatabaseEncoding(),
-										true);
-#else
-	return makeJsonLexContextCstringLen(unconstify(char *, text), len,
-										GetDatabaseEncoding(), true);
-#endif
 }
 
 /* ---------- Function attributes ---------- */

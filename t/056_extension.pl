@@ -253,13 +253,16 @@ my $granted = join "\n", 'function audit_check(text)|pg_monitor|EXECUTE',
   'function audit_queue.server_settings()|pg_monitor|EXECUTE',
   'function audit_queue.setting_is_valid(text,text)|pg_monitor|EXECUTE',
   'function audit_queue_stats()|pg_monitor|EXECUTE',
+  'function audit_trail(timestamp with time zone,timestamp with time zone,text[],text[],text[])|audit_queue_reader|EXECUTE',
   'function pg_stat_get_audit_queue()|pg_monitor|EXECUTE',
   'function pg_stat_get_audit_queue_classes()|pg_monitor|EXECUTE',
   'schema audit_queue|audit_queue_reader|USAGE',
   'schema audit_queue|pg_monitor|USAGE',
   'table audit_queue.records|audit_queue_reader|SELECT',
+  'table audit_queue.trail|audit_queue_reader|SELECT',
   'table audit_queue_stats|pg_monitor|SELECT',
   'table audit_records|audit_queue_reader|SELECT',
+  'table audit_trail|audit_queue_reader|SELECT',
   'table pg_stat_audit_queue|pg_monitor|SELECT',
   'table pg_stat_audit_queue_classes|pg_monitor|SELECT';
 
@@ -282,7 +285,7 @@ is( sql("SELECT bool_and(relrowsecurity AND relforcerowsecurity) FROM pg_class"
 is(sql("SELECT string_agg(oid::regclass::text, ',' ORDER BY relname) FROM pg_class"
 		  . " WHERE relkind = 'v' AND relname LIKE '%audit\\_%'"
 		  . " AND reloptions @> '{security_invoker=true}'", 'open'),
-	'audit_queue_stats,audit_records,pg_stat_audit_queue,pg_stat_audit_queue_classes',
+	'audit_queue_stats,audit_records,audit_trail,pg_stat_audit_queue,pg_stat_audit_queue_classes',
 	'all views use the privileges of their callers');
 foreach my $sql ('SELECT * FROM audit_records', 'SELECT * FROM audit_queue_stats',
 	'SELECT * FROM pg_stat_audit_queue', 'SELECT * FROM pg_stat_audit_queue_classes',
@@ -290,14 +293,15 @@ foreach my $sql ('SELECT * FROM audit_records', 'SELECT * FROM audit_queue_stats
 	'SELECT * FROM audit_check()', 'SELECT * FROM audit_queue.records_elsewhere()',
 	'SELECT * FROM audit_queue.server_settings()', 'SELECT * FROM audit_queue.configuration_errors()',
 	'SELECT * FROM audit_queue_stats()', 'SELECT audit_flush()', 'SELECT audit_rotate()',
-	'SELECT audit_queue_stats_reset()', 'SELECT * FROM audit_queue.records')
+	'SELECT audit_queue_stats_reset()', 'SELECT * FROM audit_queue.records',
+	'SELECT * FROM audit_trail', 'SELECT * FROM audit_trail()', 'SELECT * FROM audit_queue.trail')
 {
 	($stdout, $stderr) = sql_as('reporting', $sql, 'open');
 	like($stderr, qr/ERROR:  permission denied/, "not for everybody: $sql");
 }
 
 # A grant on a view alone gives nothing of what is below it.
-my @views = qw(audit_records audit_queue_stats pg_stat_audit_queue pg_stat_audit_queue_classes);
+my @views = qw(audit_records audit_trail audit_queue_stats pg_stat_audit_queue pg_stat_audit_queue_classes);
 sql('GRANT SELECT ON ' . join(', ', @views) . ' TO reporting', 'open');
 foreach my $view (@views)
 {
