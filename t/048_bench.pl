@@ -610,6 +610,72 @@ is(steady(progress(@seconds, @steady, [ '5.0', '900.0', '1.000' ])),
 	'100.0 2.1', 'clients: and nothing of what comes later');
 like(steady(progress(@seconds)), qr/no transaction after 2 seconds/, 'clients: or nothing at all');
 
+# Layers of trail files: sizes, pairs, and reading them again
+
+($status, $output) = bench('trail', '--quick', '--transactions', 200, '--megabytes', 1,
+	'--pairs', 1, '--configs', 'plain,zstd_aes256_sealed', '--folder', "$folder/trail");
+is($status, 0, 'a run of trail') or diag($output);
+$json   = decode_json(slurp_file("$folder/results/trail.json"));
+$result = $json->{commands}{trail};
+my $report = slurp_file("$folder/results/trail.md");
+my $layered = 'zstd_aes256_sealed';
+like($report, qr/^\| AES256 +\| +16 \| +2\.29 \|/m, 'trail: what others have published');
+
+SKIP:
+{
+	my $reason = $result->{configurations}{$layered}{absent};
+
+	if (defined $reason)
+	{
+		like($reason, qr/^the library was built without |^pg_audit_trail is not installed$/,
+			'trail: layers that cannot be had');
+		skip $reason, 1;
+	}
+	is(join(' ', map { "$_->{load}-$_->{configuration}" } @{ $result->{runs} }),
+		join(' ', map { ("$_-plain", "$_-$layered") } qw(select tpcb pairs)), 'trail: all runs');
+	is(join(' ', map { $_->{verdict} } @{ $result->{runs} }, @{ $result->{reading} }),
+		join(' ', ('ok') x 11), 'trail: and all is well');
+	foreach my $load ('select', 'tpcb')
+	{
+		my ($plain, $all) = grep { $_->{load} eq $load } @{ $result->{runs} };
+
+		is($plain->{text_bytes}, $plain->{trail_bytes}, "trail: $load: plain files are text");
+		cmp_ok(abs($all->{text_bytes} / $plain->{text_bytes} - 1),
+			'<', 0.05, "trail: $load: the same text");
+		cmp_ok($all->{trail_bytes}, '<', $all->{text_bytes} / 4, "trail: $load: compressed");
+		cmp_ok($_->{worker_us_record}, '>', 0, "trail: $load: $_->{configuration}: worker")
+		  foreach $plain, $all;
+	}
+	my ($plain, $all) = grep { $_->{load} eq 'pairs' } @{ $result->{runs} };
+	cmp_ok(abs($result->{everything}{ratio} - $all->{tps} / $plain->{tps}),
+		'<', 1e-9, 'trail: the ratio of a pair');
+	is(join(', ', map { "$_->{load} of $_->{configuration}" } @{ $result->{reading} }),
+		join(', ', map { "$_ of $layered" } 'verify', 'cat', 'cat --class=READ',
+			'cat --outcome=failed', 'cat --format=table'), 'trail: it is read again');
+	cmp_ok(abs($_->{mb_cpu_s} * $_->{cpu_s} - 1), '<', 0.2, "trail: $_->{load}: a megabyte")
+	  foreach @{ $result->{reading} };
+	if ($result->{absent}{SQL})
+	{
+		is($result->{absent}{SQL}, 'there is no view pg_catalog.audit_trail', 'trail: no SQL');
+	}
+	else
+	{
+		is(join(', ', map { "$_->{load} $_->{verdict}" } @{ $result->{sql} }),
+			'count(*) ok, all columns ok, COPY ok, last file ok', 'trail: and in SQL');
+	}
+	report('trail', "$folder/results/trail.json", "$folder/trail_report");
+	is(slurp_file("$folder/trail_report/trail.md"), $report, 'trail: the report again');
+	is(collisions(slurp_file("$folder/results/trail.svg")), '', 'trail: texts do not collide')
+	  if !$result->{absent}{picture};
+
+	# A trail that is whole, but not as it was asked for
+
+	($status, $output) = bench('trail', '--quick', '--transactions', 200, '--configs', 'zstd',
+		'--set', 'pg_audit_queue.log_compression=none', '--folder', "$folder/unlayered");
+	is($status, 1, 'trail: without the layer that was asked for');
+	like($output, qr/^  WRONG: files of the trail do not have these layers; /m, 'trail: and says so');
+}
+
 # A trail that lacks what was sent: here because less is audited
 
 ($status, $output) = bench('oracle', '--configs', 'immediate',

@@ -10,6 +10,7 @@ import time
 import cpu
 import load as pgbench
 import trail
+import trail_program
 from cluster import BENCH_DB, Failure, quoted
 from config import WRITERS, standard
 
@@ -30,6 +31,7 @@ class Bench:
         self.scratch = scratch
         self.standard = standard(options.format)
         self.pkglibdir = pkglibdir
+        self._clear = os.path.join(scratch, "clear")    # see _without_layers()
         self.wrong = 0
         self.named = set()      # configurations that any command has
 
@@ -185,11 +187,35 @@ class Bench:
         size = self.cluster.query(TABLE_SIZE)[0][0] if configuration.table else None
         files = self.collect(configuration, ROWS)
         run["expected"] = expected
+        readable = self._without_layers(configuration, files)
         run["records"], size_of_files, run["verdict"] = trail.check(
-            configuration.layout, BENCH_DB, expected, files)
+            configuration.layout, BENCH_DB, expected, readable)
+        shutil.rmtree(self._clear, ignore_errors=True)
         run["trail_bytes"] = size_of_files if size is None else int(size)
+        if configuration.layered:
+            self._add_layers(run, configuration, files)
         if run["verdict"] != "ok":
             self._keep(run, files)
+
+    def _without_layers(self, configuration, files):
+        """Files that trail.py can read."""
+        if not configuration.ending:
+            return files
+        shutil.rmtree(self._clear, ignore_errors=True)
+        os.mkdir(self._clear)
+        return trail_program.in_clear(self.cluster, files, configuration.layout, self._clear)
+
+    def _add_layers(self, run, configuration, files):
+        """Bytes of the text, and of the trail with its layers and seals.  The layers must
+        be those that were asked for, and the seals must say that nothing is missing."""
+        folder = os.path.join(self.cluster.data, configuration.folder)
+        run["text_bytes"] = run["trail_bytes"]
+        run["trail_bytes"] = trail.size_of(folder)
+        ending = {"csvlog": ".csv", "pgaudit": ".log"}.get(configuration.layout, ".json")
+        if not all(file.endswith(ending + configuration.ending) for file in files):
+            run["verdict"] = "files of the trail do not have these layers"
+        if configuration.sealed:
+            trail_program.verify(self.cluster, folder)
 
     def collect(self, configuration, query):
         """Stop the server.  Returns the files that have the trail, one with the rows of

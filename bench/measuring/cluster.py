@@ -74,6 +74,7 @@ class Cluster:
         self.folder = folder
         self.data = os.path.join(folder, "data")
         self.log = os.path.join(folder, "server.log")
+        self.seal_key = os.path.join(folder, "seal.key")    # to verify the trail with
         self.socket_folder = socket_folder
         self.process = None
         self.session = None
@@ -165,7 +166,15 @@ class Cluster:
         self._configure({"shared_preload_libraries": ""})
         if table or not getattr(self, "has_audit", False):
             self._renew_audit_db()
+        if settings.get("pg_audit_queue.seal") == "on":
+            self._make_seal_key()
         self._configure(settings)
+
+    def _make_seal_key(self):
+        """A new sealing key, as the last one went with the queue."""
+        key = self._run([self.program("pg_audit_trail"), "keygen", "-D", self.data])
+        with open(self.seal_key, "w", encoding="ascii") as file:
+            file.write(key)
 
     def start_again(self):
         """Start it with the same settings, on what is there: after a crash."""

@@ -26,7 +26,12 @@ class Configuration:
     layout  what the trail looks like, one of trail.py's; None: there is none
     folder  where it is, in the data directory; None: in the table
     nothing it leaves no record of what pgbench does
+    layered files of the trail are compressed, encrypted or sealed, or may be
+    missing why it cannot be had, whatever is installed
     """
+
+    layered = False
+    missing = None
 
     def __init__(self, name, libraries, settings, layout=None, folder=None, nothing=False):
         self.name = name
@@ -44,6 +49,18 @@ class Configuration:
     def table(self):
         return self.layout == "table"
 
+    @property
+    def sealed(self):
+        return self.own_settings.get("pg_audit_queue.seal") == "on"
+
+    @property
+    def ending(self):
+        """What layers add to the names of files"""
+        names = {"zstd": ".zst", "lz4": ".lz4"}
+        compression = self.own_settings.get("pg_audit_queue.log_compression", "none")
+        encryption = self.own_settings.get("pg_audit_queue.log_encryption", "none")
+        return names.get(compression, "") + ("" if encryption == "none" else ".enc")
+
     def settings(self):
         return {"shared_preload_libraries": ",".join(self.libraries), **self.own_settings}
 
@@ -51,12 +68,15 @@ class Configuration:
         """The same, but for these settings."""
         other = Configuration(name, self.libraries, {**self.own_settings, **settings},
                               self.layout, self.folder, self.nothing)
+        other.layered = self.layered
         for attribute, value in changes.items():
             setattr(other, attribute, value)
         return other
 
     def absent(self, pkglibdir):
         """Why it cannot be had; None if it can."""
+        if self.missing:
+            return self.missing
         for library in self.libraries:
             if not os.path.exists(os.path.join(pkglibdir, library + ".so")):
                 return f"{library} is not installed for this server"

@@ -32,7 +32,7 @@ def _stat_times(pid):
     return [int(word) / TICKS for word in words[11:15]]
 
 
-def _used(pid):
+def used_by(pid):
     """CPU time of a process with one thread."""
     if not HAVE_SCHEDSTAT:
         return sum(_stat_times(pid)[:2])
@@ -62,7 +62,7 @@ class Times:
         self.running = {}
         for pid, title in list(cluster.children().items()) + [(cluster.pid, "postmaster")]:
             try:
-                self.running[pid] = (title, _used(pid))
+                self.running[pid] = (title, used_by(pid))
             except OSError:
                 pass            # it has just ended, which is noticed in since()
 

@@ -11,7 +11,7 @@ import statistics
 
 # What ratios are formed of
 COMPARED = ("tps", "latency_ms", "p50_ms", "p95_ms", "p99_ms", "sessions_us", "cpu_us",
-            "db_time_us")
+            "db_time_us", "record_bytes", "worker_us_record")
 
 
 def percentile(values, p):

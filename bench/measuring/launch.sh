@@ -14,7 +14,7 @@ common_usage()
 	--quick				short runs, for a first impression
 	--rounds N			each runs every configuration once
 	--seconds N			length of one run
-	--pairs N			pairs of runs with short sessions, of clients and record
+	--pairs N			pairs of runs, of clients, record and trail
 	--clients N			of pgbench
 	--scale N			size of pgbench's tables
 	--configs LIST		only these configurations

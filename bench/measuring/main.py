@@ -22,6 +22,7 @@ sys.path.append(os.path.join(os.path.dirname(HERE), "torturing"))
 import clients  # noqa: E402
 import crash  # noqa: E402
 import das  # noqa: E402
+import layers  # noqa: E402
 import machine  # noqa: E402
 import oracle  # noqa: E402
 import picture  # noqa: E402
@@ -35,7 +36,7 @@ from processes import adopt_orphans  # noqa: E402
 # Raised when a figure's meaning, name or place changes
 FORMAT = 1
 
-COMMANDS = {command.NAME: command for command in (das, oracle, clients, table, crash, record)}
+COMMANDS = {command.NAME: command for command in (das, oracle, clients, table, crash, record, layers)}
 
 # SIGINT, too: a shell's background job is started with it ignored.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -54,6 +55,7 @@ def parse_options():
     parser.add_argument("--seconds", type=positive)
     parser.add_argument("--pairs", type=positive)
     parser.add_argument("--transactions", type=positive)
+    parser.add_argument("--megabytes", type=positive)
     parser.add_argument("--clients", type=positive)
     parser.add_argument("--scale", type=positive)
     parser.add_argument("--configs", type=lambda text: text.replace(",", " ").split())
@@ -138,7 +140,7 @@ def run_command(bench, command, options):
     result = {
         "title": command.TITLE,
         "options": {name: getattr(mine, name) for name in
-                    ("rounds", "seconds", "transactions", "clients")},
+                    ("rounds", "seconds", "transactions", "megabytes", "clients")},
         "configurations": {}, "loads": {}, "runs": [], "absent": {},
     }
     begin = time.monotonic()

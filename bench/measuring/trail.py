@@ -26,7 +26,7 @@ import sys
 
 # Texts cannot deceive these: within a JSON string a double quote has a backslash
 # before it, in the others everything that is looked at is before the first text.
-JSON_START = re.compile(rb'\{"type":"(record|gap)","formatVersion":\d+,"sequence":(\d+),')
+JSON_START = re.compile(rb'\{"type":"(record|gap|heartbeat)","formatVersion":\d+,"sequence":(\d+),')
 JSON_REST = (rb',"statementId":(\d+),"substatementId":\d+,"sessionLine":(?:\d+|null),'
              rb'"sessionId":"([0-9a-f.]+)".*,"databaseName":"%s",')
 PGAUDIT = rb'^[^@\t]* \[(\d+)\] [^@\t]*@%s (?:\d+ )?LOG:  AUDIT: SESSION,(\d+),'
@@ -39,6 +39,9 @@ STATEMENTS = rb'^[^@\t]* \[(\d+)\] [^@\t]*@%s (\d+) (?:LOG:  (statement|execute)
 CSV_COLUMNS = 26
 CSV_DATABASE, CSV_SESSION, CSV_MESSAGE, CSV_LOCATION = 2, 5, 13, 21
 CSV_AUDIT = re.compile(r"AUDIT: SESSION,(\d+),\d+,([^,]*),")
+
+# What is beside the files of our trail: a lock, seals
+BESIDE = "pg_audit_queue."
 
 # A text may be of any length.
 csv.field_size_limit(sys.maxsize)
@@ -191,14 +194,19 @@ def check(layout, database, expected, files):
 def _age(name):
     """Sorts names by their times, and those of one time by the numbers that they
     were given: audit-TIME.json, audit-TIME.2.json, audit-TIME.10.json."""
-    stem = os.path.splitext(name)[0]
+    stem = os.path.splitext(re.sub(r"(\.zst|\.lz4)?(\.enc)?$", "", name))[0]
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", stem)]
 
 
 def files_of(folder):
     """The files of a trail, oldest first."""
     names = sorted(os.listdir(folder), key=_age) if os.path.isdir(folder) else []
-    return [os.path.join(folder, name) for name in names]
+    return [os.path.join(folder, name) for name in names if not name.startswith(BESIDE)]
+
+
+def size_of(folder):
+    """Bytes of everything in the folder, seals included"""
+    return sum(entry.stat().st_size for entry in os.scandir(folder))
 
 
 # -- the trail after a crash -----------------------------------------------------
