@@ -27,20 +27,6 @@ is_done(const Cat *cat)
 	return cat->options.limit >= 0 && cat->count >= cat->options.limit;
 }
 
-/* The file does not end where a record does. */
-static void
-report_cut(const TrailFile *file, const PaqKeys *keys)
-{
-	if (is_newest_file(file, keys))
-	{
-		pg_log_info("file \"%s\" ends within a record; it is being written, or was cut off",
-					file->path);
-		return;
-	}
-	pg_log_error("file \"%s\" ends within a record, but is not the newest one", file->path);
-	note_status(STATUS_ALTERED);
-}
-
 static void
 read_file(Cat *cat, const TrailFile *file)
 {
@@ -70,7 +56,7 @@ read_file(Cat *cat, const TrailFile *file)
 	if (result != SOURCE_END)
 		output_flush();
 	if (result == SOURCE_CUT)
-		report_cut(file, cat->options.keys);
+		(void) note_cut(file, cat->options.keys);
 }
 
 static void
@@ -81,29 +67,19 @@ print_count(int64 count)
 	output_put(text, snprintf(text, sizeof(text), INT64_FORMAT "\n", count));
 }
 
-static uint64
-total_size(const FileList *list)
-{
-	uint64		result = 0;
-
-	for (int i = 0; i < list->count; i++)
-		result += list->files[i].size;
-	return result;
-}
-
 void
 run_cat(int argc, char **argv)
 {
 	static Cat	cat;
 	Options    *options = &cat.options;
 
-	parse_options(options, false, argc, argv);
+	parse_options(options, READER_CAT, argc, argv);
 	for (int i = 0; i < options->npaths; i++)
 		(void) add_path(&cat.files, options->paths[i]);
 	check_formats(&cat.files, options);
 	sort_files(&cat.files, options->keys);
 	print_begin(options);
-	progress_begin(options, total_size(&cat.files));
+	progress_begin(options, files_size(&cat.files));
 	for (int i = 0; i < cat.files.count && !is_done(&cat); i++)
 		read_file(&cat, &cat.files.files[i]);
 	progress_report(cat.done, true);

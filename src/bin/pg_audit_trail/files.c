@@ -254,6 +254,34 @@ is_newest_file(const TrailFile *file, const PaqKeys *keys)
 }
 
 /*
+ * The file does not end where a record does.  That is fine of the newest one; true if
+ * something is wrong.
+ */
+bool
+note_cut(const TrailFile *file, const PaqKeys *keys)
+{
+	if (is_newest_file(file, keys))
+	{
+		pg_log_info("file \"%s\" ends within a record; it is being written, or was cut off",
+					file->path);
+		return false;
+	}
+	pg_log_error("file \"%s\" ends within a record, but is not the newest one", file->path);
+	note_status(STATUS_ALTERED);
+	return true;
+}
+
+uint64
+files_size(const FileList *list)
+{
+	uint64		result = 0;
+
+	for (int i = 0; i < list->count; i++)
+		result += list->files[i].size;
+	return result;
+}
+
+/*
  * Files of the formats csvlog and pgaudit can only be written as they are.  Say so before
  * anything is written.
  */

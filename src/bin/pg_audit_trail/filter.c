@@ -233,3 +233,55 @@ filter_matches(const Filter *filter, Record *record)
 		matches_outcome(&filter->outcome, record) &&
 		matches_text(&filter->text, record);
 }
+
+static void
+describe_patterns(Buffer *buf, const char *option, const Patterns *patterns)
+{
+	for (int i = 0; i < patterns->count; i++)
+	{
+		buffer_puts(buf, i == 0 ? option : ",");
+		buffer_puts(buf, patterns->pattern[i]);
+	}
+}
+
+static void
+describe_time(Buffer *buf, const char *option, int64 timestamp)
+{
+	char		text[64];
+	struct tm	tm;
+
+	if (!local_tm(timestamp, &tm) ||
+		strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S%z", &tm) == 0)
+		strcpy(text, "?");
+	buffer_puts(buf, option);
+	buffer_puts(buf, text);
+}
+
+/* Append the options that it was made from. */
+void
+filter_describe(const Filter *filter, Buffer *buf)
+{
+	const Size	start = buf->used;
+
+	if (filter->has_from)
+		describe_time(buf, " --from=", filter->from);
+	if (filter->has_to)
+		describe_time(buf, " --to=", filter->to);
+	if (filter->from_sequence > 0)
+		buffer_printf(buf, " --from-sequence=" INT64_FORMAT, filter->from_sequence);
+	if (filter->to_sequence < PG_INT64_MAX)
+		buffer_printf(buf, " --to-sequence=" INT64_FORMAT, filter->to_sequence);
+	describe_patterns(buf, " --type=", &filter->type);
+	describe_patterns(buf, " --class=", &filter->class);
+	describe_patterns(buf, " --command=", &filter->command);
+	describe_patterns(buf, " --user=", &filter->user);
+	describe_patterns(buf, " --database=", &filter->database);
+	describe_patterns(buf, " --object=", &filter->object);
+	describe_patterns(buf, " --session=", &filter->session);
+	describe_patterns(buf, " --outcome=", &filter->outcome);
+	describe_patterns(buf, " --text=", &filter->text);
+
+	/* without the first space */
+	if (buf->used > start)
+		memmove(buf->data + start, buf->data + start + 1, --buf->used - start);
+}

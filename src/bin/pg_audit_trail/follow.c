@@ -276,7 +276,7 @@ run_follow(int argc, char **argv)
 	static Follow follow;
 	const struct timespec pause = {.tv_nsec = POLL_NS};
 
-	parse_options(&follow.options, true, argc, argv);
+	parse_options(&follow.options, READER_FOLLOW, argc, argv);
 	print_begin(&follow.options);
 	handle_signals();
 	begin(&follow);

@@ -20,6 +20,10 @@
 /* Most records that follow keeps in memory */
 #define LAST_MAX	1000000
 
+/* Most lines of a report's lists, which are kept in memory, too */
+#define TOP_MAX		1000
+#define TOP_DEFAULT	15
+
 typedef enum OptionId
 {
 	OPT_ALL = 256,
@@ -36,12 +40,13 @@ typedef enum OptionId
 	OPT_SESSION,
 	OPT_TEXT,
 	OPT_TO,
+	OPT_TOP,
 	OPT_TO_SEQUENCE,
 	OPT_TYPE,
 	OPT_USER
 } OptionId;
 
-/* Those of both commands */
+/* Those of all commands */
 #define COMMON_OPTIONS \
 	{"class", required_argument, NULL, OPT_CLASS}, \
 	{"color", required_argument, NULL, OPT_COLOR}, \
@@ -75,11 +80,33 @@ static const struct option follow_options[] = {
 	{NULL, 0, NULL, 0}
 };
 
+static const struct option report_options[] = {
+	COMMON_OPTIONS,
+	{"progress", no_argument, NULL, 'P'},
+	{"top", required_argument, NULL, OPT_TOP},
+	{NULL, 0, NULL, 0}
+};
+
+/* The first of its formats is that of a command unless the user wants another one. */
+static const struct
+{
+	const struct option *options;
+	const char *letters;
+	Format		first;
+	int			nformats;
+}			readers[] = {
+	[READER_CAT] = {cat_options, "f:K:P", FORMAT_JSON, 4},
+	[READER_FOLLOW] = {follow_options, "f:K:n:", FORMAT_JSON, 4},
+	[READER_REPORT] = {report_options, "f:K:P", FORMAT_TEXT, 2}
+};
+
 static const char *const format_names[] = {
 	[FORMAT_JSON] = "json",
 	[FORMAT_CSVLOG] = "csvlog",
 	[FORMAT_PGAUDIT] = "pgaudit",
-	[FORMAT_TABLE] = "table"
+	[FORMAT_TABLE] = "table",
+	[FORMAT_TEXT] = "text",
+	[FORMAT_HTML] = "html"
 };
 
 static const char *const color_names[] = {
@@ -294,14 +321,32 @@ parse_filter_option(Filter *filter, int option, const char *value)
 	return true;
 }
 
+static Format
+parse_format(Reader reader, const char *value)
+{
+	const Format first = readers[reader].first;
+
+	return first + parse_word("--format", value, format_names + first,
+							  readers[reader].nformats);
+}
+
+static int
+parse_top(const char *value)
+{
+	const int64 number = parse_number("--top", value);
+
+	if (number < 1 || number > TOP_MAX)
+		trouble("value \"%s\" for option %s must be from 1 to %d", value, "--top", TOP_MAX);
+	return (int) number;
+}
+
 static void
-parse_option(Options *options, int option, const char *value)
+parse_option(Options *options, Reader reader, int option, const char *value)
 {
 	switch (option)
 	{
 		case 'f':
-			options->format = parse_word("--format", value, format_names,
-										 lengthof(format_names));
+			options->format = parse_format(reader, value);
 			break;
 		case 'K':
 			paq_keys_free(options->keys);
@@ -328,6 +373,9 @@ parse_option(Options *options, int option, const char *value)
 		case OPT_LIMIT:
 			options->limit = parse_number("--limit", value);
 			break;
+		case OPT_TOP:
+			options->top = parse_top(value);
+			break;
 		default:
 			/* getopt_long has complained */
 			if (!parse_filter_option(&options->filter, option, value))
@@ -337,21 +385,23 @@ parse_option(Options *options, int option, const char *value)
 
 /* Of a command, whose name is argv[0] */
 void
-parse_options(Options *options, bool follow, int argc, char **argv)
+parse_options(Options *options, Reader reader, int argc, char **argv)
 {
 	const char *command = argv[0];
 	int			option;
 
 	memset(options, 0, sizeof(Options));
+	options->format = readers[reader].first;
 	options->limit = -1;
+	options->top = TOP_DEFAULT;
 	options->last = 10;
 	options->filter.to_sequence = PG_INT64_MAX;
 
 	/* its messages begin with this */
 	argv[0] = unconstify(char *, progname);
-	while ((option = getopt_long(argc, argv, follow ? "f:K:n:" : "f:K:P",
-								 follow ? follow_options : cat_options, NULL)) != -1)
-		parse_option(options, option, optarg);
+	while ((option = getopt_long(argc, argv, readers[reader].letters,
+								 readers[reader].options, NULL)) != -1)
+		parse_option(options, reader, option, optarg);
 	options->npaths = argc - optind;
 	options->paths = argv + optind;
 	if (options->npaths == 0)
@@ -359,7 +409,7 @@ parse_options(Options *options, bool follow, int argc, char **argv)
 		pg_log_error("no file or directory specified");
 		wrong_usage();
 	}
-	if (follow && options->npaths > 1)
+	if (reader == READER_FOLLOW && options->npaths > 1)
 	{
 		pg_log_error("%s reads one file or directory only", command);
 		wrong_usage();

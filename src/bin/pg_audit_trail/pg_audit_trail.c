@@ -22,6 +22,7 @@ static const Command commands[] = {
 	{"cat", run_cat},
 	{"follow", run_follow},
 	{"keygen", run_keygen},
+	{"report", run_report},
 	{"verify", run_verify}
 };
 
@@ -59,18 +60,21 @@ usage(void)
 	printf(_("  %s cat [OPTION]... PATH...\n"), progname);
 	printf(_("  %s follow [OPTION]... PATH\n"), progname);
 	printf(_("  %s keygen [-D DATADIR]\n"), progname);
+	printf(_("  %s report [OPTION]... PATH...\n"), progname);
 	printf(_("  %s verify -k KEYFILE [OPTION]... DIRECTORY...\n"), progname);
-	printf(_("\nPATH is a file of the trail, a directory of such files, or, for cat, - for lines of\n"
-			 "format json on standard input.\n"));
-	printf(_("\nOptions of cat and follow:\n"));
-	printf(_("  -f, --format=FORMAT        print json (default), csvlog, pgaudit, or a table\n"));
+	printf(_("\nPATH is a file of the trail, a directory of such files, or, for cat and report, - for\n"
+			 "lines of format json on standard input.\n"));
+	printf(_("\nOptions of cat, follow and report:\n"));
+	printf(_("  -f, --format=FORMAT        print json (default), csvlog, pgaudit, or a table;\n"
+			 "                             report: text (default) or html\n"));
 	printf(_("  -K, --decryption-keys=FILE keys of encrypted files, lines of hexadecimal digits\n"));
-	printf(_("      --color=WHEN           colors in a table: auto (default), always, never\n"));
-	printf(_("  -P, --progress             show how far reading has got (cat)\n"));
+	printf(_("      --color=WHEN           colors in tables: auto (default), always, never\n"));
+	printf(_("  -P, --progress             show how far reading has got (cat, report)\n"));
 	printf(_("      --limit=N              end after N records (cat)\n"));
 	printf(_("      --count                print only how many records there are (cat)\n"));
 	printf(_("  -n, --last=N               begin with the last N records (follow, default 10)\n"));
 	printf(_("      --all                  begin with the first record (follow)\n"));
+	printf(_("      --top=N                lines of a list (report, default 15)\n"));
 	printf(_("\nOptions of keygen and verify:\n"));
 	printf(_("  -D, --pgdata=DATADIR       data directory of the server\n"));
 	printf(_("  -k, --verification-key=FILE\n"
@@ -80,8 +84,8 @@ usage(void)
 	printf(_("      --until=TIME           the trail must go on until this time\n"));
 	printf(_("\n  -V, --version              output version information, then exit\n"));
 	printf(_("  -?, --help                 show this help, then exit\n"));
-	printf(_("\nOptions of cat and follow that choose records (all must match, any word of a list will do,\n"
-			 "* and ? are wildcards):\n"));
+	printf(_("\nOptions of cat, follow and report that choose records (all must match, any word of a list\n"
+			 "will do, * and ? are wildcards):\n"));
 	printf(_("      --from=TIME            at this time or later\n"));
 	printf(_("      --to=TIME              before this time\n"));
 	printf(_("      --from-sequence=N      sequence at least N\n"));

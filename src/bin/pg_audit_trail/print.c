@@ -16,15 +16,21 @@
 
 static bool to_terminal;
 
-void
-print_begin(const Options *options)
+bool
+wants_colors(const Options *options)
 {
 	const char *no_color = getenv("NO_COLOR");
 
+	return options->colors == COLORS_ALWAYS ||
+		(options->colors == COLORS_AUTO && isatty(STDOUT_FILENO) &&
+		 (no_color == NULL || no_color[0] == '\0'));
+}
+
+void
+print_begin(const Options *options)
+{
 	to_terminal = isatty(STDOUT_FILENO);
-	table_begin(options->colors == COLORS_ALWAYS ||
-				(options->colors == COLORS_AUTO && to_terminal &&
-				 (no_color == NULL || no_color[0] == '\0')));
+	table_begin(wants_colors(options));
 }
 
 void

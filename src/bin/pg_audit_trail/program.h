@@ -9,6 +9,7 @@
  *	cat.c				pg_audit_trail cat
  *	follow.c			pg_audit_trail follow
  *	keygen.c			pg_audit_trail keygen
+ *	report*.c			pg_audit_trail report: report.h has the map of these
  *	verify.c			pg_audit_trail verify
  *	files.c				the files of a trail, and their order
  *	source.c			records of a file, one after the other
@@ -24,7 +25,7 @@
  *
  * Errors of the trail are reported where they are found, and make the program end with
  * a status; it goes on with the next record or file.  Memory is bounded by
- * the longest record, whatever the trail.
+ * the longest record, whatever the trail; what a report counts is bounded, too.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -36,6 +37,7 @@
 #include "postgres_fe.h"
 
 #include <sys/stat.h>
+#include <time.h>
 
 #include "common/logging.h"
 #include "trail/layer.h"
@@ -59,7 +61,9 @@ typedef enum Format
 	FORMAT_JSON,
 	FORMAT_CSVLOG,
 	FORMAT_PGAUDIT,
-	FORMAT_TABLE				/* of output only */
+	FORMAT_TABLE,				/* of output only */
+	FORMAT_TEXT,				/* of a report */
+	FORMAT_HTML
 } Format;
 
 /* buffer.c */
@@ -138,6 +142,8 @@ extern bool record_time(const Record *record, int64 *timestamp, int64 *sequence)
 /* time_option.c */
 extern bool parse_time_option(const char *text, int64 *timestamp);
 extern int64 local_time(int64 wall_clock);
+extern bool local_tm(int64 timestamp, struct tm *tm);
+extern int64 current_time(void);
 
 /* filter.c */
 
@@ -171,6 +177,7 @@ extern void patterns_add(Patterns *patterns, const char *pattern, Size len);
 extern bool filter_is_empty(const Filter *filter);
 extern bool filter_needs_fields(const Filter *filter);
 extern bool filter_matches(const Filter *filter, Record *record);
+extern void filter_describe(const Filter *filter, Buffer *buf);
 
 /* options.c */
 
@@ -192,11 +199,20 @@ typedef struct Options
 	bool		count;			/* print only how many there are */
 	bool		all;			/* follow: from the first record on */
 	int64		last;			/* follow: so many, before those that are new */
+	int			top;			/* report: lines of a list, at most */
 	int			npaths;
 	char	  **paths;
 } Options;
 
-extern void parse_options(Options *options, bool follow, int argc, char **argv);
+/* Commands that have these options */
+typedef enum Reader
+{
+	READER_CAT,
+	READER_FOLLOW,
+	READER_REPORT
+} Reader;
+
+extern void parse_options(Options *options, Reader reader, int argc, char **argv);
 extern const char *format_name(Format format);
 
 /* files.c */
@@ -230,6 +246,8 @@ extern void sort_files(FileList *list, const PaqKeys *keys);
 extern void free_files(FileList *list);
 extern bool is_newest_file(const TrailFile *file, const PaqKeys *keys);
 extern void check_formats(const FileList *list, const Options *options);
+extern bool note_cut(const TrailFile *file, const PaqKeys *keys);
+extern uint64 files_size(const FileList *list);
 
 /* source.c */
 
@@ -248,9 +266,11 @@ extern SourceResult source_next(Source *source, Record *record);
 extern bool source_follow_truncation(Source *source);
 extern bool source_is_file(const Source *source, const struct stat *st);
 extern uint64 source_position(const Source *source);
+extern uint64 source_bad_lines(const Source *source);
 extern void source_close(Source *source);
 
 /* print.c */
+extern bool wants_colors(const Options *options);
 extern void print_begin(const Options *options);
 extern void print_record(const Options *options, Record *record);
 
@@ -265,6 +285,7 @@ extern void put_quotes_escaped(Buffer *buf, const char *data, Size len, int nquo
 extern void put_log_time(Buffer *buf, Text time, bool millis);
 
 /* table.c */
+extern int	output_width(void);
 extern void table_begin(bool colors);
 extern void table_write(Buffer *buf, Record *record);
 
@@ -285,10 +306,11 @@ extern void progress_begin(const Options *options, uint64 total);
 extern void progress_report(uint64 done, bool finished);
 extern bool progress_is_shown(void);
 
-/* cat.c, follow.c, keygen.c, verify.c */
+/* cat.c, follow.c, keygen.c, report.c, verify.c */
 extern void run_cat(int argc, char **argv);
 extern void run_follow(int argc, char **argv);
 extern void run_keygen(int argc, char **argv);
+extern void run_report(int argc, char **argv);
 extern void run_verify(int argc, char **argv);
 
 #endif							/* PAQ_PROGRAM_H */

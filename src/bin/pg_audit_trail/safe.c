@@ -44,14 +44,16 @@ put_control(Buffer *buf, SafeStyle style, char c, int *width)
 }
 
 /*
- * Does the character change the direction of what follows, or begin a line?  In a
- * table a text must not make others look different from what they are.
+ * Does the character change the direction of what follows, begin a line, or show nothing?
+ * In a table a text must not make others look different from what they are.
  */
 static bool
 is_disguise(pg_wchar c)
 {
-	return (c >= 0x200b && c <= 0x200f) || (c >= 0x2028 && c <= 0x202e) ||
-		(c >= 0x2066 && c <= 0x2069) || c == 0xfeff;
+	return c == 0xad || c == 0x61c || c == 0x180e || (c >= 0x200b && c <= 0x200f) ||
+		(c >= 0x2028 && c <= 0x202e) || (c >= 0x2060 && c <= 0x206f) || c == 0xfeff ||
+		(c >= 0xfff9 && c <= 0xfffb) || (c & 0xfffe) == 0xfffe ||
+		(c >= 0xe0000 && c <= 0xe0fff);
 }
 
 /* The same for a character that is not ASCII; returns its length. */

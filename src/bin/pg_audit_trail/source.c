@@ -99,6 +99,13 @@ source_position(const Source *source)
 	return source->reader != NULL ? paq_layer_reader_offset(source->reader, &whole) : 0;
 }
 
+/* Lines so far that are no records */
+uint64
+source_bad_lines(const Source *source)
+{
+	return source->nbad;
+}
+
 bool
 source_is_file(const Source *source, const struct stat *st)
 {

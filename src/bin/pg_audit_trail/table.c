@@ -13,7 +13,6 @@
 #include "bin/pg_audit_trail/program.h"
 
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "datatype/timestamp.h"
@@ -56,7 +55,7 @@ static bool with_colors;
 static bool header_is_printed;
 
 /* Columns of the terminal; 0 if nothing has to fit. */
-static int
+int
 output_width(void)
 {
 	const char *columns = getenv("COLUMNS");
@@ -160,11 +159,9 @@ put_string(Buffer *buf, Column column, const char *string)
 static void
 put_time(Buffer *buf, Record *record)
 {
-	const int64 epoch = (int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * SECS_PER_DAY;
 	char		text[64] = "";
 	int64		timestamp;
 	int64		usec;
-	time_t		t;
 	struct tm	tm;
 
 	if (paq_line_time(&record->line.value[PAQ_TRAIL_LOG_TIME], &timestamp))
@@ -172,8 +169,7 @@ put_time(Buffer *buf, Record *record)
 		usec = timestamp % USECS_PER_SEC;
 		if (usec < 0)
 			usec += USECS_PER_SEC;
-		t = (time_t) ((timestamp - usec) / USECS_PER_SEC + epoch);
-		if (localtime_r(&t, &tm) != NULL)
+		if (local_tm(timestamp, &tm))
 			strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", &tm);
 		if (widths[COLUMN_TIME] == wide[COLUMN_TIME])
 			snprintf(text + strlen(text), 8, ".%03d", (int) (usec / 1000));

@@ -14,7 +14,6 @@
 #include "bin/pg_audit_trail/program.h"
 
 #include <sys/time.h>
-#include <time.h>
 
 #include "datatype/timestamp.h"
 
@@ -39,8 +38,8 @@ static const Unit units[] = {
 	{"week", 7 * USECS_PER_DAY}
 };
 
-static int64
-now(void)
+int64
+current_time(void)
 {
 	struct timeval tv;
 
@@ -68,6 +67,19 @@ local_time(int64 wall_clock)
 	tm.tm_isdst = -1;
 	t = mktime(&tm);
 	return ((int64) t - epoch) * USECS_PER_SEC + usec;
+}
+
+/* What a clock in the local time zone shows, in whole seconds; false if none can. */
+bool
+local_tm(int64 timestamp, struct tm *tm)
+{
+	int64		usec = timestamp % USECS_PER_SEC;
+	time_t		t;
+
+	if (usec < 0)
+		usec += USECS_PER_SEC;
+	t = (time_t) ((timestamp - usec) / USECS_PER_SEC + epoch);
+	return localtime_r(&t, tm) != NULL;
 }
 
 /* Midnight of today, or some days before */
@@ -122,7 +134,7 @@ parse_relative(const char *text, int64 *timestamp)
 	text += strspn(text, " ");
 	if (negative ? *text != '\0' : strcmp(text, "ago") != 0)
 		return false;
-	*timestamp = now() - usecs * atoi(p);
+	*timestamp = current_time() - usecs * atoi(p);
 	return true;
 }
 
@@ -133,7 +145,7 @@ parse_time_option(const char *text, int64 *timestamp)
 	bool		has_offset;
 
 	if (strcmp(text, "now") == 0)
-		*timestamp = now();
+		*timestamp = current_time();
 	else if (strcmp(text, "today") == 0)
 		*timestamp = midnight(0);
 	else if (strcmp(text, "yesterday") == 0)
