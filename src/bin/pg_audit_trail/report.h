@@ -106,6 +106,7 @@ typedef struct Event
 	char	   *user;			/* each may be NULL */
 	char	   *command;
 	char	   *object;
+	char	   *before;			/* of a setting; text is what it is now */
 	char	   *text;
 } Event;
 
@@ -122,13 +123,21 @@ typedef struct Place
 	char	   *what;
 } Place;
 
+/* A day or more, or an hour of all days, whether or not there are records of it */
+typedef struct Span
+{
+	int64		records;
+	int64		failures;
+	char		name[16];		/* "2026-11-20", "2026-11", "2026", "10:00" */
+} Span;
+
 typedef struct Report
 {
 	Options		options;
 	int			nfiles;			/* that were read */
 	uint64		bytes;
 	int64		read;			/* records, wanted or not */
-	int64		records;		/* that are wanted, of any type */
+	int64		records;		/* that are wanted, without heartbeats */
 	int64		failures;
 	int64		gaps;
 	int64		lost;			/* records, as gaps say it */
@@ -149,6 +158,7 @@ typedef struct Report
 	int64		missing;		/* sequences between those of the files */
 	int64		nplaces;		/* all there were */
 	Place	   *places;			/* the first of them */
+	Span		hours[24];
 	CounterTable table[NTABLES];
 	EventList	events[NEVENTS];
 } Report;
@@ -167,14 +177,6 @@ typedef enum Unit
 	UNIT_MONTH,
 	UNIT_YEARS
 } Unit;
-
-/* A day or more, whether or not there are records of it */
-typedef struct Span
-{
-	int64		records;
-	int64		failures;
-	char		name[16];		/* "2026-11-20", "2026-11", "2026" */
-} Span;
 
 typedef struct Spans
 {
@@ -226,6 +228,7 @@ extern void grid_begin(Grid *grid, const char *title, const GridColumn *columns,
 					   int ncolumns);
 extern void grid_text(Grid *grid, Text text, bool is_whole);
 extern void grid_string(Grid *grid, const char *string);
+extern void grid_buffer(Grid *grid, const Buffer *buf);
 extern void grid_word(Grid *grid, const char *word, bool bad);
 extern void grid_number(Grid *grid, int64 number, bool bad);
 extern void grid_time(Grid *grid, bool has_time, int64 timestamp, const char *format);

@@ -26,9 +26,9 @@
 
 /* Chart of names */
 #define BARS_WIDTH		480
-#define LABEL_WIDTH		132
+#define LABEL_WIDTH		140
 #define LABEL_CHARS		17
-#define BAR_SPACE		236
+#define BAR_SPACE		230
 #define ROW_HEIGHT		24
 #define MAX_BARS		10
 
@@ -215,7 +215,7 @@ put_bar(Buffer *buf, const Grid *grid, int row, double scale)
 	int			used;
 	Size		len = text_fits(data, name->len, LABEL_CHARS, &used);
 
-	buffer_printf(buf, "<text class=\"end\" x=\"%d\" y=\"%.1f\">", LABEL_WIDTH - 6, y + 16);
+	buffer_printf(buf, "<text class=\"end name\" x=\"%d\" y=\"%.1f\">", LABEL_WIDTH - 6, y + 16);
 	html_put(buf, data, len);
 	buffer_puts(buf, len < name->len ? "~</text>" : "</text>");
 	put_rect(buf, "bad", LABEL_WIDTH, y + 4, failed, ROW_HEIGHT - 8);

@@ -15,6 +15,7 @@
 #include "bin/pg_audit_trail/report.h"
 
 #include "common/int.h"
+#include "datatype/timestamp.h"
 
 /* Most bytes that are kept of a name and of a text of an event */
 #define MAX_EVENT_NAME	256
@@ -102,16 +103,17 @@ count(Report *report, TableId id, Text name, const Item *item)
 }
 
 /*
- * Records of one hour come together: the local time is asked for once for all of them.  All
+ * Records of one time come together: the local time is asked for once for all of them.  All
  * time zones change at whole quarters of an hour.
  */
 static void
 count_day(Report *report, const Item *item)
 {
-	static const int64 quarter = INT64CONST(15) * 60 * 1000000;
+	static const int64 quarter = 15 * USECS_PER_MINUTE;
 	static int64 from = 1;
 	static int64 to = 0;
 	static int32 day;
+	static int	hour;
 	struct tm	tm;
 	Text		name = {(const char *) &day, sizeof(day)};
 
@@ -122,7 +124,10 @@ count_day(Report *report, const Item *item)
 		if (!local_tm(item->time, &tm))
 			return;
 		day = day_of_date(&tm);
+		hour = tm.tm_hour;
 	}
+	report->hours[hour].records++;
+	report->hours[hour].failures += item->failed;
 	(void) count(report, TABLE_DAYS, name, item);
 }
 
@@ -159,12 +164,13 @@ free_event(Event *event)
 	free(event->user);
 	free(event->command);
 	free(event->object);
+	free(event->before);
 	free(event->text);
 }
 
-/* Remember a record; its text is what goes with its kind. */
+/* Remember a record; which of its fields is the text goes with its kind. */
 static void
-add_event(Report *report, EventId id, const Item *item, Record *record, Text text)
+add_event(Report *report, EventId id, const Item *item, Record *record, PaqTrailField text)
 {
 	EventList  *list = &report->events[id];
 	Event	   *event;
@@ -184,7 +190,8 @@ add_event(Report *report, EventId id, const Item *item, Record *record, Text tex
 	event->user = keep_text(item->user, MAX_EVENT_NAME);
 	event->command = keep_text(item->command, MAX_EVENT_NAME);
 	event->object = keep_text(item->object, MAX_EVENT_NAME);
-	event->text = keep_text(text, MAX_EVENT_TEXT);
+	event->before = keep_text(record_text(record, PAQ_TRAIL_OLD_VALUE), MAX_EVENT_TEXT);
+	event->text = keep_text(record_text(record, text), MAX_EVENT_TEXT);
 }
 
 /* Number 0 is the latest one; NULL if it was not kept. */
@@ -198,27 +205,6 @@ event_of_list(const Report *report, EventId id, int64 number)
 	return &list->ring[(list->count - 1 - number) % report->options.top];
 }
 
-/* What a setting was, and has become */
-static void
-add_setting(Report *report, const Item *item, Record *record)
-{
-	static Buffer buf;
-	const Text	old = record_text(record, PAQ_TRAIL_OLD_VALUE);
-	const Text	new = record_text(record, PAQ_TRAIL_NEW_VALUE);
-	Text		text = {NULL, 0};
-
-	buf.used = 0;
-	if (old.data != NULL || new.data != NULL)
-	{
-		buffer_put(&buf, old.data, Min(old.len, MAX_EVENT_TEXT));
-		buffer_puts(&buf, " -> ");
-		buffer_put(&buf, new.data, Min(new.len, MAX_EVENT_TEXT));
-		text.data = buf.data;
-		text.len = buf.used;
-	}
-	add_event(report, EVENTS_CONFIG, item, record, text);
-}
-
 static void
 collect_gap(Report *report, const Item *item, Record *record)
 {
@@ -227,7 +213,7 @@ collect_gap(Report *report, const Item *item, Record *record)
 		add_number(&report->lost, record_number(record, PAQ_TRAIL_ROW_COUNT));
 	else
 		report->vague_gaps++;
-	add_event(report, EVENTS_GAP, item, record, item->message);
+	add_event(report, EVENTS_GAP, item, record, PAQ_TRAIL_ERROR_MESSAGE);
 }
 
 /* A login that failed: nothing that the client says of itself is known to be true. */
@@ -251,7 +237,7 @@ collect_failure(Report *report, const Item *item, Record *record)
 	counter->sample = keep_text(item->message, MAX_EVENT_TEXT);
 	(void) count(report, TABLE_FAILED_USERS, item->user, item);
 	if (text_is(item->code, "42501"))
-		add_event(report, EVENTS_DENIED, item, record, item->message);
+		add_event(report, EVENTS_DENIED, item, record, PAQ_TRAIL_ERROR_MESSAGE);
 }
 
 static void
@@ -279,17 +265,15 @@ collect_object(Report *report, const Item *item)
 static void
 collect_change(Report *report, const Item *item, Record *record, const Text *action)
 {
-	const Text	statement = record_text(record, PAQ_TRAIL_COMMAND_TEXT);
-	const bool	is_config = text_is(item->class, "CONFIG");
-	const bool	is_role = text_is(item->class, "ROLE");
-
-	if (!is_config && !is_role && !text_is(item->class, "DDL"))
+	if (text_is(item->class, "CONFIG"))
+		add_event(report, EVENTS_CONFIG, item, record, PAQ_TRAIL_NEW_VALUE);
+	else if (text_is(item->class, "ROLE"))
+		add_event(report, EVENTS_ROLE, item, record, PAQ_TRAIL_COMMAND_TEXT);
+	else if (text_is(item->class, "DDL"))
+		add_event(report, EVENTS_DDL, item, record, PAQ_TRAIL_COMMAND_TEXT);
+	else
 		return;
 	(void) count_parts(report, TABLE_CHANGES, action, 3, item);
-	if (is_config)
-		add_setting(report, item, record);
-	else
-		add_event(report, is_role ? EVENTS_ROLE : EVENTS_DDL, item, record, statement);
 }
 
 /* A record of what somebody did who was there */
@@ -327,13 +311,13 @@ collect_record(Report *report, Record *record)
 
 	record_decode_as(record, false);
 	make_item(&item, record);
-	report->records++;
 	note_time(report, &item);
 	if (record_is(record, PAQ_TRAIL_TYPE, "heartbeat"))
 	{
 		report->heartbeats++;
 		return;
 	}
+	report->records++;
 	if (item.has_time)
 		count_day(report, &item);
 	(void) count(report, TABLE_CLASSES, item.class, &item);
@@ -360,6 +344,21 @@ collect_place(Report *report, const char *path, const char *what)
 	report->nplaces++;
 }
 
+static void
+collect_missing(Report *report, const TrailFile *file, int64 first, int64 last)
+{
+	char		what[128];
+
+	add_number(&report->missing, last - first + 1);
+	if (first == last)
+		snprintf(what, sizeof(what), "sequence " INT64_FORMAT " is missing", first);
+	else
+		snprintf(what, sizeof(what),
+				 "sequences " INT64_FORMAT " to " INT64_FORMAT " are missing", first, last);
+	collect_place(report, file->path, what);
+	note_status(STATUS_ALTERED);
+}
+
 /*
  * Each record, wanted or not: does its sequence follow that of the one before it?  Each
  * server has sequences of its own.  Where they go back, numbers begin again, as after a
@@ -380,15 +379,8 @@ collect_sequence(Report *report, const TrailFile *file, Record *record)
 	report->read++;
 	if (sequence <= 0)
 		return;
-	if (counter->sequence > 0 && sequence > counter->sequence + 1)
-	{
-		add_number(&report->missing, sequence - counter->sequence - 1);
-		snprintf(what, sizeof(what),
-				 "sequences " INT64_FORMAT " to " INT64_FORMAT " are missing in front of a record",
-				 counter->sequence + 1, sequence - 1);
-		collect_place(report, file->path, what);
-		note_status(STATUS_ALTERED);
-	}
+	if (counter->sequence > 0 && sequence - 1 > counter->sequence)
+		collect_missing(report, file, counter->sequence + 1, sequence - 1);
 	else if (counter->sequence > 0 && sequence <= counter->sequence)
 	{
 		snprintf(what, sizeof(what),

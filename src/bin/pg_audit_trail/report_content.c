@@ -13,6 +13,8 @@
  */
 #include "bin/pg_audit_trail/report.h"
 
+#include "datatype/timestamp.h"
+
 #define LONG_TIME	"%Y-%m-%d %H:%M:%S"
 
 static const ReportWriter *out;
@@ -45,13 +47,13 @@ static const List failures[] = {
 };
 
 static const List changes[] = {
-	{ TABLE_CHANGES, "Who changed roles, privileges, settings and definitions", "combinations of user, class and command", 3, { "user", "class", "command" }, true }
+	{TABLE_CHANGES, "Who changed what", "combinations", 3, {"user", "class", "command"}, true}
 };
 
 static const List activity[] = {
 	{TABLE_CLASSES, "By class", "classes", 1, {"class"}, true, NULL, true},
 	{TABLE_USERS, "By user", "users", 1, {"user"}, true, NULL, true},
-	{ TABLE_ACTIONS, "Who did what", "combinations of user, class and command", 3, { "user", "class", "command" }, true },
+	{TABLE_ACTIONS, "Who did what", "combinations", 3, {"user", "class", "command"}, true},
 	{TABLE_COMMANDS, "By command", "commands", 1, {"command"}, true},
 	{TABLE_DATABASES, "By database", "databases", 1, {"database"}, true},
 	{TABLE_CLIENTS, "By client", "clients", 1, {"client"}, true}
@@ -93,13 +95,18 @@ highest_count(const Counter *counter)
 	return counter->records + counter->missed;
 }
 
-/* For qsort: the most records first, then the latest ones, then by name */
+/*
+ * For qsort: the most records first, then what may have had more, then the latest ones, then
+ * by name
+ */
 static int
 compare_counters(const void *a, const void *b)
 {
 	const Counter *left = *(Counter *const *) a;
 	const Counter *right = *(Counter *const *) b;
 
+	if (left->records != right->records)
+		return left->records > right->records ? -1 : 1;
 	if (highest_count(left) != highest_count(right))
 		return highest_count(left) > highest_count(right) ? -1 : 1;
 	if (left->last != right->last)
@@ -133,22 +140,31 @@ put_counter(Grid *grid, const List *list, const Counter *counter)
 		grid_string(grid, counter->sample);
 }
 
+static void
+add_column(GridColumn *columns, int *n, const char *title, ColumnKind kind)
+{
+	columns[*n].title = title;
+	columns[*n].kind = kind;
+	(*n)++;
+}
+
+/* The columns that put_counter() fills; returns how many. */
 static int
 make_columns(const List *list, GridColumn *columns)
 {
 	int			n = 0;
 
 	for (int i = 0; i < list->nparts; i++)
-		columns[n++] = (GridColumn){ list->part[i], COLUMN_NAME };
-	columns[n++] = (GridColumn){ list->failures ? "records" : "count", COLUMN_NUMBER };
+		add_column(columns, &n, list->part[i], COLUMN_NAME);
+	add_column(columns, &n, list->failures ? "records" : "count", COLUMN_NUMBER);
 	if (list->failures)
-		columns[n++] = (GridColumn){ "failed", COLUMN_NUMBER };
-	columns[n++] = (GridColumn){ "first", COLUMN_FIXED };
-	columns[n++] = (GridColumn){ "last", COLUMN_FIXED };
+		add_column(columns, &n, "failed", COLUMN_NUMBER);
+	add_column(columns, &n, "first", COLUMN_FIXED);
+	add_column(columns, &n, "last", COLUMN_FIXED);
 	if (report->table[list->id].missed > 0)
-		columns[n++] = (GridColumn){ "+ up to", COLUMN_NUMBER };
+		add_column(columns, &n, "+ up to", COLUMN_NUMBER);
 	if (list->sample != NULL)
-		columns[n++] = (GridColumn){ list->sample, COLUMN_NAME };
+		add_column(columns, &n, list->sample, COLUMN_NAME);
 	return n;
 }
 
@@ -158,14 +174,16 @@ note_left_out(const List *list, Counter **counters, int count, int shown)
 {
 	const CounterTable *table = &report->table[list->id];
 	int64		records = table->records;
+	int64		highest = table->missed;
 
 	for (int i = 0; i < shown; i++)
 		records -= counters[i]->records;
+	for (int i = shown; i < count; i++)
+		highest = Max(highest, highest_count(counters[i]));
 	if (table->missed > 0)
-		note(true, "There were more %s than can be counted. A name that is not shown had at most "
-			 INT64_FORMAT " of the " INT64_FORMAT " records, and one that is shown can have \"+ up to\" more. Who has few records may be hidden by such a flood of names.",
-			 list->what,
-			 shown < count ? highest_count(counters[shown]) : table->missed, table->records);
+		note(true, "There were more %s than can be counted. One that is not shown had at most "
+			 INT64_FORMAT " of the " INT64_FORMAT " records, and one that is shown had up to as many more as its line says. Who has few records may be hidden by such a flood.",
+			 list->what, highest, table->records);
 	else if (shown < count)
 		note(false, "Left out: %d more %s, with " INT64_FORMAT " record%s.",
 			 count - shown, list->what, records, plural(records));
@@ -209,8 +227,16 @@ write_lists(const List *lists, int count)
 static void
 write_events(EventId id, const char *title, const char *text, const char *option)
 {
+	const bool	is_config = id == EVENTS_CONFIG;
 	const GridColumn columns[] = {
-		{ "time", COLUMN_FIXED }, { "sequence", COLUMN_NUMBER }, { "user", COLUMN_NAME }, { "command", COLUMN_NAME }, { "object", COLUMN_NAME }, { "outcome", COLUMN_FIXED }, { text, COLUMN_NAME }
+		{"time", COLUMN_FIXED},
+		{"sequence", COLUMN_NUMBER},
+		{"user", COLUMN_NAME},
+		{"command", COLUMN_NAME},
+		{is_config ? "setting" : "object", COLUMN_NAME},
+		{"outcome", COLUMN_FIXED},
+		{is_config ? "before" : text, COLUMN_NAME},
+		{text, COLUMN_NAME}
 	};
 	const int64 count = report->events[id].count;
 	const Event *event;
@@ -219,7 +245,7 @@ write_events(EventId id, const char *title, const char *text, const char *option
 
 	if (count == 0)
 		return;
-	grid_begin(&grid, title, columns, lengthof(columns));
+	grid_begin(&grid, title, columns, lengthof(columns) - (is_config ? 0 : 1));
 	for (; (event = event_of_list(report, id, shown)) != NULL; shown++)
 	{
 		grid_time(&grid, event->has_time, event->time, time_format);
@@ -228,6 +254,8 @@ write_events(EventId id, const char *title, const char *text, const char *option
 		grid_string(&grid, event->command);
 		grid_string(&grid, event->object);
 		grid_word(&grid, event->failed ? "failed" : "ok", event->failed);
+		if (is_config)
+			grid_string(&grid, event->before);
 		grid_string(&grid, event->text);
 	}
 	out->table(&grid);
@@ -241,7 +269,11 @@ static void
 write_gaps(void)
 {
 	static const GridColumn columns[] = {
-		{ "from", COLUMN_FIXED }, { "until", COLUMN_FIXED }, { "sequence", COLUMN_NUMBER }, { "records", COLUMN_NUMBER }, { "what is missing", COLUMN_NAME }
+		{"from", COLUMN_FIXED},
+		{"until", COLUMN_FIXED},
+		{"sequence", COLUMN_NUMBER},
+		{"records", COLUMN_NUMBER},
+		{"what is missing", COLUMN_NAME}
 	};
 	const Event *event;
 	Grid		grid;
@@ -378,7 +410,7 @@ put_servers(Grid *grid)
 			buffer_put(&buf, part[1].data, part[1].len);
 		}
 		grid_string(grid, "Server");
-		grid_text(grid, (Text){ buf.data, buf.used }, true);
+		grid_buffer(grid, &buf);
 		free(buf.data);
 	}
 	if (shown < count)
@@ -395,7 +427,7 @@ put_filter(Grid *grid)
 		return;
 	filter_describe(&report->options.filter, &buf);
 	grid_string(grid, "Chosen by");
-	grid_text(grid, (Text){ buf.data, buf.used }, true);
+	grid_buffer(grid, &buf);
 	free(buf.data);
 }
 
@@ -484,9 +516,38 @@ write_attention(void)
 			 roles, plural(roles), settings, plural(settings));
 	if (!filter_is_empty(&report->options.filter))
 		note(false, "Only records that were chosen by options are in this report.");
-	if (report->records == 0)
+	if (report->records + report->heartbeats == 0)
 		note(true, "There is no record.");
 	note(false, "That files are as the server has written them is not tested here: pg_audit_trail verify does that, if the trail is sealed.");
+}
+
+/* A section of spans, whose names are below that word */
+static void
+write_spans(const Spans *spans, const char *title, const char *name)
+{
+	const GridColumn columns[] = {
+		{name, COLUMN_FIXED}, {"records", COLUMN_NUMBER}, {"failed", COLUMN_NUMBER}
+	};
+	Grid		grid;
+
+	out->section(title);
+	if (spans->count > 1)
+	{
+		out->days_chart(spans, title, false);
+		if (report->failures > 0)
+			out->days_chart(spans, "Of these, failures", true);
+	}
+	grid_begin(&grid, NULL, columns, lengthof(columns));
+	for (int i = 0; i < spans->count; i++)
+	{
+		grid_string(&grid, spans->span[i].name);
+		grid_number(&grid, spans->span[i].records, false);
+		grid_number(&grid, spans->span[i].failures, spans->span[i].failures > 0);
+	}
+	out->table(&grid);
+	grid_free(&grid);
+	if (spans->years > 1)
+		note(false, "Each line has %d years.", spans->years);
 }
 
 static void
@@ -496,33 +557,20 @@ write_days(void)
 		"Records by day", "Records by week, from Monday on", "Records by month", "Records by year"
 	};
 	static const char *const names[] = {"day", "week", "month", "year"};
+	Span		hours[24];
 	Spans		spans;
-	Grid		grid;
 
 	spans_make(&spans, &report->table[TABLE_DAYS]);
 	if (spans.count > 0)
 	{
-		const GridColumn columns[] = {
-			{names[spans.unit], COLUMN_FIXED}, {"records", COLUMN_NUMBER}, {"failed", COLUMN_NUMBER}
-		};
-
-		out->section(titles[spans.unit]);
-		out->days_chart(&spans, titles[spans.unit], false);
-		if (report->failures > 0)
-			out->days_chart(&spans, "Of these, failures", true);
-		grid_begin(&grid, NULL, columns, lengthof(columns));
-		for (int i = 0; i < spans.count; i++)
-		{
-			grid_string(&grid, spans.span[i].name);
-			grid_number(&grid, spans.span[i].records, false);
-			grid_number(&grid, spans.span[i].failures, spans.span[i].failures > 0);
-		}
-		out->table(&grid);
-		grid_free(&grid);
-		if (spans.years > 1)
-			note(false, "Each line has %d years.", spans.years);
+		write_spans(&spans, titles[spans.unit], names[spans.unit]);
+		free(spans.span);
+		spans = (Spans){ UNIT_DAY, 1, lengthof(hours), hours };
+		memcpy(hours, report->hours, sizeof(hours));
+		for (int i = 0; i < lengthof(hours); i++)
+			snprintf(hours[i].name, sizeof(hours[i].name), "%02d:00", i);
+		write_spans(&spans, "Records by hour of the day", "from");
 	}
-	free(spans.span);
 }
 
 static void
@@ -539,7 +587,7 @@ write_completeness(void)
 	if (report->shortened > 0)
 		note(false, "Without a part of a text, or fields (cut, incomplete): " INT64_FORMAT " record%s.",
 			 report->shortened, plural(report->shortened));
-	if (report->silence_to > report->silence_from)
+	if (report->silence_to - report->silence_from >= USECS_PER_SEC)
 	{
 		format_time(from, sizeof(from), report->silence_from, LONG_TIME);
 		format_time(to, sizeof(to), report->silence_to, LONG_TIME);
@@ -570,7 +618,7 @@ write_changes(void)
 		note(false, "None.");
 	write_events(EVENTS_ROLE, "Latest of roles and privileges (class ROLE)", "statement",
 				 "--class=ROLE");
-	write_events(EVENTS_CONFIG, "Latest of configuration (class CONFIG)", "change",
+	write_events(EVENTS_CONFIG, "Latest of configuration (class CONFIG)", "after",
 				 "--class=CONFIG");
 	write_events(EVENTS_DDL, "Latest of definitions (class DDL)", "statement", "--class=DDL");
 }

@@ -100,7 +100,10 @@ kept_length(Text text, Size max)
 	return len;
 }
 
-/* A copy of a text, cut if it is longer; NULL if it is null. */
+/*
+ * A copy of a text, cut if it is longer; NULL if it is null.  Zero bytes, which no server's
+ * texts have, become spaces.
+ */
 char *
 keep_text(Text text, Size max)
 {

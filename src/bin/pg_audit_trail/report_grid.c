@@ -73,6 +73,14 @@ grid_string(Grid *grid, const char *string)
 	grid_text(grid, text, true);
 }
 
+void
+grid_buffer(Grid *grid, const Buffer *buf)
+{
+	const Text	text = {buf->data, buf->used};
+
+	grid_text(grid, text, true);
+}
+
 /* A word of the program's own */
 void
 grid_word(Grid *grid, const char *word, bool bad)

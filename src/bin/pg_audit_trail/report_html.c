@@ -37,6 +37,7 @@ static const char style[] =
 	"svg{display:block;width:100%;height:auto;font:13px system-ui,sans-serif}\n"
 	"svg text{fill:var(--ink)}\n"
 	"svg .end{text-anchor:end}\nsvg .middle{text-anchor:middle}\n"
+	"svg .name{font:12px ui-monospace,monospace}\n"
 	"svg .ok{fill:var(--ok)}\nsvg .bad{fill:var(--bad)}\n"
 	"svg .grid{stroke:var(--line)}\nsvg .axis{stroke:var(--faint)}\n"
 	"table{border-collapse:collapse;margin:.8rem 0;font-size:14px}\n"
@@ -48,7 +49,7 @@ static const char style[] =
 	"tbody tr:nth-child(even){background:var(--stripe)}\n"
 	".n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}\n"
 	".f{white-space:nowrap;font-variant-numeric:tabular-nums}\n"
-	".t{overflow-wrap:anywhere;min-width:6rem}\n"
+	".t{overflow-wrap:anywhere;min-width:9rem}\n"
 	"td.alarm{color:var(--bad);font-weight:600}\n"
 	"@media print{body{max-width:none;padding:0;font-size:10pt}table{font-size:9pt}"
 	"h2,caption{break-after:avoid}tr,svg{break-inside:avoid}.days svg{min-width:0}"
@@ -180,6 +181,7 @@ html_days_chart(const Spans *spans, const char *title, bool failures)
 static void
 html_bars_chart(const Grid *grid)
 {
+	buffer_printf(&buf, "<p class=\"chart\">%s</p>\n", grid->title);
 	chart_bars(&buf, grid, ++ncharts);
 	write_out();
 }
