@@ -43,8 +43,12 @@ collect_end(Report *report, const TrailFile *file, const Source *source, SourceR
 				 source_position(source));
 		collect_place(report, file->path, what);
 	}
-	if (result == SOURCE_CUT && note_cut(file, report->options.keys))
+	if (result != SOURCE_CUT)
+		return;
+	if (note_cut(file, report->options.keys))
 		collect_place(report, file->path, "ends within a record, but is not the newest one");
+	else
+		report->unfinished++;
 }
 
 static void

@@ -135,6 +135,7 @@ typedef struct Report
 {
 	Options		options;
 	int			nfiles;			/* that were read */
+	int			unfinished;		/* the newest ones, if their last record is not whole */
 	uint64		bytes;
 	int64		read;			/* records, wanted or not */
 	int64		records;		/* that are wanted, without heartbeats */

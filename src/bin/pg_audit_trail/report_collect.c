@@ -208,9 +208,11 @@ event_of_list(const Report *report, EventId id, int64 number)
 static void
 collect_gap(Report *report, const Item *item, Record *record)
 {
+	const int64 lost = record_number(record, PAQ_TRAIL_ROW_COUNT);
+
 	report->gaps++;
-	if (paq_line_has(&record->line, PAQ_TRAIL_ROW_COUNT))
-		add_number(&report->lost, record_number(record, PAQ_TRAIL_ROW_COUNT));
+	if (lost > 0)
+		add_number(&report->lost, lost);
 	else
 		report->vague_gaps++;
 	add_event(report, EVENTS_GAP, item, record, PAQ_TRAIL_ERROR_MESSAGE);

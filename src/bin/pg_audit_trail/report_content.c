@@ -215,11 +215,19 @@ write_list(const List *list)
 	free(counters);
 }
 
+/* Or that there is nothing to be listed */
 static void
 write_lists(const List *lists, int count)
 {
+	int64		records = 0;
+
 	for (int i = 0; i < count; i++)
+	{
 		write_list(&lists[i]);
+		records += report->table[lists[i].id].records;
+	}
+	if (records == 0)
+		note(false, "None.");
 }
 
 /* ---------- lists of events ---------- */
@@ -584,6 +592,8 @@ write_completeness(void)
 	write_places();
 	if (report->gaps == 0 && report->nplaces == 0)
 		note(false, "There are no gaps, no damage was found, and no sequence is missing between the first and the last record of each server.");
+	if (report->unfinished > 0)
+		note(false, "The newest file ends within a record: it is being written, or was cut off.");
 	if (report->shortened > 0)
 		note(false, "Without a part of a text, or fields (cut, incomplete): " INT64_FORMAT " record%s.",
 			 report->shortened, plural(report->shortened));
@@ -600,12 +610,8 @@ write_failures(void)
 {
 	out->section("Failed logins");
 	write_lists(logins, lengthof(logins));
-	if (report->failed_logins == 0)
-		note(false, "None.");
 	out->section("Other failures");
 	write_lists(failures, lengthof(failures));
-	if (report->table[TABLE_STATES].records == 0)
-		note(false, "None.");
 	write_events(EVENTS_DENIED, "Latest denials (SQLSTATE 42501)", "message", "--outcome=42501");
 }
 
@@ -614,8 +620,6 @@ write_changes(void)
 {
 	out->section("Changes of roles, privileges, configuration and definitions");
 	write_lists(changes, lengthof(changes));
-	if (report->table[TABLE_CHANGES].records == 0)
-		note(false, "None.");
 	write_events(EVENTS_ROLE, "Latest of roles and privileges (class ROLE)", "statement",
 				 "--class=ROLE");
 	write_events(EVENTS_CONFIG, "Latest of configuration (class CONFIG)", "after",

@@ -35,7 +35,7 @@
 #define MAX_COUNTERS	10000
 
 /* Most bytes of a name's part that are kept; the hash is of all of them. */
-#define MAX_PART		512
+#define MAX_PART		256
 
 typedef struct counter_entry
 {
