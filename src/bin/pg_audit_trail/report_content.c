@@ -42,8 +42,8 @@ static const List logins[] = {
 };
 
 static const List failures[] = {
-	{TABLE_STATES, "By SQLSTATE", "SQLSTATEs", 1, {"SQLSTATE"}, false, "last message"},
-	{TABLE_FAILED_USERS, "By user", "users", 1, {"user"}, false}
+	{TABLE_STATES, "Failures by SQLSTATE", "SQLSTATEs", 1, {"SQLSTATE"}, false, "last message"},
+	{TABLE_FAILED_USERS, "Failures by user", "users", 1, {"user"}, false}
 };
 
 static const List changes[] = {

@@ -1,0 +1,544 @@
+# pg_audit_trail report: what it counts is what is in the trail, in both formats; memory is
+# bounded, and users can neither hide in a report nor get anything into it that is not text.
+#
+# Copyright (c) 2026, pg_audit_queue contributors
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::RealBin;
+use PaqTest;
+
+use IPC::Run;
+use JSON::PP;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+need_trail_program();
+
+# Days are those of the local time zone.
+$ENV{TZ} = 'UTC';
+delete @ENV{qw(COLUMNS NO_COLOR)};
+
+my $base = PostgreSQL::Test::Utils::tempdir();
+
+# A file below $base; returns its path.
+sub file
+{
+	my ($name, @content) = @_;
+	my $path = "$base/$name";
+
+	my ($folder) = $path =~ m{^(.*)/};
+	mkdir($folder) if !-d $folder;
+	unlink($path);
+	append_to_file($path, join('', @content));
+	return $path;
+}
+
+# A line of the trail, of these fields and those that each line has; the time is so many
+# minutes after the first of January
+sub line
+{
+	my ($sequence, $minutes, %fields) = @_;
+	my @time   = gmtime(1767225600 + 60 * $minutes);
+	my %record = (
+		type          => 'record',
+		formatVersion => 1,
+		sequence      => $sequence,
+		logTime       => sprintf('%04d-%02d-%02dT%02d:%02d:00.000000+00:00',
+			$time[5] + 1900, $time[4] + 1, @time[ 3, 2, 1 ]),
+		class        => 'READ',
+		command      => 'SELECT',
+		exitCode     => '00000',
+		dbUserName   => 'alice',
+		sessionUser  => 'alice',
+		databaseName => 'shop',
+		remoteHost   => '10.1.2.3',
+		serverHost   => 'db1',
+		%fields);
+
+	return JSON::PP->new->canonical->utf8->encode(\%record) . "\n";
+}
+
+sub failed_login
+{
+	my ($sequence, $minutes, $name, %fields) = @_;
+
+	return line(
+		$sequence, $minutes,
+		class        => 'CONNECT',
+		command      => 'LOGIN',
+		dbUserName   => $name,
+		sessionUser  => undef,
+		exitCode     => '28P01',
+		errorMessage => "password authentication failed for user \"$name\"",
+		%fields);
+}
+
+# The report as text; the first argument may be the status and the messages that are expected.
+sub report
+{
+	my @arguments = @_;
+	my ($expected, $message) = ref $arguments[0] ? @{ shift @arguments } : (0, qr/\A\z/);
+	my ($status, $stdout, $stderr) = trail_program('report', @arguments);
+
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	is($status, $expected, "report @arguments: status");
+	like($stderr, $message, "report @arguments: messages");
+	return $stdout;
+}
+
+# The lines of a table below its title or heading, each an array of words, without the titles
+# of columns.
+sub table
+{
+	my ($text, $title) = @_;
+	my ($table) = $text =~ /^\Q$title\E(?::|\n-+\n)\n(.*?)(?:\n\n|\n  |\n!|\z)/ms
+	  or return [];
+	my (undef, @lines) = split /\n/, $table =~ s/\A\n+//r;
+
+	return [ map { [ split ' ' ] } @lines ];
+}
+
+# The value of a line of the summary
+sub fact
+{
+	my ($text, $name) = @_;
+
+	return $text =~ /^\Q$name\E +(.*)$/m ? $1 : undef;
+}
+
+# The page of HTML: Python's parser for XML has to like it, and returns what is found
+# there as texts: tables by caption, alarms, and all elements and attributes.
+sub page
+{
+	my ($html) = @_;
+	my $script = <<'PYTHON';
+import json, sys
+import xml.etree.ElementTree as tree
+from html.parser import HTMLParser
+data = sys.stdin.buffer.read()
+root = tree.fromstring(data)
+tables = {}
+for table in root.iter("table"):
+    caption = table.find("caption")
+    rows = [["".join(cell.itertext()) for cell in row] for row in table.iter("tr")]
+    tables.setdefault("" if caption is None else caption.text, []).extend(rows)
+seen = []
+class Parser(HTMLParser):
+    def handle_starttag(self, tag, attributes):
+        seen.append([tag, dict(attributes)])
+Parser().feed(data.decode("utf-8"))
+json.dump({
+    "tables": tables,
+    "alarms": ["".join(p.itertext()) for p in root.iter("p") if p.get("class") == "alarm"],
+    "elements": [[e.tag, e.attrib] for e in root.iter()],
+    "seen": seen,
+    "charts": [["".join(t.itertext()) for t in svg.iter("text")] for svg in root.iter("svg")],
+    "bars": [len(list(svg.iter("g"))) for svg in root.iter("svg")],
+}, sys.stdout)
+PYTHON
+	my ($stdout, $stderr);
+
+	IPC::Run::run([ python(), '-c', $script ], '<', \$html, '>', \$stdout, '2>', \$stderr)
+	  or return { error => $stderr };
+	return decode_json($stdout);
+}
+
+# ---------------------------------------------------------------------------
+# A server's trail, counted in another way
+# ---------------------------------------------------------------------------
+
+my $node = audited_node('main', settings => { log => 'all' });
+
+unaudited_sql($node, $_) foreach
+  'CREATE ROLE alice LOGIN', 'CREATE ROLE bob LOGIN', 'GRANT CREATE ON SCHEMA public TO PUBLIC';
+foreach my $user (qw(alice bob))
+{
+	$node->psql('postgres', $_, extra_params => [ '-U', $user ]) foreach
+	  "CREATE TABLE ${user}_data (a int)", "INSERT INTO ${user}_data VALUES (1)", 'SELECT 1/0',
+	  "SELECT * FROM ${user}_data", 'SELECT * FROM alice_data', 'SET work_mem = 100';
+}
+$node->safe_psql('postgres', $_)
+  foreach 'CREATE ROLE carol', 'GRANT alice TO carol', 'ALTER ROLE carol LOGIN', 'SELECT audit_rotate()';
+$node->psql('no such database', '', extra_params => [ '-U', 'alice' ]) foreach 1 .. 3;
+$node->psql('postgres', '', extra_params => [ '-U', 'nobody' ]);
+flush_trail($node);
+
+my $dir = trail_dir($node);
+my @keys = -e "$PostgreSQL::Test::Utils::tmp_check/encryption_keys"
+  ? ('-K', "$PostgreSQL::Test::Utils::tmp_check/encryption_keys") : ();
+
+# Names and how often they are there, the most frequent ones first
+sub counted
+{
+	my ($rows) = @_;
+
+	return { map { $_->[0] => $_->[1] } @$rows };
+}
+
+# Compare a report with what cat prints with the same options.
+sub compare
+{
+	my (@options) = @_;
+	my @records = map { parse_record($_) }
+	  split /\n/, (trail_program('cat', @keys, '--format=json', @options, $dir))[1];
+	my $text   = report(@keys, @options, '--top=1000', $dir);
+	my $failed = sub { ($_->{exitCode} // '00000') ne '00000' };
+	my $login  = sub { $failed->() && $_->{class} eq 'CONNECT' && $_->{command} eq 'LOGIN' };
+	my $user   = sub { $_->{sessionUser} // $_->{dbUserName} // '-' };
+	my $name   = "report @options";
+	my (@there, @failures);
+
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	@there    = grep { !$login->() } @records;
+	@failures = grep { $failed->() } @there;
+	is(fact($text, 'Records'), scalar @records, "$name: records");
+	is(fact($text, 'Failures'), scalar(grep { $failed->() } @records), "$name: failures");
+	foreach my $case (
+		[ 'By class', \@records, sub { $_->{class} } ],
+		[ 'Failed logins by name', [ grep { $login->() } @records ], sub { $_->{dbUserName} } ],
+		[ 'Failures by SQLSTATE', \@failures, sub { $_->{exitCode} } ],
+		[ 'By database', \@there, sub { $_->{databaseName} // '-' } ],
+		[ 'By client', \@there, sub { $_->{remoteHost} // '-' } ],
+		[ 'Objects read (class READ)', [ grep { $_->{class} eq 'READ' && $_->{objectName} } @there ],
+			sub { $_->{objectName} } ],
+		[ 'Objects written (class WRITE)', [ grep { $_->{class} eq 'WRITE' && $_->{objectName} } @there ],
+			sub { $_->{objectName} } ])
+	{
+		my ($title, $of, $key) = @$case;
+		my %expected;
+
+		$expected{ $key->() }++ foreach @$of;
+		is_deeply(counted(table($text, $title)), \%expected, "$name: $title");
+	}
+
+	# With three words in front, or more
+	my %actions;
+	$actions{ join ' ', $user->(), $_->{class}, $_->{command} // '-' }++ foreach @there;
+	my %found = map { join(' ', @$_[ 0 .. $#$_ - 4 ]) => $_->[-4] } @{ table($text, 'Who did what') };
+	is_deeply(\%found, \%actions, "$name: who did what");
+	my %hours;
+	$hours{ substr($_->{logTime}, 11, 2) . ':00' }++ foreach @records;
+	my %found_hours = map { $_->[1] > 0 ? ($_->[0] => $_->[1]) : () }
+	  @{ table($text, 'Records by hour of the day') };
+	is_deeply(\%found_hours, \%hours, "$name: hours");
+	return $text;
+}
+
+my $text = compare();
+is(scalar @{ table($text, 'Failed logins by name') }, 2, 'failed logins');
+like($text, qr/^! Failed: 4 logins\.$/m, 'are said at the beginning');
+like($text, qr/^! Permission was denied 1 time/m, 'so are denials');
+like($text, qr/no sequence is missing/, 'nothing is missing');
+like($text, qr/GRANT ROLE +- +ok +GRANT alice TO carol$/m, 'changes of privileges');
+compare('--user=alice');
+compare('--class=read,write', '--outcome=failed');
+compare('--from=2100-01-01');
+is(fact(report(@keys, '--user=alice', '--class=read,ddl', $dir), 'Chosen by'),
+	'--class=read,ddl --user=alice', 'the options that chose records');
+
+# ---------------------------------------------------------------------------
+# Usage
+# ---------------------------------------------------------------------------
+
+foreach my $case (
+	[ [ '--format=json', $dir ], qr/invalid value "json" for option --format/ ],
+	[ [ '--top=0', $dir ], qr/must be from 1 to 1000/ ],
+	[ [ '--top=1001', $dir ], qr/must be from 1 to 1000/ ],
+	[ [ '--limit=1', $dir ], qr/unrecognized option/ ],
+	[ [], qr/no file or directory specified/ ],
+	[ [ file('a.csv', "x\n") ], qr/is not of format json: a report cannot be made of it/ ])
+{
+	is(report([ 2, $case->[1] ], @{ $case->[0] }), '', 'prints nothing then');
+}
+like((trail_program('cat', '--format=html', $dir))[2], qr/invalid value "html"/, 'not with cat');
+like((trail_program('cat', '--top=3', $dir))[2], qr/unrecognized option/, 'nor that');
+
+# ---------------------------------------------------------------------------
+# Days
+# ---------------------------------------------------------------------------
+
+my $day  = 24 * 60;
+my $days = file('days.json',
+	line(1, 10), line(2, $day - 1, exitCode => '42501'), line(3, $day), line(4, 3 * $day + 61));
+$text = report($days);
+is_deeply(
+	table($text, 'Records by day'),
+	[ [ '2026-01-01', 2, 1 ], [ '2026-01-02', 1, 0 ], [ '2026-01-03', 0, 0 ], [ '2026-01-04', 1, 0 ] ],
+	'days, with those that have no record');
+is(fact($text, 'Period'), '2026-01-01 00:10:00 to 2026-01-04 01:01:00', 'period');
+is(fact($text, 'Time zone'), 'UTC: UTC, UTC+0000', 'time zone');
+like($text, qr/without a record was from 2026-01-02 00:00:00 to 2026-01-04\s+01:01:00\./,
+	'silence');
+{
+	local $ENV{TZ} = 'America/New_York';
+
+	$text = report($days);
+	is_deeply(
+		table($text, 'Records by day'),
+		[ [ '2025-12-31', 1, 0 ], [ '2026-01-01', 2, 1 ], [ '2026-01-02', 0, 0 ], [ '2026-01-03', 1, 0 ] ],
+		'days of another time zone');
+	like(fact($text, 'Time zone'), qr/^America\/New_York: EST, UTC-0500$/, 'which is mentioned');
+}
+{
+	# A day of 23 hours in which 02:00 is left out, and midnight at the same place
+	local $ENV{TZ} = 'Europe/Berlin';
+	my $spring = 87 * $day;
+
+	$text = report(file('spring.json',
+			line(1, $spring - 61), line(2, $spring - 60), line(3, $spring + 59), line(4, $spring + 60),
+			line(5, $spring + 22 * 60 - 1), line(6, $spring + 22 * 60)));
+	is_deeply(
+		table($text, 'Records by day'),
+		[ [ '2026-03-28', 1, 0 ], [ '2026-03-29', 4, 0 ], [ '2026-03-30', 1, 0 ] ],
+		'a day with a change of the clock');
+	is_deeply(counted([ grep { $_->[1] } @{ table($text, 'Records by hour of the day') } ]),
+		{ '00:00' => 2, '01:00' => 1, '03:00' => 1, '23:00' => 2 }, 'and its hours');
+	is(fact($text, 'Time zone'), 'Europe/Berlin: CET, UTC+0100; later CEST, UTC+0200', 'both offsets');
+}
+foreach my $case (
+	[ 99,   'Records by day',                    100 ],
+	[ 100,  'Records by week, from Monday on',   15 ],
+	[ 727,  'Records by week, from Monday on',   105 ],
+	[ 3000, 'Records by month',                  99 ],
+	[ 9000, 'Records by year',                   25 ])
+{
+	my ($distance, $title, $lines) = @$case;
+	my $file = file('many.json', map { line(1 + $_ / 9, $_ * $day) } grep { $_ % 9 == 0 || $_ == $distance } 0 .. $distance);
+	my ($status, $many) = trail_program('report', $file);
+	my $found = table($many, $title);
+	my $sum = 0;
+
+	$sum += $_->[1] foreach @$found;
+	is(scalar @$found, $lines, "$distance days: $title");
+	is($sum, fact($many, 'Records'), "$distance days: no record is left out");
+}
+
+# ---------------------------------------------------------------------------
+# Changes
+# ---------------------------------------------------------------------------
+
+$text = report(
+	'--top=2',
+	file('changes.json',
+		map { line($_, $_, class => 'CONFIG', command => 'SET', objectName => "setting$_", oldValue => 'off',
+				newValue => "on $_", exitCode => $_ == 3 ? '42501' : '00000') } 1 .. 4));
+is_deeply(
+	table($text, 'Latest of configuration (class CONFIG)'),
+	[
+		[qw(00:04:00 4 alice SET setting4 ok off on 4)],
+		[qw(00:03:00 3 alice SET setting3 failed off on 3)]
+	],
+	'the latest changes of settings');
+like($text, qr/^  Left out: 2 earlier records \(pg_audit_trail cat --class=CONFIG shows all\)\.$/m,
+	'the others are counted');
+is_deeply(table($text, 'Who changed what'), [ [qw(alice CONFIG SET 4 1 00:01:00 00:04:00)] ],
+	'in a list, too');
+
+# ---------------------------------------------------------------------------
+# What is missing
+# ---------------------------------------------------------------------------
+
+my @gap = (type => 'gap', class => 'GAP', command => undef, exitCode => undef);
+file('gaps/1.json', line(1, 0), line(2, 1),
+	line(3, 2, @gap, rowCount => 17, startTime => '2026-01-01T00:01:30Z', errorMessage => 'queue was full'),
+	line(4, 3, @gap, rowCount => undef, errorMessage => 'the queue file was lost'));
+file('gaps/2.json', line(8, 10), line(9, 11), "garbage\n", line(11, 12));
+file('gaps/3.json', line(3, 20), line(4, 21, serverHost => 'db2'), line(4, 22), '{"cut');
+$text = report([ 1, qr/2\.json": the line at byte \d+ is no record\n.*3\.json" ends within a record/s ],
+	"$base/gaps");
+like($text, qr/^! The trail itself says .*: 2 gaps, 1 of an unknown number\s+of records, the others of 17 records/m,
+	'gaps');
+like($text, qr/2026-01-01 00:01:30 2026-01-01 00:02:00 +3 +17 queue was full/, 'with what is missing');
+like($text, qr/- +2026-01-01 00:03:00 +4 unknown the queue file was lost/, 'or may be');
+like($text, qr/^! Missing between the records of these files: 4 sequences/m, 'missing sequences');
+like($text, qr{gaps/2\.json sequences 5 to 7 are missing\n}, 'between files');
+like($text, qr{gaps/2\.json sequence 10 is missing\n}, 'within a file');
+like($text, qr{gaps/2\.json 1 line is no record\n}, 'a damaged line');
+like($text, qr{gaps/3\.json sequence 3 comes after 11\n}, 'sequences that go back');
+unlike($text, qr{3\.json sequences? 4}, 'each server has its own');
+like($text, qr/newest file ends within a record/, 'what is not finished');
+is(fact($text, 'Records'), 10, 'what is whole is counted');
+like(report([ 1, qr/no record/ ], '--user=nobody', "$base/gaps"), qr/: 4 sequences/,
+	'records that are not wanted are not missing');
+report(file('again.json', line(1, 0), line(2, 1)), "$base/again.json");
+
+my $damaged = file('damaged.json.zst', 'no frame of zstd');
+SKIP:
+{
+	my ($status, $out, $err) = trail_program('report', $damaged);
+
+	skip 'built without zstd', 2 if $err =~ /without|not supported|cannot/;
+	is($status, 1, 'a damaged file');
+	like($out, qr/damaged\.json\.zst could not be read from byte \d+ on/, 'is in the report');
+}
+like(report([ 2, qr/could not open ".*none.json"/ ], $days, "$base/none.json"),
+	qr/^! Not all files could be read/m, 'a file that is not there');
+
+# ---------------------------------------------------------------------------
+# What users write
+# ---------------------------------------------------------------------------
+
+my @evil = (
+	'<script>alert(1)</script>', '"><img src=x onerror=alert(1)>', q{a'b&amp;"c"}, "new\nline\r\ttab",
+	"\e[31mred\e]0;title\a", "\x{202e}evil\x{202c}", "\x{2066}x\x{2069}", "\x{feff}\x{ad}\x{61c}",
+	"\x{85}\x{9b}31m", "\x{ffff}\x{fffe}", "\x{e0041}", '</style><style>*{display:none}', '-->', ']]>',
+	'&#60;b&#62;', "\x{5d0}\x{5d1}", 'https://example.com/', '-', '');
+my $sequence = 0;
+my @lines;
+foreach my $name (@evil)
+{
+	my %same = map { $_ => $name }
+	  qw(dbUserName sessionUser databaseName objectName remoteHost commandText errorMessage
+	  oldValue newValue);
+
+	push @lines, line(++$sequence, $sequence, %same, class => $_, command => $name, exitCode => '42501')
+	  foreach qw(READ WRITE DDL ROLE FUNCTION CONFIG);
+	push @lines, failed_login(++$sequence, $sequence, $name, remoteHost => $name);
+	push @lines, line(++$sequence, $sequence, @gap, errorMessage => $name);
+}
+
+# Bytes that are not UTF-8, as a database of another encoding has them
+push @lines, line(++$sequence, $sequence, sessionUser => 'BYTES', textEncoding => 'EUC_JP')
+  =~ s/BYTES/\\u00a4\\u0080\\u00ff/r;
+my $evil = file('evil.json', @lines);
+
+$text = report('--top=100', $evil);
+unlike($text, qr/[\x00-\x09\x0b-\x1f\x7f]/, 'text: no control characters');
+unlike(
+	$text,
+	qr/\xc2[\x80-\x9f\xad]|\xd8\x9c|\xe2\x80[\xaa-\xae]|\xe2\x81[\xa6-\xa9]|\xef\xbb\xbf|\xef\xbf[\xbe\xbf]|\xf3\xa0/,
+	'text: nor others that are not seen');
+like($text, qr/^\\x1b\[31mred\\x1b\]0;title\\x07 /m, 'text: they are shown');
+like($text, qr/^new\\nline\\r\\ttab /m, 'text: a name is in one line');
+like($text, qr/^\\xa4\\x80\\xff /m, 'text: bytes');
+
+my $html = (trail_program('report', '--format=html', '--top=100', $evil))[1];
+my $page = {};
+SKIP:
+{
+	if (!defined python())
+	{
+		diag 'HTML IS NOT TESTED: there is no Python';
+		skip 'there is no Python', 1;
+	}
+	$page = page($html);
+	is($page->{error}, undef, 'html: well-formed');
+	my %elements = map { $_->[0] => 1 } @{ $page->{elements} };
+	is( join(' ', sort keys %elements),
+		'body caption desc div g h1 h2 head html line main meta p rect section span strong style svg table tbody td text th thead title tr',
+		'html: no elements but its own');
+	is_deeply([ map { $_->[0] } @{ $page->{seen} } ], [ map { $_->[0] } @{ $page->{elements} } ],
+		'html: a parser of HTML sees the same');
+	my %attributes = map { map { $_ => 1 } keys %{ $_->[1] } } @{ $page->{elements} };
+	is( join(' ', sort keys %attributes),
+		'aria-labelledby charset class content height http-equiv id lang name role scope viewBox width x x1 x2 y y1 y2',
+		'html: nor attributes');
+	my ($policy) = map { $_->[1]{content} } grep { ($_->[1]{'http-equiv'} // '') eq 'Content-Security-Policy' }
+	  @{ $page->{elements} };
+	like($policy, qr/^default-src 'none'; style-src 'unsafe-inline';/, 'html: policy');
+	like($html, qr/^<meta charset="utf-8"\/>$/m, 'html: character set');
+	my ($style) = $html =~ m{<style>(.*?)</style>}s;
+	unlike($style, qr/url|import|https?:/, 'html: styles refer to nothing');
+
+	# Names are there, as in text
+	my %names = map { $_->[0] => 1 } @{ $page->{tables}{'Failed logins by name'} };
+	ok($names{$_}, "html: $_") foreach '<script>alert(1)</script>', '"><img src=x onerror=alert(1)>',
+	  q{a'b&amp;"c"}, '&#60;b&#62;', '\x1b[31mred\x1b]0;title\x07', '\xe2\x80\xaeevil\xe2\x80\xac', '\xef\xbf\xbf\xef\xbf\xbe';
+	unlike($html, qr/[\x00-\x09\x0b-\x1f\x7f]|\xe2\x80[\xaa-\xae]|\xef\xbf[\xbe\xbf]/,
+		'html: no control characters');
+	ok((grep { grep { $_ eq '</style><style>*{~' } @$_ } @{ $page->{charts} }), 'html: charts have names');
+}
+
+# Both formats have the same figures.
+SKIP:
+{
+	skip 'there is no Python', 1 if !defined python();
+	my $both = page((trail_program('report', @keys, '--format=html', '--top=1000', $dir))[1]);
+
+	$text = report(@keys, '--top=1000', $dir);
+	foreach my $title ('By class', 'By user', 'By client', 'Failures by SQLSTATE')
+	{
+		my ($titles, @rows) = @{ $both->{tables}{$title} };
+		is_deeply(counted(\@rows), counted(table($text, $title)), "html: $title");
+	}
+	my $many = page((trail_program('report', '-f', 'html', "$base/many.json"))[1]);
+	is($many->{bars}[0], 25, 'html: many days are few bars');
+	cmp_ok(scalar(grep { /^\d{4}$/ } @{ $many->{charts}[0] }), '<=', 13, 'html: with fewer labels');
+}
+
+# Colors are for terminals.
+$text = report('--color=always', $days);
+like($text, qr/ \e\[31m1\e\[0m\n/, 'colors');
+unlike($text =~ s/\e\[\d+m//gr, qr/\e/, 'and nothing else');
+{
+	local $ENV{COLUMNS} = 80;
+
+	my %wide = map { $_ => 'n' x 60 } qw(sessionUser databaseName objectName command);
+
+	$text = report(
+		'--top=5',
+		file('wide.json',
+			map { line($_, 7 * $_ * $day, %wide, class => 'ROLE', exitCode => '42501', errorMessage => 'e' x 500) }
+			  1 .. 9));
+	is_deeply([ grep { length > 80 } split /\n/, $text ], [], 'lines fit into 80 columns');
+	like($text, qr/^n+~ ROLE +n+~ +9 +9 2026-01-08 00:00 2026-03-05 00:00$/m, 'what is cut is marked');
+}
+
+# ---------------------------------------------------------------------------
+# Floods
+# ---------------------------------------------------------------------------
+
+# Names that are there but once, among them one that is there often and a few others
+my $flood = file('flood.json');
+open(my $fh, '>', $flood) or die "open: $!";
+my $template = failed_login(1111, 1, 'NAME', remoteHost => 'HOST');
+foreach my $i (1 .. 60_000)
+{
+	my $name = $i % 100 == 0 ? 'often' : "name$i";
+	print $fh $template =~ s/1111/$i/r =~ s/NAME/$name/gr =~ s/HOST/fe80::$i/r;
+}
+print $fh line(60_001, 2, class => 'ROLE', command => 'GRANT', sessionUser => 'mallory',
+	dbUserName => 'mallory', exitCode => '42501', errorMessage => 'denied');
+close($fh) or die "close: $!";
+
+# Peak of memory, in kB
+sub peak
+{
+	my (@arguments) = @_;
+	my ($stdout, $stderr);
+	my $script = <<'PYTHON';
+import resource, subprocess, sys
+subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+PYTHON
+
+	chomp(my $bin = `pg_config --bindir`);
+	IPC::Run::run([ python(), '-c', $script, "$bin/pg_audit_trail", @arguments ], '>', \$stdout, '2>', \$stderr)
+	  or die $stderr;
+	return $stdout + 0;
+}
+
+$text = report($flood);
+like($text, qr/^! There were so many different names that counts are not exact in 2 tables/m,
+	'a flood is said at the beginning');
+my ($often) = grep { $_->[0] eq 'often' } @{ table($text, 'Failed logins by name') };
+is($often->[1], 600, 'a name that is there often is counted');
+like($text, qr/more names than can be counted\. One that is not shown had at most\s+\d+ of\s+the 60000 records/,
+	'the others are not forgotten');
+is_deeply(table($text, 'By user'), [ [ 'mallory', 1, 1, '00:02:00', '00:02:00' ] ], 'nobody else hides there');
+like($text, qr/^mallory ROLE +GRANT/m, 'nor among changes');
+SKIP:
+{
+	skip 'there is no Python', 1 if !defined python();
+	my $small = peak('report', $days);
+	my $large = peak('report', $flood);
+
+	note("memory: $small kB, in a flood $large kB");
+	cmp_ok($large - $small, '<', 16 * 1024, 'memory is bounded') if !sanitizers();
+}
+
+done_testing();
