@@ -19,9 +19,14 @@ static void
 check_report_formats(const FileList *files)
 {
 	for (int i = 0; i < files->count; i++)
-		if (files->files[i].format != FORMAT_JSON)
-			trouble("file \"%s\" is not of format json: a report cannot be made of it",
-					files->files[i].path);
+	{
+		if (files->files[i].format == FORMAT_JSON)
+			continue;
+		pg_log_error("file \"%s\" is not of format json: a report cannot be made of it",
+					 files->files[i].path);
+		pg_log_error_hint("Name the files that are, if there are others in the directory.");
+		leave(STATUS_TROUBLE);
+	}
 }
 
 /* Where reading has stopped, if that is before the end of the file */

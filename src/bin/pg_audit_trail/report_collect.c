@@ -103,8 +103,8 @@ count(Report *report, TableId id, Text name, const Item *item)
 }
 
 /*
- * Records of one time come together: the local time is asked for once for all of them.  All
- * time zones change at whole quarters of an hour.
+ * Records of one time come together: the local time is asked for once for all of them.  Today's
+ * time zones begin days and hours at whole quarters of an hour of UTC.
  */
 static void
 count_day(Report *report, const Item *item)
@@ -119,10 +119,10 @@ count_day(Report *report, const Item *item)
 
 	if (item->time < from || item->time >= to)
 	{
-		from = item->time - (item->time % quarter + quarter) % quarter;
-		to = from + quarter;
 		if (!local_tm(item->time, &tm))
 			return;
+		from = item->time - (item->time % quarter + quarter) % quarter;
+		to = from + quarter;
 		day = day_of_date(&tm);
 		hour = tm.tm_hour;
 	}

@@ -52,7 +52,7 @@ static const char style[] =
 	".t{overflow-wrap:anywhere;min-width:9rem}\n"
 	"td.alarm{color:var(--bad);font-weight:600}\n"
 	"@media print{body{max-width:none;padding:0;font-size:10pt}table{font-size:9pt}"
-	"h2,caption{break-after:avoid}tr,svg{break-inside:avoid}.days svg{min-width:0}"
+	"h2,caption,p.chart{break-after:avoid}tr,svg{break-inside:avoid}.days svg{min-width:0}"
 	"thead{display:table-header-group}*{print-color-adjust:exact}}\n";
 
 static Buffer buf;
