@@ -36,6 +36,7 @@
 #include "utils/wait_event.h"
 #if PG_VERSION_NUM >= 160000
 #include "parser/parse_relation.h"
+#include "varatt.h"
 #endif
 #if PG_VERSION_NUM >= 180000
 #include "commands/explain_format.h"

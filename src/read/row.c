@@ -16,6 +16,7 @@
 
 #include "access/sysattr.h"
 #include "catalog/pg_type.h"
+#include "compat.h"
 #include "fmgr.h"
 #include "mb/pg_wchar.h"
 #include "read/read.h"
