@@ -30,6 +30,7 @@
 #include "regex/regex.h"
 #include "replication/slot.h"
 #include "storage/proc.h"
+#include "utils/fmgroids.h"
 #include "utils/guc.h"
 #include "utils/guc_tables.h"
 #include "utils/memutils.h"
@@ -311,6 +312,37 @@ paq_scan_user(ForeignScanState *node)
  * access of the statement's; from 19 on only the query that may follow is one.
  */
 #define PAQ_NEW_KEY_IS_ACCESS		(PG_VERSION_NUM < 190000)
+
+/* ---------- Functions ---------- */
+
+/* Is it a function of PostgreSQL's that reads the contents of a file of the server's? */
+static inline bool
+paq_reads_file(Oid function)
+{
+	switch (function)
+	{
+		case F_LO_IMPORT_TEXT:
+		case F_LO_IMPORT_TEXT_OID:
+		case F_PG_READ_FILE_TEXT:
+		case F_PG_READ_FILE_TEXT_INT8_INT8:
+		case F_PG_READ_FILE_TEXT_INT8_INT8_BOOL:
+		case F_PG_READ_BINARY_FILE_TEXT:
+		case F_PG_READ_BINARY_FILE_TEXT_INT8_INT8:
+		case F_PG_READ_BINARY_FILE_TEXT_INT8_INT8_BOOL:
+#ifdef F_PG_READ_FILE_TEXT_BOOL
+			/* from 16 on */
+		case F_PG_READ_FILE_TEXT_BOOL:
+		case F_PG_READ_BINARY_FILE_TEXT_BOOL:
+#endif
+#ifdef F_PG_READ_FILE_OLD
+			/* of an extension that is no longer there */
+		case F_PG_READ_FILE_OLD:
+#endif
+			return true;
+		default:
+			return false;
+	}
+}
 
 /* ---------- Settings ---------- */
 

@@ -17,6 +17,7 @@
  *	error.c			the error that is being handled
  *	outcome.c		how statements end
  *	relation.c		records of the relations of a statement
+ *	trail_access.c	uses of the trail's own tables and files
  *	config.c		changes of our settings
  *	protocol.c		fast-path calls, and commands of walsenders
  *	connect.c		logins and logouts
@@ -51,6 +52,7 @@ paq_capture_init(void)
 	paq_session_init();
 	paq_statement_init();
 	paq_relation_init();
+	paq_trail_init();
 	paq_config_init();
 	paq_connect_init();
 	paq_xact_init();

@@ -33,12 +33,14 @@
 #include "postgres.h"
 
 #include "access/parallel.h"
+#include "access/transam.h"
 #include "compat.h"
 #include "executor/execdesc.h"
 #include "guc.h"
 #include "lib/ilist.h"
 #include "mask/mask.h"
 #include "nodes/params.h"
+#include "nodes/parsenodes.h"
 #include "queue/queue.h"
 #include "record/record.h"
 #include "storage/ipc.h"
@@ -136,6 +138,10 @@ typedef struct PaqStatement
 	List	   *granted;		/* relations that object auditing selects, see
 								 * relation.c */
 	Oid			truncated;		/* the last relation it was about to truncate */
+	List	   *trail_uses;		/* uses of the trail that are to be recorded, see
+								 * trail_access.c */
+	Oid			trail_copied;	/* COPY: the relation of the trail that it copies,
+								 * once that is recorded */
 	PaqSpaceWait space_policy;	/* of its success, for a full queue */
 	PaqPending *attempt;		/* record of a SET of ours, in case it fails */
 	PaqPending *provisional;	/* stands in for the first record */
@@ -279,6 +285,8 @@ extern void paq_record_unnumbered(PaqStatement *statement,
 extern void paq_record_relation(PaqStatement *statement,
 								const PaqCommand *command,
 								const PaqObject *object);
+extern void paq_record_always(PaqStatement *statement, PaqClass class,
+							  CommandTag tag, const PaqObject *object);
 extern void paq_record_object(PaqStatement *statement,
 							  const PaqObject *object);
 extern void paq_record_denied(PaqStatement *statement,
@@ -286,6 +294,8 @@ extern void paq_record_denied(PaqStatement *statement,
 							  const PaqObject *object);
 extern void paq_record_function(PaqStatement *statement, const char *name,
 								bool itself);
+extern void paq_record_function_always(PaqStatement *statement,
+									   const char *name);
 extern void paq_record_finish(PaqStatement *statement, bool failed);
 extern void paq_event_set_text(PaqEvent *event, bool may_scan);
 extern PaqPending *paq_event_create(PaqEvent *event);
@@ -312,6 +322,9 @@ extern void paq_leave(PaqCallFrame *frame, PaqSpaceWait wait);
 pg_noreturn extern void paq_rethrow(PaqCallFrame *frame);
 
 /* relation.c */
+extern const char *paq_relation_name(Oid relid);
+extern PaqCommand paq_relation_command(const PaqStatement *statement,
+									   RangeTblEntry *rte, PaqRtePerms *perms);
 extern void paq_record_relations(PaqStatement *statement, List *rangeTable,
 								 List *perminfos);
 extern void paq_record_truncate(PaqStatement *statement, Oid relid);
@@ -322,6 +335,20 @@ extern void paq_find_granted(PaqStatement *statement, PlannedStmt *plan);
 extern void paq_forget_granted(PaqStatement *statement);
 extern void paq_record_failed_start(PaqStatement *statement, PlannedStmt *plan);
 extern void paq_relation_init(void);
+
+/* trail_access.c */
+#define PAQ_KNOWN_RELATIONS	64	/* a power of 2 */
+
+extern Oid	paq_not_trail[PAQ_KNOWN_RELATIONS]; /* relations that are not the
+												 * trail's, by OID */
+extern bool paq_trail_is_used(const List *relations);
+extern void paq_trail_begin(PaqStatement *statement, List *rangeTable,
+							List *perminfos);
+extern bool paq_trail_concerns_copy(const CopyStmt *copy);
+extern void paq_trail_begin_copy(PaqStatement *statement, const CopyStmt *copy);
+extern void paq_trail_record(PaqStatement *statement);
+extern void paq_trail_fail(PaqStatement *statement);
+extern void paq_trail_init(void);
 
 /* config.c */
 extern bool paq_config_concerns(Node *parsetree);
@@ -480,6 +507,49 @@ paq_capture_idle(void)
 {
 	return !paq_auditing_is_on() && paq_stack.frame == NULL &&
 		!paq_statements_open();
+}
+
+/*
+ * May any of the relations be the trail's?  Every statement asks that, whether
+ * anything is audited or not: nothing is called here.
+ */
+static inline bool
+paq_trail_may_be_used(const List *relations)
+{
+	const ListCell *cell;
+	const ListCell *end;
+
+	if (relations == NIL)
+		return false;
+	end = relations->elements + relations->length;
+	for (cell = relations->elements; cell < end; cell++)
+	{
+		const Oid	relid = cell->oid_value;
+
+		if (unlikely(paq_not_trail[relid % PAQ_KNOWN_RELATIONS] != relid) &&
+			relid >= FirstNormalObjectId)
+			return true;
+	}
+	return false;
+}
+
+/* Is it a COPY of something of the trail's? */
+static inline bool
+paq_trail_concerns(Node *parsetree)
+{
+	return unlikely(IsA(parsetree, CopyStmt)) &&
+		paq_trail_concerns_copy((const CopyStmt *) parsetree);
+}
+
+/*
+ * Is the statement that is being executed about to use the trail, if its
+ * permissions suffice?
+ */
+static inline bool
+paq_trail_awaits_check(void)
+{
+	return paq_stack.frame != NULL && paq_stack.frame->statement != NULL &&
+		paq_stack.frame->statement->trail_uses != NIL;
 }
 
 #endif							/* PAQ_CAPTURE_INTERNAL_H */

@@ -80,6 +80,7 @@ record_relations(PaqStatement *statement, List *rangeTable, List *perminfos)
 {
 	statement->perms_checked = statement->unfinished = true;
 	paq_record_relations(statement, rangeTable, perminfos);
+	paq_trail_record(statement);
 	statement->unfinished = false;
 }
 
@@ -115,6 +116,8 @@ prepare_check(PlannedStmt *plan)
 	if (unlikely(statement == NULL))
 		return;
 	statement->others_rights = paq_has_others_rights();
+	if (unlikely(paq_trail_may_be_used(plan->relationOids)))
+		paq_trail_begin(statement, plan->rtable, paq_stmt_perm_infos(plan));
 	if (paq_role[0] != '\0')
 		paq_find_granted(statement, plan);
 }
@@ -146,7 +149,10 @@ fail_start(PaqCallFrame *frame)
 	paq_frame_catch(frame);
 	statement = paq_statement_find(frame->query_desc);
 	if (statement != NULL)
+	{
 		paq_record_failed_start(statement, frame->query_desc->plannedstmt);
+		paq_trail_fail(statement);
+	}
 	fail_query(frame);
 }
 
@@ -171,11 +177,23 @@ start_query(QueryDesc *queryDesc, int eflags)
 	paq_frame_pop(frame);
 }
 
+/* Nothing is audited, but the query may use the trail. */
+static pg_noinline void
+start_looking(QueryDesc *queryDesc, int eflags)
+{
+	if (paq_trail_is_used(queryDesc->plannedstmt->relationOids))
+		start_query(queryDesc, eflags);
+	else
+		next_ExecutorStart(queryDesc, eflags);
+}
+
 static inline void
 start(QueryDesc *queryDesc, int eflags)
 {
 	if (paq_auditing_is_on())
 		start_query(queryDesc, eflags);
+	else if (unlikely(paq_trail_may_be_used(queryDesc->plannedstmt->relationOids)))
+		start_looking(queryDesc, eflags);
 	else
 		next_ExecutorStart(queryDesc, eflags);
 }
@@ -481,7 +499,9 @@ record_unknown(List *rangeTable, List *perminfos)
 	statement->flags = PAQ_RECORD_INCOMPLETE | PAQ_RECORD_NO_OUTCOME;
 	PG_TRY();
 	{
+		paq_trail_begin(statement, rangeTable, perminfos);
 		paq_record_relations(statement, rangeTable, perminfos);
+		paq_trail_record(statement);
 	}
 	PG_FINALLY();
 	{
@@ -577,8 +597,8 @@ is_checked_again(void)
 static bool
 capture_ExecutorCheckPerms(PAQ_CHECK_PERMS_ARGS)
 {
-	if (paq_capture_wanted() && !IsAbortedTransactionBlockState() &&
-		!is_checked_again() && !is_key_check(rangeTable) &&
+	if ((paq_capture_wanted() || paq_trail_awaits_check()) &&
+		!IsAbortedTransactionBlockState() && !is_checked_again() && !is_key_check(rangeTable) &&
 		!is_key_question(ereport_on_violation))
 	{
 		PaqStatement *statement = checked_statement();

@@ -6,8 +6,10 @@
  *
  * The hook is called when PostgreSQL prepares the call of a function, once for
  * each place in a statement.  PostgreSQL's own functions, in pg_catalog, are not
- * recorded.  A call outside of the execution of a statement has a record without
- * ids, because pgaudit has none; calls by the client itself are for protocol.c.
+ * recorded, except those that read files of the server's: these may be the trail's,
+ * so each call is recorded, whatever the settings are.  A call outside of the
+ * execution of a statement that is recorded has a record without ids, because
+ * pgaudit has none; calls by the client itself are for protocol.c.
  *
  * The hook is also called before a relation is truncated, whether a statement
  * names it or reaches it as a partition or by CASCADE.
@@ -105,14 +107,15 @@ record_call(Oid function)
 }
 
 /*
- * A function is about to be called while nothing is being executed: to plan a
- * statement, to make the value of a parameter, or in a parallel worker that
- * builds an index.  The client may want nothing but that call.  The record
- * cannot wait for an outcome.  If PostgreSQL calls the function several times for
- * one message, one record is enough.
+ * A function is about to be called while nothing that is known is being executed: to
+ * plan a statement, to make the value of a parameter, or in a parallel worker that
+ * builds an index; or where nothing is audited.  The client may want nothing but
+ * that call.  The record cannot wait for an outcome.  If PostgreSQL calls the
+ * function several times for one message, one record is enough.  always: also for
+ * a function of PostgreSQL's own.
  */
 static void
-record_early_call(Oid function)
+record_early_call(Oid function, bool always)
 {
 	static Oid	last_function = InvalidOid;
 	static TimestampTz last_message = 0;
@@ -124,7 +127,7 @@ record_early_call(Oid function)
 	if (function == last_function && message == last_message)
 		return;
 	event.object_name = function_name(function, &in_catalog);
-	if (in_catalog)
+	if (in_catalog && !always)
 		return;
 	paq_settle(PAQ_SPACE_WAIT);
 	paq_session_warm();
@@ -180,7 +183,47 @@ note_call(Oid function)
 	else if (paq_stack.frame != NULL)
 		record_call(function);
 	else if (MyProcPort != NULL || IsParallelWorker())
-		record_early_call(function);
+		record_early_call(function, false);
+}
+
+/* Has the client's fast-path call of the function a record already? */
+static bool
+is_recorded_call(const PaqStatement *statement)
+{
+	return statement->command.node == T_CallStmt &&
+		statement->command.tag == CMDTAG_EXECUTE &&
+		paq_class_is_audited(PAQ_CLASS_FUNCTION);
+}
+
+/*
+ * A function that reads a file is about to be called.  Which file cannot be told
+ * here: it may be the trail's.
+ */
+static pg_noinline void
+record_file_call(Oid function)
+{
+	PaqStatement *statement = paq_current_statement();
+	bool		in_catalog;
+
+	if (paq_stack.frame == NULL)
+		record_early_call(function, true);
+	else if (statement != NULL && !is_recorded_call(statement))
+	{
+		paq_record_function_always(statement,
+								   function_name(function, &in_catalog));
+		paq_queue_admit_text();
+	}
+}
+
+static void
+look_at_call(Oid function)
+{
+	if (IsAbortedTransactionBlockState())
+		return;
+	if (paq_capture_wanted())
+		note_call(function);
+	if (paq_reads_file(function) && paq_capture_possible())
+		record_file_call(function);
 }
 
 static void
@@ -203,9 +246,9 @@ capture_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 {
 	if (access == OAT_TRUNCATE)
 		record_truncate(objectId);
-	else if (access == OAT_FUNCTION_EXECUTE && paq_capture_wanted() &&
-			 !IsAbortedTransactionBlockState())
-		note_call(objectId);
+	else if (access == OAT_FUNCTION_EXECUTE &&
+			 (paq_capture_wanted() || unlikely(paq_reads_file(objectId))))
+		look_at_call(objectId);
 	if (prev_object_access)
 		prev_object_access(access, classId, objectId, subId, arg);
 }

@@ -366,6 +366,29 @@ paq_record_unnumbered(PaqStatement *statement, const PaqCommand *command)
 }
 
 /*
+ * Record what the statement does with an object, whatever the settings are, beside
+ * its other records.  pgaudit makes no such record, so it takes no ids but those
+ * that the statement has, or gets for another record.
+ */
+void
+paq_record_always(PaqStatement *statement, PaqClass class, CommandTag tag,
+				  const PaqObject *object)
+{
+	const bool	late_ids = paq_log_rows && statement->recorded;
+	PaqPending *pending = create_record(statement, class, tag, object,
+										statement->params,
+										own_setting_flags(statement), true, NULL);
+
+	if (pending == NULL)
+		return;
+	paq_known_ids(statement, pending);
+	paq_pending_header(pending)->rows = statement->rows;
+	add_own_record(statement, pending, late_ids);
+	if (paq_log_client && !late_ids)
+		paq_show_client(statement, pending);
+}
+
+/*
  * Record what a utility statement is about to do to an object that object
  * auditing selects, before its permissions are checked.  The record gets ids if
  * the statement succeeds.  The record of the statement itself is left alone.
@@ -410,34 +433,28 @@ paq_record_denied(PaqStatement *statement, const PaqCommand *command,
 }
 
 /*
- * Record that the statement calls a function, or is about to.  name may be NULL;
- * itself: the call is all of the statement.  The record has ids of its own, the
- * statement's outcome and, also with log_statement_once, its text, up to
- * PAQ_MAX_TEXT_BYTES.  A statement can call any number of functions, as a
- * procedure that commits does, so there is a limit to the records that wait.
+ * A statement can call any number of functions, as a procedure that commits does, so
+ * there is a limit to the records that wait for it.
  */
-void
-paq_record_function(PaqStatement *statement, const char *name, bool itself)
+static PaqPending *
+create_call(PaqStatement *statement, const char *name)
 {
 	PaqObject	object = {false, "FUNCTION", name};
-	int64		statement_id;
-	int64		substatement_id;
-	PaqPending *pending;
 
 	if (unlikely(statement->call_bytes >= MAX_CALL_BYTES))
 	{
 		paq_publish_calls(&statement->records);
 		statement->call_bytes = 0;
 	}
-	paq_next_ids(statement, &statement_id, &substatement_id);
-	pending = create_record(statement, PAQ_CLASS_FUNCTION, CMDTAG_EXECUTE,
-							&object, NULL,
-							setting_flags(statement->text_bytes > PAQ_MAX_TEXT_BYTES),
-							true, NULL);
-	if (pending == NULL)
-		return;
+	return create_record(statement, PAQ_CLASS_FUNCTION, CMDTAG_EXECUTE, &object,
+						 NULL, setting_flags(statement->text_bytes > PAQ_MAX_TEXT_BYTES),
+						 true, NULL);
+}
+
+static void
+add_call(PaqStatement *statement, PaqPending *pending, bool itself)
+{
 	count_text(statement, pending);
-	set_ids(pending, statement_id, substatement_id);
 	paq_record_add(statement, pending, false, false);
 	if (!itself)
 	{
@@ -446,6 +463,39 @@ paq_record_function(PaqStatement *statement, const char *name, bool itself)
 	}
 	if (paq_log_client)
 		paq_show_client(statement, pending);
+}
+
+/*
+ * Record that the statement calls a function, or is about to.  name may be NULL;
+ * itself: the call is all of the statement.  The record has ids of its own, the
+ * statement's outcome and, also with log_statement_once, its text, up to
+ * PAQ_MAX_TEXT_BYTES.
+ */
+void
+paq_record_function(PaqStatement *statement, const char *name, bool itself)
+{
+	int64		statement_id;
+	int64		substatement_id;
+	PaqPending *pending;
+
+	paq_next_ids(statement, &statement_id, &substatement_id);
+	pending = create_call(statement, name);
+	if (pending == NULL)
+		return;
+	set_ids(pending, statement_id, substatement_id);
+	add_call(statement, pending, itself);
+}
+
+/* The same where pgaudit makes no record: it takes no ids. */
+void
+paq_record_function_always(PaqStatement *statement, const char *name)
+{
+	PaqPending *pending = create_call(statement, name);
+
+	if (pending == NULL)
+		return;
+	paq_known_ids(statement, pending);
+	add_call(statement, pending, false);
 }
 
 /*

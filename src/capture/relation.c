@@ -213,8 +213,8 @@ find_audit_role(void)
 }
 
 /* Qualified name of a relation, palloc'ed; NULL if it is gone. */
-static const char *
-relation_name(Oid relid)
+const char *
+paq_relation_name(Oid relid)
 {
 	char	   *schema = get_namespace_name(get_rel_namespace(relid));
 	char	   *name = get_rel_name(relid);
@@ -225,9 +225,9 @@ relation_name(Oid relid)
 }
 
 /* What the statement does with the relation */
-static PaqCommand
-relation_command(const PaqStatement *statement, RangeTblEntry *rte,
-				 PaqRtePerms *perms)
+PaqCommand
+paq_relation_command(const PaqStatement *statement, RangeTblEntry *rte,
+					 PaqRtePerms *perms)
 {
 	if (PAQ_COPY_HAS_RELATION && statement->query_desc == NULL &&
 		statement->command.node == T_CopyStmt)
@@ -346,7 +346,7 @@ paq_find_granted(PaqStatement *statement, PlannedStmt *plan)
 											 plan->commandType);
 		granted->object.granted = true;
 		granted->object.type = paq_relkind_name(rte->relkind);
-		granted->object.name = relation_name(rte->relid);
+		granted->object.name = paq_relation_name(rte->relid);
 		statement->granted = lappend(statement->granted, granted);
 	}
 }
@@ -431,7 +431,7 @@ find_command(const PaqStatement *statement, List *rangeTable, List *perminfos,
 		if (perms.requiredPerms == 0 || !OidIsValid(rte->relid) ||
 			catalog_is_hidden(rte, &perms))
 			continue;
-		*command = relation_command(statement, rte, &perms);
+		*command = paq_relation_command(statement, rte, &perms);
 		if (paq_class_is_audited(paq_classify(command)) &&
 			(paq_classify(command) != PAQ_CLASS_READ ||
 			 !is_changed(rte->relid, rangeTable, perminfos)))
@@ -457,11 +457,11 @@ static void
 record_relation(PaqStatement *statement, RangeTblEntry *rte,
 				PaqRtePerms *perms, bool granted, bool session)
 {
-	PaqCommand	command = relation_command(statement, rte, perms);
+	PaqCommand	command = paq_relation_command(statement, rte, perms);
 	PaqObject	object;
 
 	object.type = paq_relkind_name(rte->relkind);
-	object.name = relation_name(rte->relid);
+	object.name = paq_relation_name(rte->relid);
 	if (granted)
 	{
 		object.granted = true;
@@ -573,7 +573,7 @@ paq_record_truncate(PaqStatement *statement, Oid relid)
 	statement->truncated = relid;
 	object.granted = true;
 	object.type = paq_relkind_name(get_rel_relkind(relid));
-	object.name = relation_name(relid);
+	object.name = paq_relation_name(relid);
 	paq_record_object(statement, &object);
 }
 

@@ -144,6 +144,8 @@ record_beginning(PaqStatement *statement, Node *parsetree)
 		if (is_recorded_first(statement->command.node))
 			paq_record_statement(statement, &statement->command, NULL);
 	}
+	if (IsA(parsetree, CopyStmt))
+		paq_trail_begin_copy(statement, (CopyStmt *) parsetree);
 	if (leaves_transaction(parsetree))
 		paq_text_errno = 0;		/* it is not refused for a text that is cut */
 	if (statement->space_policy == PAQ_SPACE_WAIT &&
@@ -186,9 +188,12 @@ pg_noreturn static void
 fail_statement(PaqCallFrame *frame)
 {
 	PaqStatement *statement = frame->statement;
+	PaqError   *error;
 
 	paq_frame_catch(frame);
-	paq_statement_fail(statement, paq_error_catch(statement->text));
+	error = paq_error_catch(statement->text);
+	paq_trail_fail(statement);
+	paq_statement_fail(statement, error);
 	paq_statement_close(statement);
 	paq_rethrow(frame);
 }
@@ -278,7 +283,9 @@ capture_ProcessUtility(UTILITY_ARGS)
 {
 	const bool	own = is_own_statement(context);
 
-	if (paq_capture_idle() && !(own && paq_config_concerns(pstmt->utilityStmt)))
+	if (paq_capture_idle() &&
+		!(own && (paq_config_concerns(pstmt->utilityStmt) ||
+				  paq_trail_concerns(pstmt->utilityStmt))))
 		next_ProcessUtility(UTILITY_PASS);
 	else if (own)
 		run_statement(UTILITY_PASS);
