@@ -67,6 +67,8 @@
 typedef struct Use
 {
 	Oid			relid;
+	bool		is_named;		/* by the statement: the settings may have a record
+								 * made of it */
 	PaqCommand	command;
 	PaqObject	object;
 } Use;
@@ -279,7 +281,8 @@ is_noted(const PaqStatement *statement, Oid relid, PaqClass class)
 }
 
 static void
-note_use(PaqStatement *statement, RangeTblEntry *rte, PaqRtePerms *perms)
+note_use(PaqStatement *statement, RangeTblEntry *rte, PaqRtePerms *perms,
+		 bool is_named)
 {
 	const PaqCommand command = paq_relation_command(statement, rte, perms);
 	Use		   *use;
@@ -288,6 +291,7 @@ note_use(PaqStatement *statement, RangeTblEntry *rte, PaqRtePerms *perms)
 		return;
 	use = palloc0(sizeof(Use));
 	use->relid = rte->relid;
+	use->is_named = is_named;
 	use->command = command;
 	use->object.type = paq_relkind_name(rte->relkind);
 	use->object.name = paq_relation_name(rte->relid);
@@ -333,11 +337,11 @@ paq_trail_begin(PaqStatement *statement, List *rangeTable, List *perminfos)
 		{
 			found = true;
 			if (!is_copied(rte->relid))
-				note_use(statement, rte, &perms);
+				note_use(statement, rte, &perms, true);
 		}
 	}
 	if (!found && child != NULL)
-		note_use(statement, child, &reads);
+		note_use(statement, child, &reads, false);
 }
 
 /* The relation of a COPY; invalid if there is none.  No permission is checked. */
@@ -434,7 +438,7 @@ paq_trail_begin_copy(PaqStatement *statement, const CopyStmt *copy)
 			.requiredPerms = copy->is_from ? ACL_INSERT : ACL_SELECT
 		};
 
-		note_use(statement, &rte, &perms);
+		note_use(statement, &rte, &perms, true);
 	}
 	if (reads_trail_file(copy))
 	{
@@ -448,7 +452,7 @@ paq_trail_begin_copy(PaqStatement *statement, const CopyStmt *copy)
 static bool
 is_recorded(const Use *use)
 {
-	return paq_log_relation && !creating_extension &&
+	return use->is_named && paq_log_relation && !creating_extension &&
 		paq_class_is_audited(paq_classify(&use->command)) &&
 		!paq_has_others_rights();
 }
