@@ -319,6 +319,8 @@ paq_scan_user(ForeignScanState *node)
 static inline bool
 paq_reads_file(Oid function)
 {
+	if (likely(function < F_LO_IMPORT_TEXT))
+		return false;
 	switch (function)
 	{
 		case F_LO_IMPORT_TEXT:

@@ -10,6 +10,7 @@ use FindBin;
 use lib $FindBin::RealBin;
 use PaqTest;
 
+use PgProto;
 use Test::More;
 
 use PostgreSQL::Test::Cluster;
@@ -85,7 +86,7 @@ SQL
 
 # What does not use the trail; each can stand between what does.
 my @others = (
-	'SELECT a FROM t', 'SELECT count(*) FROM pg_class', 'COPY t TO STDOUT',
+	"SELECT pg_stat_file('postgresql.conf') IS NULL", 'SELECT a FROM t', 'SELECT count(*) FROM pg_class', 'COPY t TO STDOUT',
 	'COPY pg_class (oid) TO STDOUT', 'SELECT count(*) FROM pg_stat_audit_queue',
 	'SELECT count(*) FROM audit_queue_stats', 'UPDATE t SET a = a');
 
@@ -216,11 +217,6 @@ my %ways = (
 
 	# failures
 	failing   => { sql => 'SELECT /* %s */ 1 / (count(*) * 0) FROM audit_records', state => '22012' },
-	denied    => {
-		sql   => 'SELECT /* %s */ count(*) FROM audit_records',
-		state => '42501',
-		who   => [ 'nobody', 'visitor' ],
-	},
 	direct    => {
 		sql   => 'SELECT /* %s */ count(*) FROM audit_queue.records',
 		state => '42501',
@@ -374,5 +370,164 @@ sub minus
 	$number{$_}++ foreach @$second;
 	return grep { !$number{$_} || !$number{$_}-- } @$first;
 }
+
+# Files of the trail
+
+my $data    = $node->data_dir;
+my $current = stats($node)->{current_file};
+my $options = q{(FORMAT csv, QUOTE E'\x01', DELIMITER E'\x02')};
+my $links   = PostgreSQL::Test::Utils::tempdir();
+
+(my $name = $current) =~ s{.*/}{};
+symlink("$data/audit",         "$links/directory") or die "symlink: $!";
+symlink("$data/audit/$name",   "$links/file")      or die "symlink: $!";
+symlink("$data/pg_audit_queue", "$links/queue")    or die "symlink: $!";
+append_to_file("$links/other", "text\n");
+append_to_file("$data/other",  "text\n");
+sql(<<'SQL');
+CREATE TABLE lines (line text);
+GRANT INSERT ON lines TO PUBLIC;
+CREATE ROLE reads_files LOGIN IN ROLE pg_read_server_files;
+GRANT EXECUTE ON FUNCTION pg_read_file(text), lo_import(text) TO reads_files;
+GRANT USAGE, CREATE ON SCHEMA public TO reads_files;
+SQL
+
+my %outcome_of = (
+	"$data/audit/$name"            => '00000',
+	"audit/$name"                  => '00000',
+	"./audit//../audit/./$name"    => '00000',
+	"$links/directory/$name"       => '00000',
+	"$links/file"                  => '00000',
+	'audit/absent'                 => '58P01',
+	"$links/directory/absent"      => '58P01',
+	'pg_audit_queue/lock'          => '00000',
+	"$links/queue/lock"            => '00000');
+my @elsewhere = ("$links/other", 'other', "$data/other", 'absent', "$links/absent/absent", 'audit.not/file');
+
+foreach my $case (
+	[ 'none', 'reads_files' ], [ 'all, -connect', 'reads_files' ], [ 'all, -connect', 'boss' ])
+{
+	my ($log, $role) = @$case;
+
+	sql("ALTER ROLE $role SET pg_audit_queue.log = '$log'");
+	my @records = records_for(
+		$node,
+		join('', map { "COPY lines FROM '$_' $options;\n" } sort(keys %outcome_of), @elsewhere),
+		on_error_stop => 0,
+		extra_params  => [ '-U', $role ]);
+	my @named = grep { ($_->{objectType} // '') eq 'FILE' } @records;
+
+	is_deeply(
+		[ columns('class command objectName exitCode', @named) ],
+		[ map { "READ|COPY|$_|$outcome_of{$_}" } sort keys %outcome_of ],
+		"log = $log, $role: COPY FROM a file of the trail, however its name is written");
+	is(@records - @named, 0, 'and nothing else is recorded') if $log eq 'none';
+}
+sql("ALTER ROLE nobody SET pg_audit_queue.log = 'none'");
+is_deeply(
+	[
+		columns('class objectName exitCode',
+			records_for(
+				$node, "COPY lines FROM '$data/audit/$name'",
+				extra_params => [ '-U', 'nobody' ]))
+	],
+	["READ|$data/audit/$name|42501"],
+	'without the right to read files');
+
+# Functions that read files
+
+my %reader = (
+	'pg_read_file'        => [ 'other', 'other, 0, 1', 'absent, 0, 1, true' ],
+	'pg_read_binary_file' => [ 'other', 'other, 0, 1', 'absent, 0, 1, true' ],
+	'lo_import'           => [ "$data/other", "$data/other, 4711" ]);
+
+push @{ $reader{$_} }, 'absent, true' foreach $node->pg_version->major >= 16 ?
+  ('pg_read_file', 'pg_read_binary_file') : ();
+
+foreach my $log ('none', 'all, -connect')
+{
+	my @calls = map {
+		my $function = $_;
+		map { "SELECT $function(" . s/^([^,]+)/'$1'/r . ')' } @{ $reader{$_} }
+	} sort keys %reader;
+	my @records;
+
+	sql("ALTER ROLE boss SET pg_audit_queue.log = '$log'; SELECT lo_unlink(oid) FROM pg_largeobject_metadata");
+	@records = grep { $_->{class} eq 'FUNCTION' } records_for(
+		$node, join('', map { "$_;\n" } @calls),
+		on_error_stop => 0, extra_params => [ '-U', 'boss' ]);
+	is_deeply(
+		[ columns('objectName commandText exitCode', @records) ],
+		[
+			map {
+				my ($function) = /SELECT (\w+)/;
+				"pg_catalog.$function|" . shown_text($node, "$_;") . '|' . ($log eq 'none' ? '' : '00000')
+			} @calls
+		],
+		"log = $log: a record for each function that reads a file");
+
+	sql("ALTER ROLE reads_files SET pg_audit_queue.log = '$log'");
+	@records = grep { ($_->{objectName} // '') eq 'pg_catalog.pg_read_file' } records_for(
+		$node,
+		sub {
+			my $client = PgProto->connect($node, user => 'reads_files');
+
+			$client->call(sql(q{SELECT 'pg_read_file(text)'::regprocedure::oid}), 'other');
+			$client->quit;
+			$node->psql('postgres', q{DO $$BEGIN PERFORM pg_read_file('other'); END$$},
+				extra_params => [ '-U', 'reads_files' ]);
+		});
+	is(@records, 2, "log = $log: by a fast-path call, and within another statement");
+}
+
+# A standby
+
+$node->backup('backup');
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($node, 'backup', has_streaming => 1);
+$standby->append_conf('postgresql.conf', settings_text(log_directory => 'standby_audit'));
+$standby->start;
+sql('GRANT audit_queue_reader TO nobody');
+$node->wait_for_catchup($standby);
+$standby->safe_psql('postgres', 'SELECT count(*) FROM audit_records',
+	extra_params => [ '-U', 'nobody' ]);
+unaudited_sql($standby, 'SELECT audit_flush()');
+is_deeply(
+	[
+		columns('class objectName exitCode rowCount',
+			grep { $_->{sessionUser} eq 'nobody' }
+			map { parse_record($_) }
+			map { split /\n/, trail_text($_) } glob($standby->data_dir . '/standby_audit/*.json*'))
+	],
+	['READ|audit_queue.records|00000|1'],
+	'on a standby');
+$standby->stop;
+
+# A schema with another name, and settings that the session itself changes
+
+is_deeply(
+	[
+		columns('class objectName exitCode',
+			records_for(
+				$node, 'BEGIN; ALTER SCHEMA audit_queue RENAME TO other; SELECT count(*) FROM other.records;'
+				  . ' CREATE SCHEMA audit_queue; SELECT count(*) FROM other.records; ROLLBACK',
+				settings => { log => 'none' }))
+	],
+	[ ('READ|other.records|00000') x 2 ],
+	'the schema is known by another name');
+is_deeply(
+	[
+		columns('objectName',
+			records_for(
+				$node, "CREATE TABLE public.later (LIKE audit_queue.records); SELECT FROM later;"
+				  . ' ALTER TABLE later SET SCHEMA audit_queue; SELECT FROM audit_queue.later;'
+				  . ' ALTER TABLE audit_queue.later SET SCHEMA public; SELECT FROM later;'
+				  . " ALTER TABLE audit_queue.records ATTACH PARTITION later FOR VALUES FROM"
+				  . " ('1999-01-01') TO ('1999-01-02'); SELECT FROM later;"
+				  . ' ALTER TABLE audit_queue.records DETACH PARTITION later; SELECT FROM later',
+				settings => { log => 'none' }))
+	],
+	[ 'audit_queue.later', 'public.later' ],
+	'a table becomes one of the trail, and is none any more');
 
 done_testing();

@@ -516,20 +516,19 @@ paq_capture_idle(void)
 static inline bool
 paq_trail_may_be_used(const List *relations)
 {
-	const ListCell *cell;
-	const ListCell *end;
+	int			number;
 
 	if (relations == NIL)
 		return false;
-	end = relations->elements + relations->length;
-	for (cell = relations->elements; cell < end; cell++)
+	number = relations->length;
+	do
 	{
-		const Oid	relid = cell->oid_value;
+		const Oid	relid = relations->elements[number - 1].oid_value;
 
 		if (unlikely(paq_not_trail[relid % PAQ_KNOWN_RELATIONS] != relid) &&
 			relid >= FirstNormalObjectId)
 			return true;
-	}
+	} while (--number != 0);
 	return false;
 }
 

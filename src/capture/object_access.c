@@ -215,7 +215,8 @@ record_file_call(Oid function)
 	}
 }
 
-static void
+/* Not inlined, so that the hook leaves little on the stack */
+static pg_noinline void
 look_at_call(Oid function)
 {
 	if (IsAbortedTransactionBlockState())
@@ -226,7 +227,7 @@ look_at_call(Oid function)
 		record_file_call(function);
 }
 
-static void
+static pg_noinline void
 record_truncate(Oid relid)
 {
 	PaqStatement *statement;
