@@ -45,7 +45,8 @@ sub found
 {
 	my ($text, $database) = @_;
 
-	return sql("SELECT count(*) FROM audit_records WHERE command_text LIKE '%$text%'",
+	return sql("SELECT count(*) FROM audit_records WHERE command_text LIKE '%$text%'"
+		  . " AND user_name <> 'paq_quiet'",
 		$database);
 }
 

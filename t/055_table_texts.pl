@@ -42,7 +42,8 @@ sub rows
 
 	return sql(
 		"SELECT regexp_replace(command_text, '^.*$text', ''), text_encoding"
-		  . " FROM audit_records WHERE command_text LIKE '%$text%'", $database);
+		  . " FROM audit_records WHERE command_text LIKE '%$text%'"
+		  . " AND user_name <> 'paq_quiet'", $database);
 }
 
 # Have bytes sent in a database whose encoding they are in.
@@ -326,7 +327,8 @@ sub count_on
 	my ($server, $text) = @_;
 
 	return unaudited_sql($server,
-		"SELECT count(*) FROM audit_records WHERE command_text LIKE '%$text%'");
+		"SELECT count(*) FROM audit_records WHERE command_text LIKE '%$text%'"
+		  . " AND user_name <> 'paq_quiet'");
 }
 
 $primary->safe_psql('postgres', "SELECT 'before backup-'");

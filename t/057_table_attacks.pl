@@ -107,7 +107,8 @@ sub attempt
 }
 
 my @tables = ('audit_queue.records', 'audit_queue.load_state', $today);
-my $contents = 'SELECT (SELECT count(*) FROM audit_queue.records WHERE command_text LIKE $$%first-%$$),'
+my $contents = 'SELECT (SELECT count(*) FROM audit_queue.records WHERE command_text LIKE $$%first-%$$'
+  . ' AND user_name <> $$paq_quiet$$),'
   . ' (SELECT count(*) FROM audit_queue.load_state WHERE sequence > 0 AND series > 0),'
   . ' (SELECT string_agg(relacl::text, $$|$$ ORDER BY oid) FROM pg_class'
   . ' WHERE relnamespace = $$audit_queue$$::regnamespace)';

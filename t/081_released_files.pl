@@ -185,7 +185,8 @@ sub make_table
 	poll_until(
 		sub {
 			unaudited($server, "SELECT 1 FROM audit_records WHERE command_text LIKE"
-				  . " '%loaded-$state->{texts}{loaded}-%'") =~ /D/;
+				  . " '%loaded-$state->{texts}{loaded}-%'"
+				  . " AND command_text NOT LIKE '%audit_records%'") =~ /D/;
 		}) or die 'the loader does not load';
 
 	# it does not get any further

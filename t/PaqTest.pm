@@ -14,7 +14,8 @@
 # if they cannot do their work (the server fails, a file cannot be read), unless
 # said otherwise; only check_trail() reports through Test::More.
 #
-# The functions' own work on the server leaves no records.  So a test finds in
+# The functions' own work on the server leaves no records, but reads of the trail by
+# unaudited_sql() do, as any, with the user name paq_quiet.  So a test finds in
 # the trail only records of its own work, and of class CONFIG: the worker
 # records that it starts, and each setting that a session gets in PGOPTIONS.
 #
@@ -216,7 +217,8 @@ sub create_extension
 }
 
 # unaudited_sql($node, $sql, $database): run SQL as superuser with nothing
-# recorded.  Returns what psql prints, unaligned, without headings.
+# recorded but reads of the trail.  Returns what psql prints, unaligned, without
+# headings.
 sub unaudited_sql
 {
 	my ($node, $sql, $database) = @_;

@@ -246,8 +246,13 @@ paq_trail_is_used(const List *relations)
 	return false;
 }
 
+/*
+ * All that counts is in pg_class and pg_namespace: a table that is moved, attached,
+ * or made with the OID of another one.  Callbacks of the relation cache would do as
+ * well, but PostgreSQL has room for 10 of them only.
+ */
 static void
-forget_relations(Datum arg, Oid relid)
+forget_relations(Datum arg, int cacheid, uint32 hashvalue)
 {
 	changes++;
 	memset(paq_not_trail, 0, sizeof(paq_not_trail));
@@ -257,7 +262,7 @@ static void
 forget_schemas(Datum arg, int cacheid, uint32 hashvalue)
 {
 	schemas.valid = false;
-	forget_relations(arg, InvalidOid);
+	forget_relations(arg, cacheid, hashvalue);
 }
 
 /* ----------
@@ -497,6 +502,6 @@ paq_trail_fail(PaqStatement *statement)
 void
 paq_trail_init(void)
 {
-	CacheRegisterRelcacheCallback(forget_relations, (Datum) 0);
+	CacheRegisterSyscacheCallback(RELOID, forget_relations, (Datum) 0);
 	CacheRegisterSyscacheCallback(NAMESPACEOID, forget_schemas, (Datum) 0);
 }
