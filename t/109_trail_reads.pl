@@ -530,4 +530,34 @@ is_deeply(
 	[ 'audit_queue.later', 'public.later' ],
 	'a table becomes one of the trail, and is none any more');
 
+# The script of an extension
+
+SKIP:
+{
+	my $directory = (`pg_config --sharedir` =~ s/\n//r) . '/extension';
+
+	skip 'no extension can be installed: NOT TESTED', 2 if !-w $directory;
+	append_to_file("$directory/paq_reads.control", "default_version = '1'\n");
+	append_to_file("$directory/paq_reads--1.sql",
+		"CREATE FUNCTION one() RETURNS int LANGUAGE sql AS 'SELECT 1';\n"
+		  . 'CREATE TABLE of_trail AS SELECT count(*) FROM audit_queue.records;');
+	foreach my $log ('none', 'all, -connect')
+	{
+		my @records = records_for($node, 'CREATE EXTENSION paq_reads; DROP EXTENSION paq_reads',
+			settings => { log => $log, log_relation => 'on' });
+
+		is_deeply(
+			[
+				columns('class objectName rowCount commandText exitCode',
+					grep { $_->{class} eq 'READ' } @records)
+			],
+			[
+				'READ|audit_queue.records|1|'
+				  . 'CREATE TABLE of_trail AS SELECT count(*) FROM audit_queue.records|00000'
+			],
+			"log = $log: the script of an extension");
+	}
+	unlink "$directory/paq_reads.control", "$directory/paq_reads--1.sql";
+}
+
 done_testing();
