@@ -548,13 +548,10 @@ SKIP:
 
 		is_deeply(
 			[
-				columns('class objectName rowCount commandText exitCode',
-					grep { $_->{class} eq 'READ' } @records)
+				columns('class objectName rowCount exitCode',
+					grep { $_->{class} eq 'READ' && $_->{commandText} =~ /CREATE TABLE of_trail/ } @records)
 			],
-			[
-				'READ|audit_queue.records|1|'
-				  . 'CREATE TABLE of_trail AS SELECT count(*) FROM audit_queue.records|00000'
-			],
+			['READ|audit_queue.records|1|00000'],
 			"log = $log: the script of an extension");
 	}
 	unlink "$directory/paq_reads.control", "$directory/paq_reads--1.sql";
