@@ -516,7 +516,7 @@ paq_capture_idle(void)
 static inline bool
 paq_trail_may_be_used(const List *relations)
 {
-	int			number;
+	Size		number;
 
 	if (relations == NIL)
 		return false;
