@@ -346,6 +346,20 @@ like((psql(q{CREATE FOREIGN TABLE unknown (what text) SERVER audit_queue_trail;
 		SELECT * FROM unknown}))[2],
 	qr/ERROR:  records of the audit trail have no column "what"/, 'another column');
 
+# Each of these is recorded, with nothing audited.
+foreach my $query (@reads, 'SELECT count(sequence) > 0 FROM part',
+	'COPY (SELECT sequence FROM audit_trail LIMIT 1) TO STDOUT', 'SELECT 1 FROM failures LIMIT 1',
+	q{DO 'BEGIN PERFORM FROM audit_trail LIMIT 1; END'})
+{
+	my $name = $query =~ /part/ ? 'public.part' : 'audit_queue.trail';
+
+	is( join(
+			';',
+			map { columns('class objectType objectName exitCode', $_) }
+			  records_for($node, sub { sql($query) })),
+		"READ|FOREIGN TABLE|$name|00000", "recorded: $query");
+}
+
 # ---------------------------------------------------------------------------
 # Transactions, cancel, errors
 # ---------------------------------------------------------------------------

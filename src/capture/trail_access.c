@@ -16,8 +16,9 @@
  *
  * A relation is the trail's if it is in the schema that the extension has made,
  * whatever that is named now, or in the one that has its name; if it is a
- * partition, of any depth, of such a relation, wherever it is; or if it is the
- * TOAST table of one.  Not the trail's are views, which get their rows from the
+ * partition, of any depth, of such a relation, wherever it is; if it is the TOAST
+ * table of one; or if it is a foreign table of the trail's files.  Not the trail's
+ * are views, which get their rows from the
  * tables below; and load_state, which has no records.
  *
  * What cannot be told: readers of the table's files and WAL (pageinspect, base
@@ -50,11 +51,16 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_depend.h"
 #include "catalog/pg_extension.h"
+#include "catalog/pg_foreign_data_wrapper.h"
+#include "catalog/pg_foreign_server.h"
+#include "catalog/pg_foreign_table.h"
 #include "catalog/pg_namespace.h"
+#include "catalog/pg_proc.h"
 #include "commands/extension.h"
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
 #include "utils/acl.h"
+#include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -62,6 +68,7 @@
 
 #define TRAIL_EXTENSION	"pg_audit_queue"
 #define TRAIL_SCHEMA	"audit_queue"
+#define TRAIL_HANDLER	"audit_queue_trail_handler"
 
 /* A use of the trail by a statement */
 typedef struct Use
@@ -183,6 +190,47 @@ table_of(Oid relid)
 	return table;
 }
 
+/* The OID in a column of the row that a system cache has for another one */
+static Oid
+fetch_oid(int cache, Oid key, AttrNumber column)
+{
+	HeapTuple	tuple = SearchSysCache1(cache, ObjectIdGetDatum(key));
+	Datum		value;
+	bool		isnull;
+
+	if (!HeapTupleIsValid(tuple))
+		return InvalidOid;
+	value = SysCacheGetAttr(cache, tuple, column, &isnull);
+	ReleaseSysCache(tuple);
+	return isnull ? InvalidOid : DatumGetObjectId(value);
+}
+
+/*
+ * Does a foreign table, wherever it is, have the trail's files?  Its wrapper may be another
+ * one than the extension's, with the same handler.
+ */
+static bool
+has_trail_files(Oid relid)
+{
+	const Oid	server = fetch_oid(FOREIGNTABLEREL, relid,
+								 Anum_pg_foreign_table_ftserver);
+	const Oid	wrapper = fetch_oid(FOREIGNSERVEROID, server,
+								  Anum_pg_foreign_server_srvfdw);
+	const Oid	handler = fetch_oid(FOREIGNDATAWRAPPEROID, wrapper,
+								  Anum_pg_foreign_data_wrapper_fdwhandler);
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(handler));
+	Datum		source;
+	bool		isnull;
+	bool		result;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	source = SysCacheGetAttr(PROCOID, tuple, Anum_pg_proc_prosrc, &isnull);
+	result = !isnull && strcmp(TextDatumGetCString(source), TRAIL_HANDLER) == 0;
+	ReleaseSysCache(tuple);
+	return result;
+}
+
 static bool
 is_trail(Oid relid)
 {
@@ -190,6 +238,8 @@ is_trail(Oid relid)
 	bool		ignored;
 	ListCell   *lc;
 
+	if (get_rel_relkind(relid) == RELKIND_FOREIGN_TABLE && has_trail_files(relid))
+		return true;
 	if (!schemas.valid)
 		look_up_schemas();
 	if (!OidIsValid(schemas.named) && !OidIsValid(schemas.made))
