@@ -90,7 +90,7 @@ sub text_of
 	append_to_file("$work/$name", $bytes);
 	my $all = IPC::Run::run(
 		[
-			$read_units, "$work/$name", "$PostgreSQL::Test::Utils::tmp_check/encryption_keys"
+			$read_units, "$work/$name", encryption_key_file()
 		],
 		'>', \$text);
 	return ($text, $all);

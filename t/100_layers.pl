@@ -29,7 +29,7 @@ my $node = audited_node(
 	install_path => fault_install(),
 	settings     => { flush_interval => '1h', seal => 'off' },
 	conf         => "fsync = on\nautovacuum = off\n");
-my $keys = "$PostgreSQL::Test::Utils::tmp_check/encryption_keys";
+my $keys = encryption_key_file();
 my %key  = map { ("aes-$_-gcm" => encryption_key($_)) } 128, 256;
 
 # Change settings by a reload that the worker has seen.

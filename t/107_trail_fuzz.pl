@@ -69,7 +69,7 @@ local $ENV{ASAN_OPTIONS} = 'detect_leaks=0';
 my ($stdout, $stderr);
 my $ok = IPC::Run::run(
 	[
-		"$base/fuzz_reader", $seed, $rounds, "$PostgreSQL::Test::Utils::tmp_check/encryption_keys",
+		"$base/fuzz_reader", $seed, $rounds, encryption_key_file(),
 		@files
 	],
 	'>', \$stdout, '2>', \$stderr);

@@ -168,8 +168,8 @@ $node->psql('postgres', '', extra_params => [ '-U', 'nobody' ]);
 flush_trail($node);
 
 my $dir = trail_dir($node);
-my @keys = -e "$PostgreSQL::Test::Utils::tmp_check/encryption_keys"
-  ? ('-K', "$PostgreSQL::Test::Utils::tmp_check/encryption_keys") : ();
+my @keys = -e encryption_key_file()
+  ? ('-K', encryption_key_file()) : ();
 
 # Names and how often they are there, the most frequent ones first
 sub counted

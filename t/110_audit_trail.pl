@@ -158,7 +158,7 @@ sql(q{CREATE DATABASE latin1 ENCODING 'LATIN1' TEMPLATE template0 LOCALE 'C'});
 my @combinations =
   map { my $c = $_; map { [ $c, $_ ] } qw(none aes-128-gcm aes-256-gcm) } qw(none lz4 zstd);
 my %key      = ('aes-128-gcm' => encryption_key(128), 'aes-256-gcm' => encryption_key(256));
-my $all_keys = "cat '$PostgreSQL::Test::Utils::tmp_check/encryption_keys'";
+my $all_keys = "cat '" . encryption_key_file() . "'";
 foreach my $layers (@combinations)
 {
 	ok(set_layers(@$layers, $key{ $layers->[1] } // 'none'), "@$layers");

@@ -51,6 +51,7 @@ our @EXPORT = qw(
   conforming_settings
   create_extension
   encryption_key
+  encryption_key_file
   fault_install
   finish_load
   finish_psql
@@ -401,7 +402,7 @@ sub trail_text
 	my ($file)   = @_;
 	my %formats  = (json => 'json', csv => 'csvlog', log => 'pgaudit');
 	my ($format) = $file =~ $TRAIL_FILE;
-	my $keys     = _key_file();
+	my $keys     = encryption_key_file();
 
 	return slurp_file($file) if $file =~ /\.$format$/;
 	my ($status, $stdout, $stderr) = trail_program('cat', '--format', $formats{$format},
@@ -410,10 +411,13 @@ sub trail_text
 	return $stdout;
 }
 
-# File of all keys that encryption_key() has made
-sub _key_file
+# encryption_key_file(): path of the file with all keys that this test has made, oldest
+# first.
+sub encryption_key_file
 {
-	return "$PostgreSQL::Test::Utils::tmp_check/encryption_keys";
+	my ($test) = $0 =~ m{([^/]+)\.pl$};
+
+	return "$PostgreSQL::Test::Utils::tmp_check/encryption_keys_$test";
 }
 
 # encryption_key($bits): a new key of so many bits, 128 or 256, for trail files; returns a
@@ -421,7 +425,7 @@ sub _key_file
 sub encryption_key
 {
 	my ($bits) = @_;
-	my $all = _key_file();
+	my $all = encryption_key_file();
 	my $key = join '', map { sprintf '%02x', rand(256) } 1 .. $bits / 8;
 	my $own = "$all." . (-s $all // 0);
 
