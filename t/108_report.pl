@@ -342,7 +342,8 @@ is_deeply(table($text, 'Who changed what'), [ [qw(alice CONFIG SET 4 1 00:01:00 
 # What is missing
 # ---------------------------------------------------------------------------
 
-my @gap = (type => 'gap', class => 'GAP', command => undef, exitCode => undef);
+my @gap = (type => 'gap', class => 'GAP', command => undef, exitCode => undef,
+	dbUserName => undef, sessionUser => undef, databaseName => undef, remoteHost => undef);
 file('gaps/1.json', line(1, 0), line(2, 1),
 	line(3, 2, @gap, rowCount => 17, startTime => '2026-01-01T00:01:30Z', errorMessage => 'queue was full'),
 	line(4, 3, @gap, rowCount => undef, errorMessage => 'the queue file was lost'));
@@ -362,8 +363,23 @@ like($text, qr{gaps/3\.json sequence 3 comes after 11\n}, 'sequences that go bac
 unlike($text, qr{3\.json sequences? 4}, 'each server has its own');
 like($text, qr/newest file ends within a record/, 'what is not finished');
 is(fact($text, 'Records'), 10, 'what is whole is counted');
-like(report([ 1, qr/no record/ ], '--user=nobody', "$base/gaps"), qr/: 4 sequences/,
-	'records that are not wanted are not missing');
+$text = report([ 1, qr/no record/ ], '--user=nobody', "$base/gaps");
+like($text, qr/: 4 sequences/, 'records that are not wanted are not missing');
+like($text, qr/^! The trail itself says .*: 2 gaps/m, 'gaps are reported whoever is looked for');
+is(fact($text, 'Records'), 0, 'but are no records that are wanted');
+
+# The first gap began at 00:01:30, and was written at 00:02:00.
+foreach my $case (
+	[ 1, '--to=2026-01-01T00:01:31' ],
+	[ 0, '--to=2026-01-01T00:01:30' ],
+	[ 2, '--from=2026-01-01T00:02' ],
+	[ 1, '--from=2026-01-01T00:02:01' ],
+	[ 1, '--to-sequence=3', '--class=READ' ])
+{
+	my ($gaps, @options) = @$case;
+
+	is(fact(report([ 1, qr/no record/ ], @options, "$base/gaps"), 'Gaps'), $gaps, "gaps: @options");
+}
 report(file('again.json', line(1, 0), line(2, 1)), "$base/again.json");
 
 my $damaged = file('damaged.json.zst', 'no frame of zstd');

@@ -201,14 +201,21 @@ matches_text(const Patterns *patterns, Record *record)
 }
 
 static bool
-matches_range(const Filter *filter, Record *record)
+matches_sequence(const Filter *filter, const Record *record)
 {
 	int64		value;
 
-	if (filter->from_sequence > 0 || filter->to_sequence < PG_INT64_MAX)
-		if (!paq_line_number(&record->line.value[PAQ_TRAIL_SEQUENCE], &value) ||
-			value < filter->from_sequence || value > filter->to_sequence)
-			return false;
+	if (filter->from_sequence == 0 && filter->to_sequence == PG_INT64_MAX)
+		return true;
+	return paq_line_number(&record->line.value[PAQ_TRAIL_SEQUENCE], &value) &&
+		value >= filter->from_sequence && value <= filter->to_sequence;
+}
+
+static bool
+matches_time(const Filter *filter, const Record *record)
+{
+	int64		value;
+
 	if (!filter->has_from && !filter->has_to)
 		return true;
 	return paq_line_time(&record->line.value[PAQ_TRAIL_LOG_TIME], &value) &&
@@ -222,7 +229,8 @@ filter_matches(const Filter *filter, Record *record)
 	if (record->format != FORMAT_JSON)
 		return matches_text(&filter->text, record);
 	record_decode_as(record, false);
-	return matches_range(filter, record) &&
+	return matches_sequence(filter, record) &&
+		matches_time(filter, record) &&
 		matches(&filter->type, record, PAQ_TRAIL_TYPE) &&
 		matches(&filter->class, record, PAQ_TRAIL_CLASS) &&
 		matches(&filter->command, record, PAQ_TRAIL_COMMAND) &&
@@ -232,6 +240,26 @@ filter_matches(const Filter *filter, Record *record)
 		matches_user(&filter->user, record) &&
 		matches_outcome(&filter->outcome, record) &&
 		matches_text(&filter->text, record);
+}
+
+/*
+ * Can records that would be wanted be missing in a gap?  Nobody knows whose they are: only
+ * when it was, and where in the trail, tells.
+ */
+bool
+filter_concerns_gap(const Filter *filter, const Record *record)
+{
+	int64		start;
+	int64		end;
+
+	if (!matches_sequence(filter, record))
+		return false;
+	if (!paq_line_time(&record->line.value[PAQ_TRAIL_LOG_TIME], &end))
+		return true;
+	if (!paq_line_time(&record->line.value[PAQ_TRAIL_START_TIME], &start))
+		start = end;
+	return (!filter->has_from || end >= filter->from) &&
+		(!filter->has_to || start < filter->to);
 }
 
 static void

@@ -177,6 +177,7 @@ extern void patterns_add(Patterns *patterns, const char *pattern, Size len);
 extern bool filter_is_empty(const Filter *filter);
 extern bool filter_needs_fields(const Filter *filter);
 extern bool filter_matches(const Filter *filter, Record *record);
+extern bool filter_concerns_gap(const Filter *filter, const Record *record);
 extern void filter_describe(const Filter *filter, Buffer *buf);
 
 /* options.c */

@@ -74,6 +74,8 @@ read_file(Report *report, const TrailFile *file)
 		collect_sequence(report, file, &record);
 		if (all || filter_matches(&report->options.filter, &record))
 			collect_record(report, &record);
+		else if (record_is_gap(&record) && filter_concerns_gap(&report->options.filter, &record))
+			collect_unwanted_gap(report, &record);
 		if (report->read % PROGRESS_EVERY == 0 && progress_is_shown())
 			progress_report(report->bytes + source_position(source), false);
 	}

@@ -165,6 +165,7 @@ typedef struct Report
 } Report;
 
 extern void collect_record(Report *report, Record *record);
+extern void collect_unwanted_gap(Report *report, Record *record);
 extern void collect_sequence(Report *report, const TrailFile *file, Record *record);
 extern void collect_place(Report *report, const char *path, const char *what);
 extern const Event *event_of_list(const Report *report, EventId id, int64 number);

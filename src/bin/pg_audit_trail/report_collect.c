@@ -333,6 +333,17 @@ collect_record(Report *report, Record *record)
 		collect_action(report, &item, record);
 }
 
+/* A gap that is not wanted; but what is missing there may be. */
+void
+collect_unwanted_gap(Report *report, Record *record)
+{
+	Item		item;
+
+	record_decode_as(record, false);
+	make_item(&item, record);
+	collect_gap(report, &item, record);
+}
+
 void
 collect_place(Report *report, const char *path, const char *what)
 {
