@@ -590,7 +590,9 @@ write_completeness(void)
 	out->section("Completeness");
 	write_gaps();
 	write_places();
-	if (report->gaps == 0 && report->nplaces == 0)
+	if (current_status() == STATUS_TROUBLE)
+		note(true, "Not all files could be read: what is missing there is not known here.");
+	else if (report->gaps == 0 && report->nplaces == 0)
 		note(false, "There are no gaps, no damage was found, and no sequence is missing between the first and the last record of each server.");
 	if (report->unfinished > 0)
 		note(false, "The newest file ends within a record: it is being written, or was cut off.");
