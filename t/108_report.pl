@@ -239,6 +239,11 @@ compare('--class=read,write', '--outcome=failed');
 compare('--from=2100-01-01');
 is(fact(report(@keys, '--user=alice', '--class=read,ddl', $dir), 'Chosen by'),
 	'--class=read,ddl --user=alice', 'the options that chose records');
+is( fact(
+		report(@keys, '--text=a,b', '--text=c', '--from=2100-01-01 10:11:12.5', '--to=2100-01-02', $dir),
+		'Chosen by'),
+	'--from=2100-01-01T10:11:12.500000+0000 --to=2100-01-02T00:00:00+0000 --text=a,b --text=c',
+	'so that they choose the same again');
 
 # ---------------------------------------------------------------------------
 # Usage

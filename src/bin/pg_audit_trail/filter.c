@@ -12,6 +12,8 @@
  */
 #include "bin/pg_audit_trail/program.h"
 
+#include "datatype/timestamp.h"
+
 void
 patterns_add(Patterns *patterns, const char *pattern, Size len)
 {
@@ -272,17 +274,39 @@ describe_patterns(Buffer *buf, const char *option, const Patterns *patterns)
 	}
 }
 
+/* An option for each text, which may have commas */
+static void
+describe_texts(Buffer *buf, const Patterns *patterns)
+{
+	for (int i = 0; i < patterns->count; i++)
+	{
+		buffer_puts(buf, " --text=");
+		buffer_puts(buf, patterns->pattern[i]);
+	}
+}
+
 static void
 describe_time(Buffer *buf, const char *option, int64 timestamp)
 {
 	char		text[64];
+	char		zone[16];
 	struct tm	tm;
+	int			usec = timestamp % USECS_PER_SEC;
 
-	if (!local_tm(timestamp, &tm) ||
-		strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S%z", &tm) == 0)
-		strcpy(text, "?");
 	buffer_puts(buf, option);
+	if (!local_tm(timestamp, &tm) ||
+		strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &tm) == 0 ||
+		strftime(zone, sizeof(zone), "%z", &tm) == 0)
+	{
+		buffer_putc(buf, '?');
+		return;
+	}
+	if (usec < 0)
+		usec += USECS_PER_SEC;
 	buffer_puts(buf, text);
+	if (usec > 0)
+		buffer_printf(buf, ".%06d", usec);
+	buffer_puts(buf, zone);
 }
 
 /* Append the options that it was made from. */
@@ -307,7 +331,7 @@ filter_describe(const Filter *filter, Buffer *buf)
 	describe_patterns(buf, " --object=", &filter->object);
 	describe_patterns(buf, " --session=", &filter->session);
 	describe_patterns(buf, " --outcome=", &filter->outcome);
-	describe_patterns(buf, " --text=", &filter->text);
+	describe_texts(buf, &filter->text);
 
 	/* without the first space */
 	if (buf->used > start)
