@@ -322,6 +322,9 @@ foreach my $case (
 	is($sum, fact($many, 'Records'), "$distance days: no record is left out");
 }
 
+like(report(file('days_flood.json', map { line($_, $_ * $day) } 1 .. 10_001)),
+	qr/^! There were more days with records than can be counted: .*,\s+up to 1 each/m, 'too many days');
+
 # ---------------------------------------------------------------------------
 # Changes
 # ---------------------------------------------------------------------------

@@ -572,6 +572,9 @@ write_days(void)
 	if (spans.count > 0)
 	{
 		write_spans(&spans, titles[spans.unit], names[spans.unit]);
+		if (report->table[TABLE_DAYS].missed > 0)
+			note(true, "There were more days with records than can be counted: those with few records, up to " INT64_FORMAT " each, may be left out.",
+				 report->table[TABLE_DAYS].missed);
 		free(spans.span);
 		spans = (Spans){ UNIT_DAY, 1, lengthof(hours), hours };
 		memcpy(hours, report->hours, sizeof(hours));
