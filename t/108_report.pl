@@ -495,6 +495,16 @@ SKIP:
 	cmp_ok(scalar(grep { /^\d{4}$/ } @{ $many->{charts}[0] }), '<=', 13, 'html: with fewer labels');
 }
 
+# Standard input
+{
+	my $input = line(1, 0);
+	my ($stdout, $stderr);
+
+	chomp(my $bin = `pg_config --bindir`);
+	IPC::Run::run([ "$bin/pg_audit_trail", 'report', '-' ], '<', \$input, '>', \$stdout, '2>', \$stderr);
+	is(fact($stdout, 'Files'), '1, with ' . length($input) . ' bytes and 1 record', 'standard input');
+}
+
 # Colors are for terminals.
 $text = report('--color=always', $days);
 like($text, qr/ \e\[31m1\e\[0m\n/, 'colors');

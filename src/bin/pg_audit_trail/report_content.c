@@ -460,8 +460,8 @@ write_summary(void)
 	put_fact(&grid, "Gaps", INT64_FORMAT, report->gaps);
 	put_fact(&grid, "Heartbeats", INT64_FORMAT, report->heartbeats);
 	put_servers(&grid);
-	put_fact(&grid, "Files", "%d, with " UINT64_FORMAT " bytes and " INT64_FORMAT " records",
-			 report->nfiles, report->bytes, report->read);
+	put_fact(&grid, "Files", "%d, with " UINT64_FORMAT " bytes and " INT64_FORMAT " record%s",
+			 report->nfiles, report->bytes, report->read, plural(report->read));
 	put_fact(&grid, "Made", "%s by pg_audit_trail " PAQ_VERSION, now);
 	out->facts(&grid);
 	grid_free(&grid);

@@ -90,13 +90,14 @@ source_close(Source *source)
 	free(source);
 }
 
-/* Behind which byte of the file reading is */
+/* Behind which byte of the file, or of standard input's records, reading is */
 uint64
 source_position(const Source *source)
 {
 	bool		whole;
 
-	return source->reader != NULL ? paq_layer_reader_offset(source->reader, &whole) : 0;
+	return source->reader != NULL ? paq_layer_reader_offset(source->reader, &whole)
+		: source->offset;
 }
 
 /* Lines so far that are no records */
