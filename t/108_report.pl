@@ -322,6 +322,17 @@ foreach my $case (
 	is($sum, fact($many, 'Records'), "$distance days: no record is left out");
 }
 
+$text = report(
+	file('far.json',
+		line(1, 0, logTime => '0001-01-01T00:00:00Z'), line(2, 0, logTime => '294276-12-31T23:59:59Z'),
+		line(3, 0, logTime => '2026-01-01T00:00:00Z'), line(4, 0, logTime => undef)));
+is(fact($text, 'Period'), '1-01-01 00:00:00 to 294276-12-31 23:59:59', 'times far away');
+like($text, qr/without a record was from 1-01-01 00:00:00 to\s+294276-12-31\s+23:59:59\./, 'and far from each other');
+like($text, qr/^! Without a time, and so in no day: 1 record\.$/m, 'no time');
+is_deeply(
+	[ grep { $_->[1] > 0 } @{ table($text, 'Records by year') } ],
+	[ [ '0000', 1, 0 ], [ '1227', 1, 0 ], [ '293253', 1, 0 ] ],
+	'years together');
 like(report(file('days_flood.json', map { line($_, $_ * $day) } 1 .. 10_001)),
 	qr/^! There were more days with records than can be counted: .*,\s+up to 1 each/m, 'too many days');
 

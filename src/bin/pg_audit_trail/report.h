@@ -154,7 +154,8 @@ typedef struct Report
 	int64		first_sequence;
 	int64		last;
 	int64		last_sequence;
-	int64		silence_from;	/* the longest time without a record */
+	int64		silence;		/* the longest time without a record */
+	int64		silence_from;
 	int64		silence_to;
 	int64		missing;		/* sequences between those of the files */
 	int64		nplaces;		/* all there were */

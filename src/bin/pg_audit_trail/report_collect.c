@@ -131,6 +131,26 @@ count_day(Report *report, const Item *item)
 	(void) count(report, TABLE_DAYS, name, item);
 }
 
+/*
+ * Since the last one before it, which is a time without a record.  Years from 1 to 294276
+ * are allowed, and more than what an int64 can have.
+ */
+static void
+note_silence(Report *report, int64 time)
+{
+	int64		silence;
+
+	if (time <= report->last)
+		return;
+	if (pg_sub_s64_overflow(time, report->last, &silence))
+		silence = PG_INT64_MAX;
+	if (silence <= report->silence)
+		return;
+	report->silence = silence;
+	report->silence_from = report->last;
+	report->silence_to = time;
+}
+
 /* The first and the last record by time, and the longest time without one */
 static void
 note_time(Report *report, const Item *item)
@@ -145,11 +165,8 @@ note_time(Report *report, const Item *item)
 		report->first = item->time;
 		report->first_sequence = item->sequence;
 	}
-	if (report->has_time && item->time - report->last > report->silence_to - report->silence_from)
-	{
-		report->silence_from = report->last;
-		report->silence_to = item->time;
-	}
+	if (report->has_time)
+		note_silence(report, item->time);
 	if (!report->has_time || item->time >= report->last)
 	{
 		report->last = item->time;

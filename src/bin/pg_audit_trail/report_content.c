@@ -602,7 +602,7 @@ write_completeness(void)
 	if (report->shortened > 0)
 		note(false, "Without a part of a text, or fields (cut, incomplete): " INT64_FORMAT " record%s.",
 			 report->shortened, plural(report->shortened));
-	if (report->silence_to - report->silence_from >= USECS_PER_SEC)
+	if (report->silence >= USECS_PER_SEC)
 	{
 		format_time(from, sizeof(from), report->silence_from, LONG_TIME);
 		format_time(to, sizeof(to), report->silence_to, LONG_TIME);
