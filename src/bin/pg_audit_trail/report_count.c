@@ -16,8 +16,9 @@
  * - As long as there have been no more than MAX_COUNTERS names, all counts are exact.
  *
  * So a flood of names hides no name that has many records, but can hide one that has few.
- * Of those with the same count, the ones that came first stay: what somebody has done is
- * not hidden by a flood that comes afterwards.  That there was a flood, the report says.
+ * Of those with the same count, the ones that came first stay; but names that come after
+ * the first drop begin with a higher one, so a long flood drops those as well.  That there was
+ * a flood, the report says.
  *
  * Names are hashed with a random seed: nobody can choose some that meet in the
  * hash table.
