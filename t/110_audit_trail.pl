@@ -30,7 +30,7 @@ my $node = audited_node(
 	'main',
 	init     => [ extra => [ '--encoding=UTF8', '--locale=C' ] ],
 	settings => { log_parameter => 'on', log_rows => 'on' },
-	conf     => "autovacuum = off\ntimezone = 'UTC'\n");
+	conf     => "autovacuum = off\ntimezone = 'UTC'\nmax_files_per_process = 100\n");
 my $directory = $node->data_dir . '/audit';
 my $written   = 0;    # files, by write_file()
 
@@ -421,7 +421,7 @@ set_key_command($all_keys);
 # ---------------------------------------------------------------------------
 
 {
-	my $load = start_load($node, 'meanwhile', clients => 2);
+	my @load = map { start_psql($node, "SELECT 'meanwhile' \\watch 0.001", name => 'meanwhile') } 1 .. 2;
 	my $first = 1 + sql('SELECT max(sequence) FROM audit_trail');
 	my $before = 0;
 
@@ -439,7 +439,8 @@ set_key_command($all_keys);
 		cmp_ok($count, '>=', $before, "round $round: and no fewer than before");
 		$before = $count;
 	}
-	finish_load($load);
+	sql(q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'meanwhile'});
+	(undef) = finish_psql($_) foreach @load;
 }
 
 # ---------------------------------------------------------------------------
@@ -530,8 +531,53 @@ unlink("$directory/made-2.json");
 		'a changed byte is told');
 	cmp_ok($stdout, '<', $whole, 'what is behind it is not read');
 	cmp_ok($stdout, '>', $whole - 60, 'other files are');
+
+	# one that is cut off between two lines, but within a block
+	unlink($file);
+	append_to_file($file, substr($content, 0, -1));
+	utime(0, $made_at, $file);
+	(undef, $stdout, $stderr) = psql($query);
+	like($stderr, qr/WARNING:  audit trail file "audit\/.*\.enc" ends within a record/,
+		'a file that is cut off is told');
+	cmp_ok($stdout, '<', $whole, 'with less of it');
 	unlink($file);
 	append_to_file($file, $content);
+}
+
+# A file that goes while the trail is read
+{
+	write_file('made-2.json', line(3));
+	my (undef, $stdout, $stderr) = psql(
+		qq{BEGIN; DECLARE c CURSOR FOR SELECT sequence FROM audit_trail WHERE command = 'made';
+		FETCH 1 FROM c; COPY (SELECT 1) TO PROGRAM 'cat > /dev/null; rm $directory/made-2.json';
+		FETCH ALL FROM c});
+	like($stderr, qr/WARNING:  1 file of the audit trail was removed while/, 'a file that goes is told');
+	unlike($stdout, qr/^3$/m, 'and was not read');
+}
+
+# Scans that are repeated ask for the key once.
+{
+	my $asked = "$PostgreSQL::Test::Utils::tmp_check/asked";
+
+	set_key_command("$all_keys; echo x >> '$asked'");
+	my $query = q{SELECT count(*), sum(n) >= 5 FROM generate_series(1, 5) g,
+		LATERAL (SELECT count(*) AS n FROM audit_trail WHERE sequence = g) t};
+
+	is(sql($query), '5|t', 'repeated scans');
+	my $before = () = slurp_file($asked) =~ /x/g;
+	sql($query);
+	my $after = () = slurp_file($asked) =~ /x/g;
+	is($after - $before, 1, 'ask for the key once');
+	set_key_command($all_keys);
+}
+
+# No session takes the files that the server needs.
+{
+	my (undef, undef, $stderr) = psql(
+		'BEGIN;' . join '', map { "DECLARE c$_ CURSOR FOR SELECT sequence FROM audit_trail; FETCH 1 FROM c$_;" }
+		  1 .. sql('SHOW max_files_per_process'));
+	like($stderr, qr/ERROR:  could not open audit trail file .*\n.*reads too many files/s,
+		'too many scans at once');
 }
 
 # Lines of any length, in little memory

@@ -8,8 +8,9 @@
  * records before anything is made of them; PostgreSQL checks them once more, so they
  * need not be exact here.  Only columns that a query uses are made.
  *
- * Guarantees: only members of audit_queue_reader get rows, whatever privileges somebody
- * has on the table; that somebody has been reading is recorded by the capture room.
+ * Guarantees: rows are for users with the privileges of audit_queue_reader only, whatever
+ * else they have on the table; as for any table, the owner of a view counts, not its
+ * user; that somebody has been reading is recorded by the capture room.
  *
  * Works on standbys, too.  Locking: none.
  *
@@ -20,15 +21,12 @@
 #include "postgres.h"
 
 #include "access/stratnum.h"
-#include "catalog/pg_type.h"
-#include "commands/defrem.h"
 #include "commands/explain.h"
 #include "compat.h"
 #include "executor/executor.h"
 #include "fmgr.h"
 #include "foreign/fdwapi.h"
 #include "guc.h"
-#include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/clauses.h"
 #include "optimizer/optimizer.h"
@@ -74,6 +72,8 @@ typedef struct TrailScanState
 	PaqRowShape *shape;
 	List	   *bounds;
 	List	   *values;			/* ExprStates of bounds */
+	PaqTrailReading *reading;
+	bool		reported;		/* that new records go elsewhere, if they do */
 	PaqTrailScan *scan;			/* NULL: not begun yet */
 	PaqTrailCounts counts;		/* of all scans */
 } TrailScanState;
@@ -88,6 +88,7 @@ get_rel_size(PlannerInfo *root, RelOptInfo *rel, Oid table)
 {
 	PaqTrailExtent extent;
 
+	paq_require_preload();
 	if (!paq_trail_extent(&extent))
 		extent.bytes = 0;
 	rel->tuples = Max(1, extent.bytes / RECORD_SIZE);
@@ -239,7 +240,9 @@ begin_scan(ForeignScanState *node, int eflags)
 	Bitmapset  *needed = NULL;
 	ListCell   *lc;
 
+	paq_require_preload();
 	node->fdw_state = state;
+	state->reading = paq_trail_reading_make();
 	foreach(lc, (List *) list_nth(plan->fdw_private, PRIVATE_COLUMNS))
 		needed = bms_add_member(needed, lfirst_int(lc));
 	state->shape = paq_row_shape(RelationGetDescr(node->ss.ss_currentRelation), needed);
@@ -326,15 +329,14 @@ static bool
 begin_reading(ForeignScanState *node)
 {
 	TrailScanState *state = node->fdw_state;
-	MemoryContext old_context;
 	PaqTrailRange range;
 
 	if (!find_range(node, &range))
 		return false;
-	old_context = MemoryContextSwitchTo(node->ss.ps.state->es_query_cxt);
-	state->scan = paq_trail_scan_begin(&range);
-	MemoryContextSwitchTo(old_context);
-	report_elsewhere(paq_trail_scan_counts(state->scan)->files);
+	state->scan = paq_trail_scan_begin(state->reading, &range);
+	if (!state->reported)
+		report_elsewhere(paq_trail_scan_counts(state->scan)->files);
+	state->reported = true;
 	return true;
 }
 
@@ -353,21 +355,26 @@ iterate(ForeignScanState *node)
 		if (paq_row_make(state->shape, &record, slot->tts_values, slot->tts_isnull))
 			return ExecStoreVirtualTuple(slot);
 		paq_trail_scan_report(state->scan);
+		ResetExprContext(node->ss.ps.ps_ExprContext);
 	}
 	return slot;
 }
 
 static void
+add_counts(PaqTrailCounts *sum, const PaqTrailCounts *counts)
+{
+	sum->files += counts->files;
+	sum->opened += counts->opened;
+	sum->old += counts->old;
+	sum->gone += counts->gone;
+}
+
+static void
 end_reading(TrailScanState *state)
 {
-	const PaqTrailCounts *counts;
-
 	if (state->scan == NULL)
 		return;
-	counts = paq_trail_scan_counts(state->scan);
-	state->counts.files += counts->files;
-	state->counts.opened += counts->opened;
-	state->counts.old += counts->old;
+	add_counts(&state->counts, paq_trail_scan_counts(state->scan));
 	paq_trail_scan_end(state->scan);
 	state->scan = NULL;
 }
@@ -385,7 +392,7 @@ end_scan(ForeignScanState *node)
 		end_reading(node->fdw_state);
 }
 
-/* What was, or would be, read */
+/* What was read */
 static void
 explain_scan(ForeignScanState *node, ExplainState *es)
 {
@@ -395,16 +402,12 @@ explain_scan(ForeignScanState *node, ExplainState *es)
 	if (!es->analyze)
 		return;
 	if (state->scan != NULL)
-	{
-		const PaqTrailCounts *current = paq_trail_scan_counts(state->scan);
-
-		counts.files += current->files;
-		counts.opened += current->opened;
-		counts.old += current->old;
-	}
+		add_counts(&counts, paq_trail_scan_counts(state->scan));
 	ExplainPropertyInteger("Trail Files", NULL, counts.files, es);
 	ExplainPropertyInteger("Files Read", NULL, counts.opened, es);
 	ExplainPropertyInteger("Files Too Old", NULL, counts.old, es);
+	if (counts.gone > 0)
+		ExplainPropertyInteger("Files Removed", NULL, counts.gone, es);
 }
 
 /*
@@ -413,10 +416,8 @@ explain_scan(ForeignScanState *node, ExplainState *es)
 Datum
 audit_queue_trail_handler(PG_FUNCTION_ARGS)
 {
-	FdwRoutine *routine;
+	FdwRoutine *routine = makeNode(FdwRoutine);
 
-	paq_require_preload();
-	routine = makeNode(FdwRoutine);
 	routine->GetForeignRelSize = get_rel_size;
 	routine->GetForeignPaths = get_paths;
 	routine->GetForeignPlan = get_plan;

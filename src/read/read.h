@@ -25,6 +25,7 @@
 #include "datatype/timestamp.h"
 #include "lib/stringinfo.h"
 #include "nodes/bitmapset.h"
+#include "trail/layer.h"
 #include "trail/line.h"
 
 /* Longest line, in bytes, of which all texts are taken; see shorten.c */
@@ -89,6 +90,7 @@ typedef struct PaqTrailCounts
 	int			files;			/* in the trail when the scan began */
 	int			opened;			/* of them */
 	int			old;			/* written to for the last time before the range */
+	int			gone;			/* removed before they could be opened */
 } PaqTrailCounts;
 
 /* A record of a scan; valid until the next one is asked for */
@@ -103,11 +105,27 @@ typedef struct PaqTrailRecord
 typedef struct PaqTrailScan PaqTrailScan;
 
 /*
+ * What scans of one query share: the keys, for the command is not to be run for each of
+ * them, and how often has been warned.
+ */
+typedef struct PaqTrailReading
+{
+	MemoryContext context;		/* with which all of it goes */
+	MemoryContextCallback callback;
+	PaqKeys    *keys;			/* NULL: not asked for yet */
+	int			nwarnings;
+} PaqTrailReading;
+
+/* In the current memory context */
+extern PaqTrailReading *paq_trail_reading_make(void);
+
+/*
  * Scan the trail as it is now, in the order in which it was written.  The scan ends with
- * the memory context that is current, or by paq_trail_scan_end().  Raises an error if the
+ * the reading's memory context, or by paq_trail_scan_end().  Raises an error if the
  * trail cannot be read; what is damaged is left out, with a warning.
  */
-extern PaqTrailScan *paq_trail_scan_begin(const PaqTrailRange *range);
+extern PaqTrailScan *paq_trail_scan_begin(PaqTrailReading *reading,
+										  const PaqTrailRange *range);
 extern bool paq_trail_scan_next(PaqTrailScan *scan, PaqTrailRecord *record);
 extern const PaqTrailCounts *paq_trail_scan_counts(const PaqTrailScan *scan);
 extern void paq_trail_scan_end(PaqTrailScan *scan);

@@ -48,6 +48,9 @@
 /* Lines of a file that are reported one by one if they are no records */
 #define MAX_REPORTS		10
 
+/* Warnings of all scans of a query */
+#define MAX_WARNINGS	100
+
 typedef struct TrailFile
 {
 	char	   *path;
@@ -61,8 +64,9 @@ struct PaqTrailScan
 	MemoryContext context;
 	PaqTrailRange range;
 	PaqTrailCounts counts;
+	PaqTrailReading *reading;
 	List	   *files;			/* those to be read, with the one being read first */
-	PaqKeys    *keys;			/* NULL: not asked for yet */
+	TimestampTz newest;			/* when the last of them was written to */
 
 	/* The file being read */
 	TrailFile  *file;			/* NULL: none */
@@ -71,6 +75,7 @@ struct PaqTrailScan
 	StringInfoData text;		/* of it */
 	Size		start;			/* in text, of the next line */
 	Size		scanned;		/* bytes from there on that have no newline */
+	bool		cut;			/* it ends within a unit */
 	bool		too_long;		/* the line has begun in: */
 	PaqShortener shortener;
 	uint64		nlines;			/* so far */
@@ -147,20 +152,33 @@ find_files(PaqTrailScan *scan)
 	}
 	FreeDir(dir);
 	list_sort(scan->files, compare_files);
+	if (scan->files != NIL)
+		scan->newest = ((TrailFile *) llast(scan->files))->written;
+}
+
+/* May there be one more warning? */
+static bool
+may_warn(PaqTrailScan *scan)
+{
+	return scan->reading->nwarnings++ < MAX_WARNINGS;
 }
 
 static void
 need_keys(PaqTrailScan *scan)
 {
+	PaqTrailReading *reading = scan->reading;
+	MemoryContext old_context;
 	PaqLayers	layers;
 	char		error[PAQ_LAYER_ERROR_LEN];
 
 	(void) paq_layers_of_name(scan->file->name, &layers);
-	if (scan->keys != NULL || layers.encryption == PAQ_ENCRYPTION_NONE)
+	if (reading->keys != NULL || layers.encryption == PAQ_ENCRYPTION_NONE)
 		return;
-	scan->keys = paq_run_key_command(error);
+	old_context = MemoryContextSwitchTo(reading->context);
+	reading->keys = paq_run_key_command(error);
+	MemoryContextSwitchTo(old_context);
 	CHECK_FOR_INTERRUPTS();
-	if (scan->keys == NULL)
+	if (reading->keys == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("could not get the key of audit trail file \"%s\"", scan->file->path),
@@ -175,16 +193,34 @@ open_file(PaqTrailScan *scan)
 
 	scan->file = linitial(scan->files);
 	need_keys(scan);
+
+	/* There can be any number of scans, and the server needs files, too. */
+	if (!AcquireExternalFD())
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
+				 errmsg("could not open audit trail file \"%s\": %m", scan->file->path),
+				 errdetail("The session reads too many files at once.")));
 	scan->fd = BasicOpenFile(scan->file->path, OPEN_FLAGS);
+	if (scan->fd < 0)
+	{
+		const int	save_errno = errno;
+
+		ReleaseExternalFD();
+		errno = save_errno;
+	}
 	if (scan->fd < 0 && errno == ENOENT)
 		return false;
-	if (scan->fd < 0 || fstat(scan->fd, &st) != 0 || !S_ISREG(st.st_mode))
+	if (scan->fd < 0 || fstat(scan->fd, &st) != 0)
 		ereport(ERROR,
 				(errcode_for_file_access(),
 				 errmsg("could not open audit trail file \"%s\": %m", scan->file->path)));
-	ReserveExternalFD();
+	if (!S_ISREG(st.st_mode))
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" is not a regular file", scan->file->path)));
 	scan->counts.opened++;
-	scan->reader = paq_layer_reader_make(scan->fd, scan->file->name, scan->keys);
+	scan->reader = paq_layer_reader_make(scan->fd, scan->file->name,
+										 scan->reading->keys);
 	scan->time = scan->file->written;
 	return true;
 }
@@ -203,7 +239,7 @@ close_file(PaqTrailScan *scan)
 	scan->file = NULL;
 	resetStringInfo(&scan->text);
 	scan->start = scan->scanned = 0;
-	scan->too_long = false;
+	scan->cut = scan->too_long = false;
 	scan->nlines = scan->nbad = 0;
 }
 
@@ -211,14 +247,15 @@ close_file(PaqTrailScan *scan)
 static void
 finish_file(PaqTrailScan *scan)
 {
-	if (scan->nbad > MAX_REPORTS)
+	if (scan->nbad > MAX_REPORTS && may_warn(scan))
 		ereport(WARNING,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("audit trail file \"%s\" has " UINT64_FORMAT " more lines that are no records",
 						scan->file->path, scan->nbad - MAX_REPORTS)));
 
 	/* the worker may just be writing to the newest one */
-	if (list_length(scan->files) > 1 && (scan->too_long || scan->start < scan->text.len))
+	if (scan->file->written < scan->newest &&
+		(scan->cut || scan->too_long || scan->start < scan->text.len) && may_warn(scan))
 		ereport(WARNING,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("audit trail file \"%s\" ends within a record", scan->file->path)));
@@ -243,11 +280,12 @@ report_failure(PaqTrailScan *scan)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("could not read audit trail file \"%s\": %s",
 						scan->file->path, error)));
-	ereport(WARNING,
-			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("audit trail file \"%s\" is damaged from byte " UINT64_FORMAT " on: %s",
-					scan->file->path,
-					paq_layer_reader_offset(scan->reader, &whole), error)));
+	if (may_warn(scan))
+		ereport(WARNING,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("audit trail file \"%s\" is damaged from byte " UINT64_FORMAT " on: %s",
+						scan->file->path,
+						paq_layer_reader_offset(scan->reader, &whole), error)));
 
 	/* what is before that was text, if no whole line */
 	scan->start = scan->text.len;
@@ -277,8 +315,10 @@ read_more(PaqTrailScan *scan)
 		case PAQ_LAYER_TEXT:
 			appendBinaryStringInfo(&scan->text, data, len);
 			return true;
-		case PAQ_LAYER_END:
 		case PAQ_LAYER_CUT:
+			scan->cut = true;
+			return false;
+		case PAQ_LAYER_END:
 			return false;
 		case PAQ_LAYER_FAILED:
 			break;
@@ -343,7 +383,7 @@ next_line(PaqTrailScan *scan, const char **data, Size *len, bool *shortened)
 void
 paq_trail_scan_report(PaqTrailScan *scan)
 {
-	if (++scan->nbad <= MAX_REPORTS)
+	if (++scan->nbad <= MAX_REPORTS && may_warn(scan))
 		ereport(WARNING,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("line " UINT64_FORMAT " of audit trail file \"%s\" is no record",
@@ -403,7 +443,10 @@ paq_trail_scan_next(PaqTrailScan *scan, PaqTrailRecord *record)
 	while (!found && scan->files != NIL)
 	{
 		if (scan->file == NULL && !open_file(scan))
+		{
 			scan->file = NULL;
+			scan->counts.gone++;
+		}
 		else
 			found = next_record(scan, record);
 		if (!found)
@@ -411,6 +454,11 @@ paq_trail_scan_next(PaqTrailScan *scan, PaqTrailRecord *record)
 			if (scan->file != NULL)
 				finish_file(scan);
 			scan->files = list_delete_first(scan->files);
+			if (scan->files == NIL && scan->counts.gone > 0 && may_warn(scan))
+				ereport(WARNING,
+						(errmsg_plural("%d file of the audit trail was removed while the trail was being read",
+									   "%d files of the audit trail were removed while the trail was being read",
+									   scan->counts.gone, scan->counts.gone)));
 		}
 	}
 	MemoryContextSwitchTo(old_context);
@@ -427,22 +475,40 @@ paq_trail_scan_counts(const PaqTrailScan *scan)
 static void
 forget_scan(void *arg)
 {
-	PaqTrailScan *scan = arg;
+	close_file(arg);
+}
 
-	close_file(scan);
-	paq_keys_free(scan->keys);
+static void
+forget_reading(void *arg)
+{
+	PaqTrailReading *reading = arg;
+
+	paq_keys_free(reading->keys);
+}
+
+PaqTrailReading *
+paq_trail_reading_make(void)
+{
+	PaqTrailReading *reading = palloc0(sizeof(PaqTrailReading));
+
+	reading->context = CurrentMemoryContext;
+	reading->callback.func = forget_reading;
+	reading->callback.arg = reading;
+	MemoryContextRegisterResetCallback(reading->context, &reading->callback);
+	return reading;
 }
 
 PaqTrailScan *
-paq_trail_scan_begin(const PaqTrailRange *range)
+paq_trail_scan_begin(PaqTrailReading *reading, const PaqTrailRange *range)
 {
-	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "audit trail scan",
+	MemoryContext context = AllocSetContextCreate(reading->context, "audit trail scan",
 												  ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old_context = MemoryContextSwitchTo(context);
 	MemoryContextCallback *callback = palloc(sizeof(MemoryContextCallback));
 	PaqTrailScan *scan = palloc0(sizeof(PaqTrailScan));
 
 	scan->context = context;
+	scan->reading = reading;
 	scan->range = *range;
 	scan->fd = -1;
 	initStringInfo(&scan->text);
