@@ -534,6 +534,14 @@ unlike($text =~ s/\e\[\d+m//gr, qr/\e/, 'and nothing else');
 	like($text, qr/^n+~ ROLE +n+~ +9 +9 2026-01-08 00:00 2026-03-05 00:00$/m, 'what is cut is marked');
 }
 
+# In a terminal that is too narrow, lines are longer than it, but all is there.
+foreach my $columns (1 .. 3)
+{
+	local $ENV{COLUMNS} = $columns;
+
+	like(report($days), qr/\bverify\s+does\s+that,.*^Objects$/ms, "$columns columns");
+}
+
 # ---------------------------------------------------------------------------
 # Floods
 # ---------------------------------------------------------------------------

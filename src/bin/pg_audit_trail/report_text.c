@@ -86,7 +86,7 @@ text_section(const char *title)
 static void
 text_note(const char *text, bool bad)
 {
-	const int	width = (line_width > 0 ? Min(line_width, NOTE_WIDTH) : NOTE_WIDTH) - 2;
+	const int	width = line_width > 0 ? Max(Min(line_width, NOTE_WIDTH) - 2, 1) : NOTE_WIDTH - 2;
 	const char *prefix = bad ? "! " : "  ";
 
 	while (*text != '\0')
