@@ -96,8 +96,9 @@ source_position(const Source *source)
 {
 	bool		whole;
 
-	return source->reader != NULL ? paq_layer_reader_offset(source->reader, &whole)
-		: source->offset;
+	if (source->reader == NULL)
+		return source->offset;
+	return paq_layer_reader_offset(source->reader, &whole);
 }
 
 /* Lines so far that are no records */
