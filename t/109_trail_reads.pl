@@ -461,7 +461,10 @@ foreach my $log ('none', 'all, -connect')
 		[
 			map {
 				my ($function) = /SELECT (\w+)/;
-				"pg_catalog.$function|" . shown_text($node, "$_;") . '|' . ($log eq 'none' ? '' : '00000')
+
+				# where nothing else is recorded, the text is that of the message
+				"pg_catalog.$function|"
+				  . ($log eq 'none' ? "$_;|" : shown_text($node, "$_;") . '|00000')
 			} @calls
 		],
 		"log = $log: a record for each function that reads a file");
