@@ -113,17 +113,17 @@ BEGIN
 END
 $$;
 
+-- Moved to pg_catalog at the end, if nothing there is hidden by it.
 CREATE VIEW audit_queue.audit_trail WITH (security_invoker = true) AS
     SELECT * FROM audit_queue.trail;
 
-ALTER VIEW audit_queue.audit_trail SET SCHEMA pg_catalog;
-
 -- Records from from_time on, and before to_time; of these classes, users that logged in,
 -- and databases.  Null stands for any.  PostgreSQL puts the query in the place of the
--- call, so it reads no more than the view would with these conditions.
+-- call, so it reads no more than the view would with these conditions.  It cannot be
+-- called without arguments, as functions of that name are that others have.
 CREATE FUNCTION audit_trail(
-    from_time timestamptz DEFAULT NULL,
-    to_time timestamptz DEFAULT NULL,
+    from_time timestamptz,
+    to_time timestamptz,
     classes text[] DEFAULT NULL,
     users text[] DEFAULT NULL,
     databases text[] DEFAULT NULL
@@ -749,7 +749,7 @@ BEGIN
                    coalesce(c.relacl, pg_catalog.acldefault('r', c.relowner))
               FROM pg_catalog.pg_class c
              WHERE c.oid IN ('audit_queue.trail'::pg_catalog.regclass,
-                             'pg_catalog.audit_trail'::pg_catalog.regclass,
+                             'audit_queue.audit_trail'::pg_catalog.regclass,
                              'pg_catalog.pg_stat_audit_queue'::pg_catalog.regclass,
                              'pg_catalog.pg_stat_audit_queue_classes'::pg_catalog.regclass)
              UNION ALL
@@ -783,7 +783,7 @@ $$;
 
 GRANT EXECUTE ON FUNCTION audit_queue.records_elsewhere(),
     audit_trail(timestamptz, timestamptz, text[], text[], text[]) TO audit_queue_reader;
-GRANT SELECT ON audit_queue.trail, audit_trail TO audit_queue_reader;
+GRANT SELECT ON audit_queue.trail, audit_queue.audit_trail TO audit_queue_reader;
 
 GRANT SELECT ON pg_stat_audit_queue, pg_stat_audit_queue_classes TO pg_monitor;
 GRANT EXECUTE ON FUNCTION pg_stat_get_audit_queue(), pg_stat_get_audit_queue_classes(),
@@ -791,3 +791,23 @@ GRANT EXECUTE ON FUNCTION pg_stat_get_audit_queue(), pg_stat_get_audit_queue_cla
 GRANT USAGE ON SCHEMA audit_queue TO pg_monitor;
 GRANT EXECUTE ON FUNCTION audit_queue.configuration_errors(), audit_queue.log_classes(text),
     audit_queue.profile(text), audit_queue.setting_is_valid(text, text), audit_queue.server_settings() TO pg_monitor;
+
+-- Applications have tables of this name.  What is in pg_catalog comes before them.
+DO $$
+DECLARE
+    other text;
+BEGIN
+    SELECT format('%I.audit_trail', n.nspname) INTO other
+      FROM pg_namespace n
+     WHERE n.nspname <> 'audit_queue' AND NOT starts_with(n.nspname, 'pg_temp_')
+       AND (EXISTS (SELECT FROM pg_class c WHERE c.relname = 'audit_trail' AND c.relnamespace = n.oid)
+            OR EXISTS (SELECT FROM pg_type t WHERE t.typname = 'audit_trail' AND t.typnamespace = n.oid))
+     LIMIT 1;
+    IF other IS NULL THEN
+        ALTER VIEW audit_queue.audit_trail SET SCHEMA pg_catalog;
+    ELSE
+        RAISE WARNING 'view "audit_trail" is in schema "audit_queue"'
+            USING DETAIL = format('In "pg_catalog" it would hide %s.', other);
+    END IF;
+END
+$$;

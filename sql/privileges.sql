@@ -50,7 +50,7 @@ SELECT * FROM pg_stat_audit_queue_classes;
 SELECT * FROM audit_check();
 SELECT * FROM audit_records;
 SELECT * FROM audit_trail;
-SELECT * FROM audit_trail();
+SELECT * FROM audit_trail(NULL, NULL);
 RESET ROLE;
 
 -- monitoring reads, and changes nothing

@@ -294,7 +294,7 @@ foreach my $sql ('SELECT * FROM audit_records', 'SELECT * FROM audit_queue_stats
 	'SELECT * FROM audit_queue.server_settings()', 'SELECT * FROM audit_queue.configuration_errors()',
 	'SELECT * FROM audit_queue_stats()', 'SELECT audit_flush()', 'SELECT audit_rotate()',
 	'SELECT audit_queue_stats_reset()', 'SELECT * FROM audit_queue.records',
-	'SELECT * FROM audit_trail', 'SELECT * FROM audit_trail()', 'SELECT * FROM audit_queue.trail')
+	'SELECT * FROM audit_trail', 'SELECT * FROM audit_trail(NULL, NULL)', 'SELECT * FROM audit_queue.trail')
 {
 	($stdout, $stderr) = sql_as('reporting', $sql, 'open');
 	like($stderr, qr/ERROR:  permission denied/, "not for everybody: $sql");

@@ -192,7 +192,7 @@ cmp_ok(scalar(@lines), '>', 60, 'lines');
 	}
 	is($bad, 0, 'all columns of all rows');
 }
-is(sql('SELECT count(*) FROM audit_trail()') >= @lines ? 1 : 0, 1, 'the function');
+is(sql('SELECT count(*) FROM audit_trail(NULL, NULL)') >= @lines ? 1 : 0, 1, 'the function');
 
 # Only what is wanted is made, and in any order.
 is_deeply(
@@ -239,8 +239,8 @@ is(files_read('SELECT * FROM audit_trail'), "$all $all 0", 'everything');
 foreach my $query (
 	q{SELECT * FROM audit_trail WHERE log_time > now() - interval '2 hours'},
 	q{SELECT * FROM audit_trail WHERE now() - interval '2 hours' <= log_time AND class = 'READ'},
-	q{SELECT count(*) FROM audit_trail(now() - interval '2 hours')},
-	q{SELECT count(*) FROM audit_trail(now() - interval '2 hours', classes => '{READ,WRITE}')},
+	q{SELECT count(*) FROM audit_trail(now() - interval '2 hours', NULL)},
+	q{SELECT count(*) FROM audit_trail(now() - interval '2 hours', NULL, classes => '{READ,WRITE}')},
 	q{SELECT * FROM audit_queue.trail WHERE log_time = now()},
 	q{SELECT * FROM audit_trail WHERE log_time BETWEEN now() - interval '2 hours' AND now()},
 	q{SELECT * FROM audit_trail WHERE log_time > (SELECT now() - interval '2 hours')},
@@ -284,8 +284,8 @@ foreach my $round (1 .. 40)
 		sql("SELECT array_agg(sequence ORDER BY sequence) FROM copied WHERE $condition"),
 		$condition);
 }
-is( sql(q{SELECT count(*) FROM audit_trail(users => '{nobody}')
-		UNION ALL SELECT count(*) FROM audit_trail(databases => '{latin1}', classes => '{READ}')}),
+is( sql(q{SELECT count(*) FROM audit_trail(NULL, NULL, users => '{nobody}')
+		UNION ALL SELECT count(*) FROM audit_trail(NULL, NULL, databases => '{latin1}', classes => '{READ}')}),
 	"0\n" . @combinations, 'other arguments');
 is( sql(q{SELECT count(*) FROM audit_trail((SELECT min(log_time) FROM copied),
 			(SELECT max(log_time) FROM copied))}),
@@ -312,7 +312,7 @@ sql(q{
 	GRANT SELECT ON public.failures TO ordinary});
 my @reads = (
 	'SELECT count(*) > 0 FROM audit_trail',
-	'SELECT count(*) > 0 FROM audit_trail()',
+	'SELECT count(*) > 0 FROM audit_trail(NULL, NULL)',
 	'SELECT count(*) > 0 FROM audit_queue.trail');
 foreach my $query (@reads)
 {
@@ -334,6 +334,20 @@ like(
 	qr/ERROR:  permission denied for foreign server/, 'no table of one\'s own');
 like((psql('INSERT INTO audit_queue.trail (sequence) VALUES (1)'))[2],
 	qr/ERROR:  cannot insert into foreign table/, 'nothing can be written');
+
+# Where an application has the name, it keeps it.
+sql('CREATE DATABASE application');
+sql(q{CREATE TABLE audit_trail (a int); INSERT INTO audit_trail VALUES (7);
+	CREATE FUNCTION audit_trail() RETURNS int LANGUAGE sql AS 'SELECT 8'}, 'application');
+{
+	my ($status, $stdout, $stderr) = $node->psql('application', 'CREATE EXTENSION pg_audit_queue');
+
+	like($stderr, qr/WARNING:  view "audit_trail" is in schema "audit_queue"\n.*hide public.audit_trail/s,
+		'which is told');
+}
+is( sql('SELECT *, audit_trail() FROM audit_trail; SELECT count(*) > 0 FROM audit_queue.audit_trail;'
+		  . q{SELECT count(*) > 0 FROM audit_trail(NULL, now() + interval '1 day')}, 'application'),
+	"7|8\nt\nt", 'both are there');
 
 # Other tables over it
 like((psql(q{CREATE FOREIGN TABLE part (class text, sequence bigint) SERVER audit_queue_trail;
