@@ -438,7 +438,7 @@ sub round
 	my @lines = read_trail(\@faults);
 
 	push @faults, "log: $_"
-	  foreach grep { /PANIC|FATAL|ERROR|TRAP|by signal/ && !/to administrator command/ }
+	  foreach grep { /(?:PANIC|FATAL|ERROR):|TRAP|by signal/ && !/to administrator command/ }
 	  split /\n/, $log;
 	check_lines($state, \@faults, @lines);
 	my $lost = check_markers($state, $mutation, \@faults, $after, @lines);

@@ -489,7 +489,7 @@ sub round
 	push @faults, "exit status $status" if $status != 0;
 	push @faults, "log: $_"
 	  foreach
-	  grep { /PANIC|FATAL|ERROR|TRAP|by signal/ && !/to administrator command/ }
+	  grep { /(?:PANIC|FATAL|ERROR):|TRAP|by signal/ && !/to administrator command/ }
 	  split /\n/, $server->log;
 	push @faults, check_trail_after($env, $run, $crashed, $after);
 	if ($env->{seal})

@@ -154,7 +154,7 @@ sub use_text
 	if (is_taken($client->query($sql), 'none'))
 	{
 		# quoted unless it need not be
-		my $object = $name =~ /^[a-z_][a-z0-9_]*$/ && $name ne 'null' ? $name : "\"$identifier\"";
+		my $object = $name =~ /^[a-z_][a-z0-9_]*\z/ && $name ne 'null' ? $name : "\"$identifier\"";
 
 		expect($expected, marker => $marker, class => 'DDL', commandText => $sql,
 			objectName => "public.$object");
