@@ -140,6 +140,12 @@ def _ask(made, bench, result, options, configuration):
     cluster = bench.cluster
     files = trail.files_of(os.path.join(cluster.data, configuration.folder))
     since = quoted(json.loads(trail_program.first_line(cluster, files[-1]))["logTime"])
+
+    # As if they had been written one after the other for longer: those of the last hour
+    # are never too old to be read.
+    for path in files[:-1]:
+        then = os.stat(path).st_mtime - 7200
+        os.utime(path, (then, then))
     cluster.start_again()
     try:
         queries = {name: sql.replace("%s", since) for name, sql in QUERIES}
