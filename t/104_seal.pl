@@ -593,6 +593,28 @@ work($third, 'moved');
 unaudited_sql($third, 'SELECT audit_seal()');
 verifies($sealed, 'a new log_directory', '-D', $third->data_dir, $third_dir, $moved);
 
+# A crash with a seal that only the file of seals has, and then another directory: the epoch
+# is not used again there.
+$third->append_conf('postgresql.conf', 'restart_after_crash = off');
+$third->reload;
+poll_until(sub { unaudited_sql($third, 'SHOW restart_after_crash') eq 'off' }) or die 'no reload';
+work($third, 'before the crash');
+set_faults($third, 'seal-written' => 'kill');
+$third->psql('postgres', 'SELECT audit_seal()');
+ok(poll_until(sub { !-e $third->data_dir . '/postmaster.pid' }), 'the server is gone');
+set_faults($third);
+my $unknown = (Sealed::seals($moved))[-1]{epoch};
+$third->append_conf('postgresql.conf',
+	"restart_after_crash = on\n" . settings_text(log_directory => 'moved_again'));
+$third->_update_pid(0);
+start_again($third);
+unaudited_sql($third, 'SELECT audit_seal()');
+my $third_before = $moved;
+$moved = $third->data_dir . '/moved_again';
+is((Sealed::seals($moved))[0]{epoch}, $unknown + 1, 'another directory after a crash: the epoch');
+verifies($sealed, 'another directory after a crash', '-D', $third->data_dir, $third_dir,
+	$third_before, $moved);
+
 # The table gets the records: that is an end.
 my $before_table = (Sealed::seals($moved))[-1]{epoch};
 reconfigure($third, sink => 'table');
@@ -601,7 +623,7 @@ ok(poll_until(sub { my $seal = (Sealed::seals($moved))[-1];
 	'sink = table: the last seal says that nothing more is to be expected');
 reconfigure_files($third, sink => 'file');
 unaudited_sql($third, 'SELECT audit_seal()');
-verifies($sealed, 'after a time with the table', $third_dir, $moved);
+verifies($sealed, 'after a time with the table', $third_dir, $third_before, $moved);
 
 # Off, and on with the settings that begin another file
 reconfigure($third, seal => 'off');
@@ -612,7 +634,7 @@ flush_trail($third);
 reconfigure_files($third, seal => 'on', log_filename => 'another');
 unaudited_sql($third, 'SELECT audit_seal()');
 complains($sealed, 'on with another file', qr/file "\Q$open\E": .* written while nothing was sealed/,
-	$third_dir, $moved);
+	$third_dir, $third_before, $moved);
 $third->stop;
 
 # A clock that is set forward, and back, does not stop the seals.

@@ -51,6 +51,9 @@
 /* Bytes that are read at once */
 #define READ_SIZE	(64 * 1024)
 
+/* How a file of seals is opened */
+#define OPEN_FLAGS	(O_RDWR | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | PG_BINARY)
+
 static struct
 {
 	bool		open;			/* there is a key, and all below is valid */
@@ -213,9 +216,9 @@ close_seals(void)
 	seals.open = seals.started = false;
 }
 
-/* What the state is after a seal */
+/* What the state is after a seal that is in that directory */
 static bool
-apply(PaqSealState *state, const PaqSeal *seal)
+apply(PaqSealState *state, const PaqSeal *seal, const char *directory)
 {
 	memcpy(state->chain, seal->chain, sizeof(state->chain));
 	state->stopped = seal->kind == PAQ_SEAL_STOP;
@@ -230,7 +233,7 @@ apply(PaqSealState *state, const PaqSeal *seal)
 			if (seal->file[0] == '\0')
 				break;
 			if (strcmp(state->file, seal->file) != 0 || !PAQ_SEAL_HAS_RANGE(seal->kind))
-				strlcpy(state->directory, paq_log_directory, sizeof(state->directory));
+				strlcpy(state->directory, directory, sizeof(state->directory));
 			strlcpy(state->file, seal->file, sizeof(state->file));
 			state->sealed = seal->to;
 			state->finished = seal->kind == PAQ_SEAL_FINISH;
@@ -267,28 +270,27 @@ store_state(const PaqSealState *state)
  */
 
 static void
-seals_path(char *path)
+seals_path(const char *directory, char *path)
 {
 	char		id[PAQ_SEAL_ID_TEXT_LEN];
 
 	paq_seal_id_text(seals.state->id, id);
-	snprintf(path, MAXPGPATH, "%s/" PAQ_SEAL_FILE_PREFIX "%s", paq_log_directory, id);
+	snprintf(path, MAXPGPATH, "%s/" PAQ_SEAL_FILE_PREFIX "%s", directory, id);
 }
 
-/* Open it, and make it if it is not there; -1 on failure. */
+/* Open the current one, and make it if it is not there; -1 on failure. */
 static int
 open_seals_file(char *path)
 {
-	const int	flags = O_RDWR | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | PG_BINARY;
 	int			fd;
 
 	if (!paq_trail_need_directory())
 		return -1;
-	seals_path(path);
-	fd = BasicOpenFile(path, flags);
+	seals_path(paq_log_directory, path);
+	fd = BasicOpenFile(path, OPEN_FLAGS);
 	if (fd < 0 && errno == ENOENT)
 	{
-		fd = BasicOpenFilePerm(path, flags | O_CREAT | O_EXCL, paq_trail_mode());
+		fd = BasicOpenFilePerm(path, OPEN_FLAGS | O_CREAT | O_EXCL, paq_trail_mode());
 		if (fd >= 0 && (fchmod(fd, paq_trail_mode()) != 0 ||
 						!paq_trail_sync_directory(paq_log_directory)))
 		{
@@ -319,11 +321,12 @@ read_seals(int fd, const char *path, uint64 from, uint64 size)
 }
 
 /*
- * Take over the seals in the text that come next after the state.  Returns the length of
- * the text's whole lines; *first_epoch becomes that of its first seal.
+ * Take over the seals in the text, from that directory, which come next after the state.
+ * Returns the length of the text's whole lines; *first_epoch becomes that of its first seal.
  */
 static Size
-take_over(const char *text, Size len, PaqSealState *state, uint64 *first_epoch)
+take_over(const char *text, Size len, const char *directory, PaqSealState *state,
+		  uint64 *first_epoch)
 {
 	const char *end = text + len;
 	const char *line = text;
@@ -342,61 +345,101 @@ take_over(const char *text, Size len, PaqSealState *state, uint64 *first_epoch)
 		if (seal.epoch == state->secret.epoch &&
 			paq_seal_check(line, newline - line, &seal, &state->secret, state->chain,
 						   &genuine, &follows) && genuine && follows)
-			(void) apply(state, &seal);
+			(void) apply(state, &seal, directory);
 	}
 	return line - text;
 }
 
 /*
- * Take over what the file of seals has and the state does not, and cut off an
- * incomplete line at its end.  Only if the state is an old copy is more than the end of
- * the file looked at.
+ * Take over what that file of seals has and the state does not, and cut off an incomplete
+ * line at its end.  Only if the state is an old copy is more than the end of the file
+ * looked at.
  */
 static bool
-recover(void)
+recover_from(int fd, const char *path, const char *directory, PaqSealState *state)
 {
-	char		path[MAXPGPATH];
-	PaqSealState state = *seals.state;
+	const uint64 epoch = state->secret.epoch;
 	uint64		first_epoch;
 	uint64		from;
 	struct stat st;
 	char	   *text;
 	Size		len;
-	int			fd = open_seals_file(path);
-	bool		ok = false;
+	bool		ok;
 
-	if (fd < 0)
-		return false;
 	if (fstat(fd, &st) != 0)
-		paq_sink_set_error("could not stat file \"%s\": %m", path);
-	else
 	{
-		from = st.st_size > READ_SIZE ? st.st_size - READ_SIZE : 0;
-		text = read_seals(fd, path, from, st.st_size);
-		if (text != NULL)
-		{
-			len = take_over(text, st.st_size - from, &state, &first_epoch);
-			if (from > 0 && first_epoch > state.secret.epoch)
-			{
-				pfree(text);
-				from = 0;
-				text = read_seals(fd, path, from, st.st_size);
-				len = text != NULL ?
-					take_over(text, st.st_size, &state, &first_epoch) : 0;
-			}
-		}
-		ok = text != NULL &&
-			(from + len == (uint64) st.st_size || paq_trail_truncate(fd, path, from + len));
-		if (text != NULL)
-			pfree(text);
+		paq_sink_set_error("could not stat file \"%s\": %m", path);
+		return false;
 	}
+	from = st.st_size > READ_SIZE ? st.st_size - READ_SIZE : 0;
+	text = read_seals(fd, path, from, st.st_size);
+	if (text == NULL)
+		return false;
+	len = take_over(text, st.st_size - from, directory, state, &first_epoch);
+	if (from > 0 && first_epoch > state->secret.epoch)
+	{
+		pfree(text);
+		from = 0;
+		text = read_seals(fd, path, from, st.st_size);
+		if (text == NULL)
+			return false;
+		len = take_over(text, st.st_size, directory, state, &first_epoch);
+	}
+	pfree(text);
+	ok = from + len == (uint64) st.st_size || paq_trail_truncate(fd, path, from + len);
+
 	/* They need not be durable yet. */
-	if (ok && state.secret.epoch != seals.state->secret.epoch && pg_fdatasync(fd) != 0)
+	if (ok && state->secret.epoch != epoch && pg_fdatasync(fd) != 0)
 	{
 		paq_sink_set_error("could not fsync file \"%s\": %m", path);
 		ok = false;
 	}
+	return ok;
+}
+
+/*
+ * The same for the directory where the trail was before, unless that is gone: if a crash
+ * has left seals there, their epochs must not be used again here.
+ */
+static bool
+recover_elsewhere(PaqSealState *state)
+{
+	char		directory[MAXPGPATH];
+	char		path[MAXPGPATH];
+	bool		ok;
+	int			fd;
+
+	if (state->directory[0] == '\0' || strcmp(state->directory, paq_log_directory) == 0)
+		return true;
+	strlcpy(directory, state->directory, sizeof(directory));
+	seals_path(directory, path);
+	fd = BasicOpenFile(path, OPEN_FLAGS);
+	if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
+		return true;
+	if (fd < 0)
+	{
+		paq_sink_set_error("could not open file \"%s\": %m", path);
+		return false;
+	}
+	ok = recover_from(fd, path, directory, state);
 	close(fd);
+	return ok;
+}
+
+/* Have the state be behind all seals that there are. */
+static bool
+recover(void)
+{
+	char		path[MAXPGPATH];
+	PaqSealState state = *seals.state;
+	int			fd = recover_elsewhere(&state) ? open_seals_file(path) : -1;
+	bool		ok = false;
+
+	if (fd >= 0)
+	{
+		ok = recover_from(fd, path, paq_log_directory, &state);
+		close(fd);
+	}
 	if (ok)
 		strlcpy(seals.directory, paq_log_directory, sizeof(seals.directory));
 	ok = ok && (state.secret.epoch == seals.state->secret.epoch || store_state(&state));
@@ -466,7 +509,7 @@ add_seal(SealLines *lines, PaqSealKind kind, const char *file,
 	if (sha256 != NULL)
 		memcpy(seal.sha256, sha256, sizeof(seal.sha256));
 	len = paq_seal_write(&seal, &state->secret, state->chain, line);
-	if (len == 0 || !apply(state, &seal))
+	if (len == 0 || !apply(state, &seal, paq_log_directory))
 	{
 		paq_sink_set_error("could not compute a seal");
 		return false;
