@@ -270,6 +270,31 @@ age_files(-86400);
 # Bounds, against what the same rows say otherwise
 sql('CREATE TABLE copied AS SELECT * FROM audit_trail');
 my $copied = sql('SELECT max(sequence) FROM copied');
+
+# Times that log_time cannot have, or that bound nothing
+foreach my $time (
+	map { ("'$_'::date", "'$_'::timestamp") }
+	qw(-infinity infinity 4714-11-24BC 294276-12-31 2000-01-01 9999-12-31))
+{
+	foreach my $operator (qw(< <= = >= >))
+	{
+		my $condition = "WHERE sequence <= $copied AND log_time $operator $time";
+
+		is( sql("SELECT count(*) FROM audit_trail $condition"),
+			sql("SELECT count(*) FROM copied $condition"), $condition);
+	}
+}
+foreach my $zone ('-15', '+15')
+{
+	foreach my $time ("'5874897-12-31'::date", "'4714-11-24BC'::date", "'294276-12-31 23:59'::timestamp")
+	{
+		my $sql = "SELECT count(*) > 0 FROM %s WHERE sequence <= $copied AND log_time < $time";
+		my ($expected, $found) =
+		  map { sql("SET TimeZone = '$zone'; " . sprintf($sql, $_)) } qw(copied audit_trail);
+
+		is($found, $expected, "log_time < $time in time zone $zone");
+	}
+}
 foreach my $round (1 .. 40)
 {
 	my ($column, $value) =

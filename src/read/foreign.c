@@ -21,6 +21,7 @@
 #include "postgres.h"
 
 #include "access/stratnum.h"
+#include "catalog/pg_type.h"
 #include "commands/explain.h"
 #include "compat.h"
 #include "executor/executor.h"
@@ -37,8 +38,11 @@
 #include "sink/extent.h"
 #include "sqlfunc.h"
 #include "utils/acl.h"
+#include "utils/date.h"
+#include "utils/fmgrprotos.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/timestamp.h"
 #include "utils/typcache.h"
 
 PG_FUNCTION_INFO_V1(audit_queue_trail_handler);
@@ -50,6 +54,12 @@ PG_FUNCTION_INFO_V1(audit_queue_trail_handler);
 
 /* Cost of a record, in units of cpu_tuple_cost */
 #define RECORD_COST			10
+
+/*
+ * Days from 2000-01-01 on, with any time zone, that a timestamp can have
+ */
+#define FIRST_DAY	((int64) (DATETIME_MIN_JULIAN - POSTGRES_EPOCH_JDATE + 1))
+#define LAST_DAY	((int64) (TIMESTAMP_END_JULIAN - POSTGRES_EPOCH_JDATE - 2))
 
 /* Lists in a plan's fdw_private */
 enum
@@ -143,6 +153,16 @@ strategy_of(Oid opno, Oid type)
 		get_op_opfamily_strategy(opno, entry->btree_opf) : 0;
 }
 
+/*
+ * A type that can be compared with log_time, and has values that cannot be cast to its
+ * type: see column_value().
+ */
+static bool
+is_kind_of_time(Oid type)
+{
+	return type == DATEOID || type == TIMESTAMPOID;
+}
+
 /* A bound, with its value, in the lists */
 static void
 add_bound(List **bounds, List **values, Bound bound, Node *value)
@@ -182,8 +202,9 @@ find_bound(Oid table, Index relid, Expr *clause, List **bounds, List **values)
 		return;
 	type = exprType(column);
 	strategy = strategy_of(opno, type);
-	value = coerce_to_target_type(NULL, value, exprType(value), type, -1,
-								  COERCION_IMPLICIT, COERCE_IMPLICIT_CAST, -1);
+	if (!is_kind_of_time(exprType(value)))
+		value = coerce_to_target_type(NULL, value, exprType(value), type, -1,
+									  COERCION_IMPLICIT, COERCE_IMPLICIT_CAST, -1);
 	if (value == NULL)
 		return;
 	if (strategy >= BTEqualStrategyNumber)
@@ -252,6 +273,35 @@ begin_scan(ForeignScanState *node, int eflags)
 		check_reader(node);
 }
 
+/*
+ * What a value of that type is as that of a column.  False for a day that no timestamp can
+ * have: it bounds nothing.  Comparing it with log_time is no error, so this is none.
+ */
+static bool
+column_value(Oid type, Datum datum, int64 *value)
+{
+	if (type == DATEOID)
+	{
+		const DateADT date = DatumGetDateADT(datum);
+
+		if (!DATE_NOT_FINITE(date) &&
+			(date < FIRST_DAY || date > LAST_DAY))
+			return false;
+		datum = DirectFunctionCall1(date_timestamptz, datum);
+	}
+	else if (type == TIMESTAMPOID)
+	{
+		const Timestamp time = DatumGetTimestamp(datum);
+
+		if (!TIMESTAMP_NOT_FINITE(time) &&
+			(time < FIRST_DAY * USECS_PER_DAY || time > LAST_DAY * USECS_PER_DAY))
+			return false;
+		datum = DirectFunctionCall1(timestamp_timestamptz, datum);
+	}
+	*value = DatumGetInt64(datum);
+	return true;
+}
+
 /* Narrow the range by a bound. */
 static void
 apply_bound(PaqTrailRange *range, Bound bound, int64 value)
@@ -291,12 +341,15 @@ find_range(ForeignScanState *node, PaqTrailRange *range)
 	range->last_sequence = PG_INT64_MAX;
 	forboth(bound, state->bounds, value, state->values)
 	{
+		ExprState  *expr = lfirst(value);
 		bool		isnull;
-		Datum		datum = ExecEvalExprSwitchContext(lfirst(value), context, &isnull);
+		Datum		datum = ExecEvalExprSwitchContext(expr, context, &isnull);
+		int64		limit;
 
 		if (isnull)
 			return false;
-		apply_bound(range, lfirst_int(bound), DatumGetInt64(datum));
+		if (column_value(exprType((Node *) expr->expr), datum, &limit))
+			apply_bound(range, lfirst_int(bound), limit);
 	}
 	return true;
 }
