@@ -29,6 +29,8 @@ use warnings;
 
 use Exporter 'import';
 use Cwd qw(abs_path);
+use Digest::SHA qw(sha1_hex);
+use Fcntl qw(LOCK_EX);
 use File::Copy qw(copy);
 use FindBin;
 use IPC::Run;
@@ -1027,8 +1029,8 @@ sub wait_until_stopped
 }
 
 # fault_install(@flags): build the library with the points of src/fault.h, and with
-# more flags of the compiler, and put it into a copy of the server, both below the
-# test's temporary directory.  Returns what install_path of audited_node() wants.
+# more flags of the compiler, and put it into a copy of the server below the test's
+# temporary directory.  Returns what install_path of audited_node() wants.
 sub fault_install
 {
 	my (@flags) = @_;
@@ -1057,24 +1059,41 @@ sub bare_install
 sub _private_install
 {
 	my ($pg_config, @options) = @_;
-	my $base   = PostgreSQL::Test::Utils::tempdir();
-	my $source = "$FindBin::RealBin/..";
-	my @files  = (glob("$source/*.control"), glob("$source/*.sql"));
-
-	# without objects that were built in another way
-	mkdir("$base/source") or die "mkdir: $!";
-	system_or_bail('cp', '-R', (map { "$source/$_" } qw(src Makefile exports.txt)),
-		glob("$source/*.c"), @files, "$base/source");
-	system("find $base/source -name '*.o' -delete") == 0 or die 'find';
-	system_or_bail("make -s -C $base/source PG_CONFIG=$pg_config @options"
-		  . " pg_audit_queue.so >$base/build.log 2>&1");
-
-	my $path = _copy_server($pg_config, $base);
+	my $built = _built($pg_config, @options);
+	my $path  = _copy_server($pg_config, PostgreSQL::Test::Utils::tempdir());
 	chomp(my $libraries = `$path/bin/pg_config --pkglibdir`);
 	chomp(my $shared = `$path/bin/pg_config --sharedir`);
-	system_or_bail('cp', "$base/source/pg_audit_queue.so", "$libraries/");
-	system_or_bail('cp', @files, "$shared/extension/");
+
+	system_or_bail('cp', "$built/pg_audit_queue.so", "$libraries/");
+	system_or_bail('cp', glob("$built/*.control"), glob("$built/*.sql"), "$shared/extension/");
 	return $path;
+}
+
+# The library for that server, built with more options for make.  It takes a while, so the
+# tests of a run, which have a directory in common, do that once: the first that needs it,
+# while others wait.  Returns the directory where it is.
+sub _built
+{
+	my ($pg_config, @options) = @_;
+	my $source  = "$FindBin::RealBin/..";
+	my @sources = map { glob("$source/$_") } qw(src Makefile exports.txt *.c *.control *.sql);
+	my $common  = abs_path($PostgreSQL::Test::Utils::tmp_check);
+	my $dir     = "$common/built_" . sha1_hex("@options", `$pg_config`);
+	my $changed = "find @sources -type f \\( -name '*.[ch]' -o -name 'Makefile*' \\) -newer $dir/built";
+
+	open my $lock, '>', "$dir.lock" or die "$dir.lock: $!";
+	flock($lock, LOCK_EX) or die "$dir.lock: $!";
+	return $dir if -e "$dir/built" && !`$changed`;
+
+	# without objects that were built in another way
+	system_or_bail('rm',    '-rf', $dir);
+	system_or_bail('mkdir', $dir);
+	system_or_bail('cp',    '-R',  @sources, $dir);
+	system("find $dir -name '*.o' -delete") == 0 or die 'find';
+	system_or_bail("make -s -C $dir PG_CONFIG=$pg_config @options"
+		  . " pg_audit_queue.so >$dir/build.log 2>&1");
+	system_or_bail('touch', "$dir/built");
+	return $dir;
 }
 
 # Copy the server's programs below a directory, and link to the rest: the server
