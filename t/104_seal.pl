@@ -615,6 +615,24 @@ is((Sealed::seals($moved))[0]{epoch}, $unknown + 1, 'another directory after a c
 verifies($sealed, 'another directory after a crash', '-D', $third->data_dir, $third_dir,
 	$third_before, $moved);
 
+# Seals in the directory before that cannot be read do not stop the trail.
+my @third_before = ($third_before, $moved);
+my $unreadable   = Sealed::seals_file($moved);
+$third->stop;
+chmod(0, $unreadable) == 1 or die "chmod: $!";
+$position = -s $third->logfile;
+$third->append_conf('postgresql.conf', settings_text(log_directory => 'third_place'));
+$third->start;
+$moved = $third->data_dir . '/third_place';
+unaudited_sql($third, 'SELECT audit_seal()');
+like(
+	slurp_file($third->logfile, $position),
+	qr/LOG:  seals of the audit trail in directory "moved_again" could not be looked at\n.*Permission denied/,
+	'seals that cannot be read: reported');
+chmod(0600, $unreadable) == 1 or die "chmod: $!";
+verifies($sealed, 'seals that could not be read', '-D', $third->data_dir, $third_dir, @third_before,
+	$moved);
+
 # The table gets the records: that is an end.
 my $before_table = (Sealed::seals($moved))[-1]{epoch};
 reconfigure($third, sink => 'table');
@@ -623,7 +641,7 @@ ok(poll_until(sub { my $seal = (Sealed::seals($moved))[-1];
 	'sink = table: the last seal says that nothing more is to be expected');
 reconfigure_files($third, sink => 'file');
 unaudited_sql($third, 'SELECT audit_seal()');
-verifies($sealed, 'after a time with the table', $third_dir, $third_before, $moved);
+verifies($sealed, 'after a time with the table', $third_dir, @third_before, $moved);
 
 # Off, and on with the settings that begin another file
 reconfigure($third, seal => 'off');
@@ -634,7 +652,7 @@ flush_trail($third);
 reconfigure_files($third, seal => 'on', log_filename => 'another');
 unaudited_sql($third, 'SELECT audit_seal()');
 complains($sealed, 'on with another file', qr/file "\Q$open\E": .* written while nothing was sealed/,
-	$third_dir, $third_before, $moved);
+	$third_dir, @third_before, $moved);
 $third->stop;
 
 # A clock that is set forward, and back, does not stop the seals.

@@ -55,9 +55,7 @@ PG_FUNCTION_INFO_V1(audit_queue_trail_handler);
 /* Cost of a record, in units of cpu_tuple_cost */
 #define RECORD_COST			10
 
-/*
- * Days from 2000-01-01 on, with any time zone, that a timestamp can have
- */
+/* Days from 2000-01-01 on, with any time zone, that a timestamp can have */
 #define FIRST_DAY	((int64) (DATETIME_MIN_JULIAN - POSTGRES_EPOCH_JDATE + 1))
 #define LAST_DAY	((int64) (TIMESTAMP_END_JULIAN - POSTGRES_EPOCH_JDATE - 2))
 

@@ -10,9 +10,9 @@
  *
  * Order: what a seal is over is durable before; the seal is appended to the file of
  * seals, and that is durable; then the state, with the next secret, replaces the one
- * before.  After a crash, seals that the file has and the state does not are taken
- * over; so no range is sealed twice, and none is left out.  The end of the file that is no
- * whole line is cut off.
+ * before.  After a crash, seals that the file has and the state does not are taken over,
+ * also from where the trail was before; so no range is sealed twice, and none is left
+ * out.  The end of the file that is no whole line is cut off.
  *
  * A file is announced by a seal before anything is written to it, so that a file that
  * is not in the seals is none of ours; only those that were there before the key are
@@ -399,14 +399,15 @@ recover_from(int fd, const char *path, const char *directory, PaqSealState *stat
 
 /*
  * The same for the directory where the trail was before, unless that is gone: if a crash
- * has left seals there, their epochs must not be used again here.
+ * has left seals there, their epochs must not be used again here.  If they cannot be read,
+ * the trail goes on nevertheless: a disk that fails is why it was sent elsewhere.
  */
 static bool
 recover_elsewhere(PaqSealState *state)
 {
 	char		directory[MAXPGPATH];
 	char		path[MAXPGPATH];
-	bool		ok;
+	bool		ok = false;
 	int			fd;
 
 	if (state->directory[0] == '\0' || strcmp(state->directory, paq_log_directory) == 0)
@@ -418,12 +419,23 @@ recover_elsewhere(PaqSealState *state)
 		return true;
 	if (fd < 0)
 	{
+		const bool	short_of = errno == EMFILE || errno == ENFILE || errno == ENOMEM;
+
 		paq_sink_set_error("could not open file \"%s\": %m", path);
-		return false;
+		if (short_of)
+			return false;
 	}
-	ok = recover_from(fd, path, directory, state);
-	close(fd);
-	return ok;
+	else
+	{
+		ok = recover_from(fd, path, directory, state);
+		close(fd);
+	}
+	if (!ok)
+		ereport(LOG,
+				(errmsg("seals of the audit trail in directory \"%s\" could not be looked at",
+						directory),
+				 errdetail_internal("%s", paq_sink_error())));
+	return true;
 }
 
 /* Have the state be behind all seals that there are. */
