@@ -373,4 +373,34 @@ ok( poll_until(
 	'retention removes files with layers');
 ok(-e $foreign && -e $foreign_zst, 'and none that only has such a name');
 
+# A library that was built without the layers: what asks for them is told which there are.
+# The server starts without compression, but not if the trail would not be encrypted.
+my $bare = audited_node(
+	'bare',
+	install_path => other_install('pg_config', map { "WITH_$_=no" } qw(ZSTD LZ4 OPENSSL)),
+	settings     => { log_compression => 'zstd' });
+
+foreach my $setting ([ log_compression => 'zstd' ], [ log_compression => 'lz4' ],
+	[ log_encryption => 'aes-128-gcm' ])
+{
+	my ($name, $value) = @$setting;
+	my $error = qr/invalid value for parameter "pg_audit_queue\.$name": "$value"\n.*HINT:  Available values: none\./;
+
+	my (undef, undef, $stderr) =
+	  $bare->psql('postgres', "ALTER SYSTEM SET pg_audit_queue.$name = '$value'");
+	like($stderr, qr/ERROR:  $error/, "built without: $name = $value");
+}
+like(slurp_file($bare->logfile), qr/WARNING:  invalid value for parameter "pg_audit_queue\.log_compression"/,
+	'built without: the server starts, and says that zstd is not known');
+$bare->safe_psql('postgres', "SELECT 'in a plain file'");
+unaudited_sql($bare, 'SELECT audit_flush()');
+is(texts_in_trail($bare, "'in a plain file'"), 1, 'built without: files are plain');
+$bare->stop;
+$bare->append_conf('postgresql.conf', settings_text(log_encryption => 'aes-256-gcm'));
+ok(!$bare->start(fail_ok => 1), 'built without: encryption is not left out');
+like(
+	slurp_file($bare->logfile),
+	qr/FATAL:  invalid value for parameter "pg_audit_queue\.log_encryption": "aes-256-gcm"\n.*not be encrypted/,
+	'and the log says why');
+
 done_testing();

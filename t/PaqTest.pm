@@ -1038,13 +1038,13 @@ sub fault_install
 	return _private_install('pg_config', "COPT='-DPAQ_FAULT_POINTS @flags'");
 }
 
-# other_install($pg_config): the same for the server that this program is of, with
-# the library as it is.
+# other_install($pg_config, @options): the same for the server that this program is of, with
+# the library as it is, or as more options for make say.
 sub other_install
 {
-	my ($pg_config) = @_;
+	my ($pg_config, @options) = @_;
 
-	return _private_install($pg_config);
+	return _private_install($pg_config, @options);
 }
 
 # bare_install($pg_config): a copy of that server, by default of the one that is
