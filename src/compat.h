@@ -242,6 +242,22 @@ paq_stmt_perm_infos(PlannedStmt *stmt)
 #define PAQ_EXECUTOR_RUN_PASS	queryDesc, direction, count, execute_once
 #endif
 
+/* ---------- Utility statements ---------- */
+
+/* The relation of a CLUSTER or, from 19 on, of what it has become; a list of RangeVar */
+static inline List *
+paq_cluster_relations(Node *parsetree)
+{
+#if PG_VERSION_NUM >= 190000
+	if (IsA(parsetree, RepackStmt) && ((RepackStmt *) parsetree)->relation != NULL)
+		return list_make1(((RepackStmt *) parsetree)->relation->relation);
+#else
+	if (IsA(parsetree, ClusterStmt))
+		return list_make1(((ClusterStmt *) parsetree)->relation);
+#endif
+	return NIL;
+}
+
 /* ---------- Foreign tables ---------- */
 
 /*

@@ -7,8 +7,8 @@
  * list:
  *
  *	classify.c		classes and names of commands and objects
- *	grants.c		which relations the audit role's grants select
  *	session.c		the fields that all records of a session share
+ *	choice.c		whether and how something is recorded, by rules
  *	publish.c		handing records to the queue; waiting
  *	statement.c		what is being executed: frames, statements, ids, texts
  *	params.c		parameters of a statement
@@ -17,6 +17,7 @@
  *	error.c			the error that is being handled
  *	outcome.c		how statements end
  *	relation.c		records of the relations of a statement
+ *	named.c			relations that a utility statement names
  *	trail_access.c	uses of the trail's own tables and files
  *	config.c		changes of our settings
  *	protocol.c		fast-path calls, and commands of walsenders
@@ -49,6 +50,7 @@
 void
 paq_capture_init(void)
 {
+	paq_policy_init();
 	paq_session_init();
 	paq_statement_init();
 	paq_relation_init();

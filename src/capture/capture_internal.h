@@ -41,6 +41,7 @@
 #include "mask/mask.h"
 #include "nodes/params.h"
 #include "nodes/parsenodes.h"
+#include "policy/policy.h"
 #include "queue/queue.h"
 #include "record/record.h"
 #include "storage/ipc.h"
@@ -57,6 +58,7 @@
 
 /* What a record has in place of an error message that may quote constants */
 #define PAQ_MASKED_MESSAGE	"<masked>"
+#define PAQ_FIELD_POLICY PAQ_FIELD_VALUE_SOURCE
 
 /* What decides the class of a record, and the command it shows */
 typedef struct PaqCommand
@@ -89,6 +91,34 @@ typedef struct PaqError
 	bool		fatal;			/* it ends the session */
 	bool		recorded;		/* some record has the message */
 } PaqError;
+
+/*
+ * Whether and how something is recorded, as far as rules decide about it.  All zero if
+ * nothing has been decided yet.  choice.c has what becomes of it.
+ */
+typedef struct PaqChoice
+{
+	PaqSessionRules *rules;		/* in effect when it began; NULL: there were none */
+	const PaqVerdict *best;		/* the first of the rules that record it; NULL: none */
+	bool		by_settings;	/* of some subject, the settings decide */
+	List	   *later;			/* decisions that are yet to be made, PaqDecision */
+} PaqChoice;
+
+/* A relation that a utility statement names, and what has been decided about it */
+typedef struct PaqNamedRelation
+{
+	Oid			relid;
+	const PaqDecision *decision;
+} PaqNamedRelation;
+
+/* Which texts a record is to have */
+typedef struct PaqWish
+{
+	bool		statement;
+	bool		parameters;
+	bool		repeated;		/* also if an earlier record has them */
+	bool		normalized;		/* without constants, whatever the settings are */
+} PaqWish;
 
 typedef struct PaqStatement
 {
@@ -144,7 +174,14 @@ typedef struct PaqStatement
 								 * once that is recorded */
 	PaqSpaceWait space_policy;	/* of its success, for a full queue */
 	PaqPending *attempt;		/* record of a SET of ours, in case it fails */
+	PaqChoice	choice;			/* of rules */
+	bool		chosen;			/* it is complete */
+	bool		temporary;		/* all its relations are, if that matters to rules */
+	bool		objects_known;	/* event triggers have told of its objects */
+	List	   *named;			/* PaqNamedRelation, of a utility statement, if there
+								 * are rules */
 	PaqPending *provisional;	/* stands in for the first record */
+	const PaqVerdict *provisional_verdict;	/* the rule that it was made for */
 	CommandTag	provisional_tag;	/* its command */
 	bool		provisional_first;	/* it was the first of its message */
 	dlist_head	records;		/* that wait for the outcome, oldest first */
@@ -173,6 +210,8 @@ typedef struct PaqEvent
 {
 	PaqClass	class;
 	uint32		flags;			/* PAQ_RECORD_xxx */
+	const PaqVerdict *verdict;	/* the rule, or settings, that record it; NULL: it is
+								 * always recorded */
 	TimestampTz start_time;
 	const char *command;
 	const char *object_type;
@@ -192,10 +231,6 @@ extern PaqCommand paq_perms_command(AclMode perms, int lockmode,
 									CmdType operation);
 extern const char *paq_relkind_name(char relkind);
 
-/* grants.c */
-extern bool paq_role_has_grant(Oid role, Oid relid, AclMode mask);
-extern bool paq_role_is_granted(Oid role, RangeTblEntry *rte, List *perminfos);
-
 /* session.c */
 extern bool paq_logged_in;		/* the client's session is set up */
 extern const PaqSessionBlock *paq_session_block(bool may_lookup,
@@ -203,6 +238,23 @@ extern const PaqSessionBlock *paq_session_block(bool may_lookup,
 extern void paq_session_warm(void);
 extern void paq_session_logged_in(void);
 extern void paq_session_init(void);
+
+/* choice.c */
+extern const PaqDecision *paq_choose(PaqChoice *choice, const PaqSubject *subject);
+extern void paq_choice_add(PaqChoice *choice, const PaqDecision *decision);
+extern void paq_choice_clear(PaqChoice *choice);
+extern const char *paq_choice_name(const PaqChoice *choice);
+extern PaqWish paq_choice_wish(const PaqChoice *choice);
+extern PaqWish paq_verdict_wish(const PaqVerdict *verdict);
+extern void paq_choice_attach(PaqPending *pending, const PaqChoice *choice,
+							  bool audited);
+extern void paq_verdict_apply(PaqPending *pending, const PaqVerdict *verdict);
+extern void paq_choice_detach(PaqPending *pending);
+extern void paq_choice_note_rows(dlist_head *records, int64 rows);
+extern PaqMode paq_record_mode(const PaqPending *pending, PaqClass class);
+extern PaqPending *paq_choice_settle(PaqPending *pending, const PaqError *error,
+									 TimestampTz end_time);
+extern bool paq_event_choose(PaqEvent *event, const PaqSubject *subject, int sqlstate);
 
 /* publish.c */
 extern void paq_register_exit(void);
@@ -279,21 +331,23 @@ extern void paq_record_add(PaqStatement *statement, PaqPending *pending,
 extern void paq_record_provisional(PaqStatement *statement);
 extern void paq_record_statement(PaqStatement *statement,
 								 const PaqCommand *command,
-								 const PaqObject *object);
+								 const PaqObject *object,
+								 const PaqChoice *choice);
 extern void paq_record_unnumbered(PaqStatement *statement,
 								  const PaqCommand *command);
 extern void paq_record_relation(PaqStatement *statement,
 								const PaqCommand *command,
-								const PaqObject *object);
+								const PaqObject *object,
+								const PaqChoice *choice);
 extern void paq_record_always(PaqStatement *statement, PaqClass class,
 							  CommandTag tag, const PaqObject *object);
 extern void paq_record_object(PaqStatement *statement,
-							  const PaqObject *object);
+							  const PaqObject *object, const PaqChoice *choice);
 extern void paq_record_denied(PaqStatement *statement,
 							  const PaqCommand *command,
-							  const PaqObject *object);
+							  const PaqObject *object, const PaqChoice *choice);
 extern void paq_record_function(PaqStatement *statement, const char *name,
-								bool itself);
+								bool itself, const PaqChoice *choice);
 extern void paq_record_function_always(PaqStatement *statement,
 									   const char *name);
 extern void paq_record_finish(PaqStatement *statement, bool failed);
@@ -327,6 +381,8 @@ extern PaqCommand paq_relation_command(const PaqStatement *statement,
 									   RangeTblEntry *rte, PaqRtePerms *perms);
 extern void paq_record_relations(PaqStatement *statement, List *rangeTable,
 								 List *perminfos);
+extern void paq_choose_relations(PaqStatement *statement, List *rangeTable,
+								 List *perminfos);
 extern void paq_record_truncate(PaqStatement *statement, Oid relid);
 extern bool paq_has_others_rights(void);
 extern bool paq_catalog_allows(Oid function);
@@ -335,6 +391,10 @@ extern void paq_find_granted(PaqStatement *statement, PlannedStmt *plan);
 extern void paq_forget_granted(PaqStatement *statement);
 extern void paq_record_failed_start(PaqStatement *statement, PlannedStmt *plan);
 extern void paq_relation_init(void);
+
+/* named.c */
+extern Oid	paq_named_relation(const RangeVar *name);
+extern void paq_choose_utility(PaqStatement *statement, Node *parsetree);
 
 /* trail_access.c */
 #define PAQ_KNOWN_RELATIONS	64	/* a power of 2 */
@@ -360,8 +420,9 @@ extern void paq_config_init(void);
 extern void paq_protocol_watch(void);
 extern bool paq_fastpath_begins(void);
 extern bool paq_fastpath_ends(void);
-extern void paq_fastpath_call(Oid function, const char *name);
-extern bool paq_fastpath_refused(PaqEvent *event);
+extern void paq_fastpath_call(Oid function, const char *name,
+							  const PaqSubject *subject);
+extern bool paq_fastpath_refused(PaqEvent *event, int sqlstate);
 extern bool paq_replication_known(void);
 extern void paq_replication_end(const PaqError *error);
 
@@ -468,11 +529,40 @@ paq_masked_flags(const PaqMasked *shown)
 		(shown->cut ? PAQ_RECORD_CUT : 0);
 }
 
-/* Does session auditing record the class? */
+/* Do the settings ask session auditing to record the class? */
 static inline bool
 paq_class_is_audited(PaqClass class)
 {
 	return (paq_log_classes & PAQ_CLASS_BIT(class)) != 0;
+}
+
+/* Classes of which something may be recorded, by rules or settings */
+static inline uint32
+paq_wanted_classes(void)
+{
+	return (paq_log_classes & ~paq_policy.ignored) | paq_policy.recorded;
+}
+
+static inline bool
+paq_class_is_wanted(PaqClass class)
+{
+	return (paq_wanted_classes() & PAQ_CLASS_BIT(class)) != 0;
+}
+
+/* The rules record it, or may do so, or leave it to settings that do (audited). */
+static inline bool
+paq_choice_records(const PaqChoice *choice, bool audited)
+{
+	return choice->best != NULL || choice->later != NIL ||
+		(choice->by_settings && audited);
+}
+
+/* Before a statement: see to it that the rules are those in effect. */
+static inline void
+paq_policy_follow(void)
+{
+	if (unlikely(!paq_policy_is_current()))
+		paq_policy_refresh(true);
 }
 
 /*
@@ -486,11 +576,11 @@ paq_capture_possible(void)
 	return !paq_stack.in_part || paq_stack.frame != NULL;
 }
 
-/* Do the settings ask for records of statements? */
+/* Do settings or rules ask for records of statements? */
 static inline bool
 paq_auditing_is_on(void)
 {
-	return (paq_log_classes & PAQ_CLASSES_STATEMENTS) != 0 ||
+	return (paq_wanted_classes() & PAQ_CLASSES_STATEMENTS) != 0 ||
 		paq_role[0] != '\0';
 }
 

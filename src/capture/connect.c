@@ -8,7 +8,8 @@
  * its role and database included, are known by then, and decide whether the login
  * is recorded, and whether it waits for the trail.  What comes later - libraries
  * that are loaded, event triggers for logins - can still end the session.
- * For failed logins only the server's own settings are there to decide.
+ * For failed logins only the server's own settings, and rules as far as they need no
+ * catalog, are there to decide.
  *
  * A login fails with a FATAL error, which PostgreSQL reports, perhaps before the
  * process has a PGPROC or a role.  If log_min_messages hides the report, the end
@@ -56,12 +57,13 @@ capture_ClientAuthentication(Port *port, int status)
 static void
 record_session(const char *command, const PaqError *error)
 {
+	const PaqSubject subject = {.class = PAQ_CLASS_CONNECT};
 	PaqEvent	event = {.class = PAQ_CLASS_CONNECT};
 	PaqPending *pending;
 
-	if (!paq_class_is_audited(PAQ_CLASS_CONNECT))
-		return;
 	event.start_time = MyStartTimestamp;
+	if (!paq_event_choose(&event, &subject, error ? error->sqlstate : 0))
+		return;
 	event.command = command;
 	if (error != NULL && error->message == NULL)
 		event.flags = PAQ_RECORD_INCOMPLETE;
@@ -87,6 +89,7 @@ paq_connect_login(void)
 		return false;
 	paq_session_logged_in();
 	paq_register_exit();
+	paq_policy_follow();
 	record_session("LOGIN", NULL);
 	if (am_walsender)
 		paq_protocol_watch();
@@ -100,6 +103,8 @@ paq_connect_failed(const PaqError *error)
 	if (paq_logged_in || login_failed || MyProcPort == NULL)
 		return;
 	login_failed = true;
+	if (!paq_policy_is_current())
+		paq_policy_refresh(false);
 	record_session("LOGIN", error);
 }
 

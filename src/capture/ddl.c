@@ -19,6 +19,21 @@
 #include "postgres.h"
 
 #include "capture/capture_internal.h"
+#include "catalog/pg_am.h"
+#include "catalog/pg_authid.h"
+#include "catalog/pg_cast.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_database.h"
+#include "catalog/pg_event_trigger.h"
+#include "catalog/pg_extension.h"
+#include "catalog/pg_foreign_data_wrapper.h"
+#include "catalog/pg_foreign_server.h"
+#include "catalog/pg_language.h"
+#include "catalog/pg_namespace.h"
+#include "catalog/pg_publication.h"
+#include "catalog/pg_subscription.h"
+#include "catalog/pg_tablespace.h"
+#include "catalog/pg_user_mapping.h"
 #include "commands/event_trigger.h"
 #include "executor/executor.h"
 #include "executor/spi.h"
@@ -106,10 +121,151 @@ firing_statement(FunctionCallInfo fcinfo, uint32 classes)
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_EVENT_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("function was not called by an event trigger")));
-	if ((paq_log_classes & classes) == 0 || !paq_capture_possible())
+	if ((paq_wanted_classes() & classes) == 0 || !paq_capture_possible())
 		return NULL;
 	statement = paq_current_statement();
 	return statement != NULL && statement->query_desc == NULL ? statement : NULL;
+}
+
+/* An OID column of a row by its name; invalid if it is null or missing. */
+static Oid
+get_oid(TupleTableSlot *slot, const char *column)
+{
+	const int	number = SPI_fnumber(slot->tts_tupleDescriptor, column);
+	Datum		value;
+	bool		isnull;
+
+	if (number <= 0)
+		return InvalidOid;
+	value = slot_getattr(slot, number, &isnull);
+	return isnull ? InvalidOid : DatumGetObjectId(value);
+}
+
+/* Can objects of the catalog be in no schema, nor belong to something that is? */
+static bool
+is_without_schema(Oid catalog)
+{
+	switch (catalog)
+	{
+		case AuthIdRelationId:
+		case AccessMethodRelationId:
+		case CastRelationId:
+		case DatabaseRelationId:
+		case EventTriggerRelationId:
+		case ExtensionRelationId:
+		case ForeignDataWrapperRelationId:
+		case ForeignServerRelationId:
+		case LanguageRelationId:
+		case PublicationRelationId:
+		case SubscriptionRelationId:
+		case TableSpaceRelationId:
+		case UserMappingRelationId:
+			return true;
+		default:
+			return false;
+	}
+}
+
+/* The name without the arguments of a function and the schema, as rules have it */
+static const char *
+object_name(const char *identity, const char *schema)
+{
+	char	   *name = pstrdup(identity);
+	char	   *arguments = strchr(name, '(');
+	const char *quoted = quote_identifier(schema);
+
+	if (arguments != NULL)
+		*arguments = '\0';
+	if (strncmp(name, quoted, strlen(quoted)) == 0 && name[strlen(quoted)] == '.')
+		name += strlen(quoted) + 1;
+	return name;
+}
+
+/* The object that a row is about, for rules; relid invalid: it is no relation */
+static void
+describe_object(PaqSubject *subject, TupleTableSlot *row, Oid relid)
+{
+	const Oid	catalog = get_oid(row, "classid");
+	const char *schema = get_text(row, "schema_name");
+	const char *identity = get_text(row, "object_identity");
+	const char *name = get_text(row, "object_name");
+
+	subject->may_look_up = true;
+	if (OidIsValid(relid))
+	{
+		subject->object = PAQ_OBJECT_RELATION;
+		subject->relid = relid;
+	}
+	else if (catalog == NamespaceRelationId && identity != NULL)
+	{
+		/* a schema is all that is in it */
+		subject->object = PAQ_OBJECT_NAMED;
+		subject->schema = name ? name : identity;
+		subject->name = "";
+	}
+	else if (schema != NULL && identity != NULL)
+	{
+		subject->object = PAQ_OBJECT_NAMED;
+		subject->schema = schema;
+		subject->name = name ? name : object_name(identity, schema);
+	}
+	else
+		subject->object = OidIsValid(catalog) && is_without_schema(catalog) ?
+			PAQ_OBJECT_NONE : PAQ_OBJECT_UNKNOWN;
+}
+
+/* What rules decided about the relation before it was dropped; NULL: nothing */
+static const PaqDecision *
+find_named(const PaqStatement *statement, Oid relid)
+{
+	ListCell   *lc;
+
+	foreach(lc, statement->named)
+	{
+		const PaqNamedRelation *named = lfirst(lc);
+
+		if (OidIsValid(relid) && named->relid == relid)
+			return named->decision;
+	}
+	return NULL;
+}
+
+/*
+ * Record the object that a row is about, whose type and name are those of object.
+ * dropped: it is gone.
+ */
+static void
+record_row(PaqStatement *statement, const PaqCommand *command, const PaqObject *object,
+		   TupleTableSlot *row, bool dropped)
+{
+	PaqSubject	subject = {.object = PAQ_OBJECT_NONE};
+	PaqChoice	choice = {NULL};
+	Oid			relid = InvalidOid;
+	const PaqDecision *decision;
+
+	statement->recorded = false;
+	if (likely(statement->choice.rules == NULL))
+	{
+		paq_record_statement(statement, command, object, NULL);
+		return;
+	}
+	statement->objects_known = true;
+	if (get_oid(row, "classid") == RelationRelationId)
+		relid = get_oid(row, "objid");
+	decision = dropped ? find_named(statement, relid) : NULL;
+	choice.rules = statement->choice.rules;
+	if (decision != NULL)
+		paq_choice_add(&choice, decision);
+	else
+	{
+		subject.class = paq_classify(command);
+		subject.tag = command->tag;
+		subject.temp = statement->temporary;
+		describe_object(&subject, row, dropped ? InvalidOid : relid);
+		(void) paq_choose(&choice, &subject);
+	}
+	paq_record_statement(statement, command, object, &choice);
+	list_free(choice.later);
 }
 
 /* A row of pg_event_trigger_ddl_commands() */
@@ -126,8 +282,7 @@ record_command(PaqStatement *statement, TupleTableSlot *row)
 		command.tag = GetCommandTagEnum(tag);
 	if (command.tag == CMDTAG_GRANT || command.tag == CMDTAG_REVOKE)
 		command.node = T_GrantStmt;
-	statement->recorded = false;
-	paq_record_statement(statement, &command, &object);
+	record_row(statement, &command, &object, row, false);
 }
 
 /*
@@ -169,8 +324,7 @@ record_drop(PaqStatement *statement, TupleTableSlot *row)
 		return;
 	object.type = upper_case(type);
 	object.name = get_text(row, "object_identity");
-	statement->recorded = false;
-	paq_record_statement(statement, &statement->command, &object);
+	record_row(statement, &statement->command, &object, row, true);
 }
 
 /*

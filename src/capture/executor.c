@@ -116,9 +116,11 @@ prepare_check(PlannedStmt *plan)
 	if (unlikely(statement == NULL))
 		return;
 	statement->others_rights = paq_has_others_rights();
+	if (unlikely(paq_policy.has_rules))
+		paq_choose_relations(statement, plan->rtable, paq_stmt_perm_infos(plan));
 	if (unlikely(paq_trail_may_be_used(plan->relationOids)))
 		paq_trail_begin(statement, plan->rtable, paq_stmt_perm_infos(plan));
-	if (paq_role[0] != '\0')
+	if (paq_role[0] != '\0' || unlikely(paq_policy.has_roles))
 		paq_find_granted(statement, plan);
 }
 
@@ -214,6 +216,7 @@ start_in_worker(QueryDesc *queryDesc, int eflags)
 static void
 capture_ExecutorStart(QueryDesc *queryDesc, int eflags)
 {
+	paq_policy_follow();
 	if (unlikely(IsParallelWorker() && !paq_stack.in_part))
 		start_in_worker(queryDesc, eflags);
 	else
@@ -290,6 +293,21 @@ end_run(QueryDesc *queryDesc, ScanDirection direction, uint64 count)
 		paq_statement_publish(statement, NULL, PAQ_SPACE_WAIT);
 }
 
+/* The rows that the client may have been sent before the error count for rules. */
+pg_noreturn static void
+fail_run(PaqCallFrame *frame)
+{
+	QueryDesc  *queryDesc = frame->query_desc;
+	PaqStatement *statement;
+
+	paq_frame_catch(frame);
+	statement = paq_statement_find(queryDesc);
+	if (statement != NULL && queryDesc->estate != NULL)
+		paq_choice_note_rows(&statement->records, Max(statement->rows, 0) +
+							 (int64) queryDesc->estate->es_processed);
+	fail_query(frame);
+}
+
 static pg_noinline void
 run_query(PAQ_EXECUTOR_RUN_ARGS)
 {
@@ -306,7 +324,7 @@ run_query(PAQ_EXECUTOR_RUN_ARGS)
 		end_run(queryDesc, direction, count);
 	}
 	else
-		fail_query(frame);
+		fail_run(frame);
 	paq_leave(frame, PAQ_SPACE_WAIT);
 }
 

@@ -89,21 +89,63 @@ function_name(Oid function, bool *in_catalog)
 	return name;
 }
 
+/* A call of the function, for rules */
+static PaqSubject
+call_subject(Oid function)
+{
+	PaqSubject	subject = {
+		.class = PAQ_CLASS_FUNCTION,.tag = CMDTAG_EXECUTE,.may_look_up = true
+	};
+
+	subject.object = PAQ_OBJECT_NAMED;
+	subject.relid = function;
+	subject.schema = get_namespace_name(get_func_namespace(function));
+	subject.name = get_func_name(function);
+	if (subject.name == NULL)
+		subject.object = PAQ_OBJECT_UNKNOWN;
+	return subject;
+}
+
+/*
+ * Is a call of the function by the statement to be recorded?  *choice is for the
+ * record, NULL if there are no rules.
+ */
+static bool
+choose_call(PaqStatement *statement, Oid function, PaqChoice *space,
+			const PaqChoice **choice)
+{
+	PaqSubject	subject;
+
+	*choice = NULL;
+	if (likely(!paq_policy.has_rules))
+		return paq_class_is_audited(PAQ_CLASS_FUNCTION);
+	memset(space, 0, sizeof(*space));
+	space->rules = statement->choice.rules ? statement->choice.rules : paq_policy.rules;
+	subject = call_subject(function);
+	(void) paq_choose(space, &subject);
+	*choice = space;
+	return paq_choice_records(space, paq_class_is_audited(PAQ_CLASS_FUNCTION));
+}
+
 /* A statement is about to call the function. */
 static void
 record_call(Oid function)
 {
 	PaqStatement *statement = paq_current_statement();
+	const PaqChoice *choice;
+	PaqChoice	space;
 	char	   *name;
 	bool		in_catalog;
 
 	if (statement == NULL)
 		return;
 	name = function_name(function, &in_catalog);
-	if (in_catalog)
+	if (in_catalog || !choose_call(statement, function, &space, &choice))
 		return;
-	paq_record_function(statement, name, false);
+	paq_record_function(statement, name, false, choice);
 	paq_queue_admit_text();
+	if (choice != NULL)
+		list_free(space.later);
 }
 
 /*
@@ -129,6 +171,15 @@ record_early_call(Oid function, bool always)
 	event.object_name = function_name(function, &in_catalog);
 	if (in_catalog && !always)
 		return;
+	event.start_time = GetCurrentTimestamp();
+	if (!always)
+	{
+		PaqSubject	subject = call_subject(function);
+
+		paq_policy_follow();
+		if (!paq_event_choose(&event, &subject, -1))
+			return;
+	}
 	paq_settle(PAQ_SPACE_WAIT);
 	paq_session_warm();
 	if (message != last_message)
@@ -136,10 +187,9 @@ record_early_call(Oid function, bool always)
 	last_function = function;
 	last_message = message;
 	event.flags = PAQ_RECORD_NO_OUTCOME | PAQ_RECORD_PARAM_NOT_LOGGED;
-	event.start_time = GetCurrentTimestamp();
 	event.command = GetCommandTagName(CMDTAG_EXECUTE);
 	event.object_type = "FUNCTION";
-	if (paq_log_statement && text_bytes > PAQ_MAX_TEXT_BYTES)
+	if (paq_verdict_wish(event.verdict).statement && text_bytes > PAQ_MAX_TEXT_BYTES)
 		event.flags |= PAQ_RECORD_STMT_PREVIOUS;
 	else
 	{
@@ -176,8 +226,12 @@ note_call(Oid function)
 	if (unlikely(!paq_log_catalog))
 		look_at_hidden(function);
 	if (paq_stack.frame == NULL && paq_fastpath_begins())
-		paq_fastpath_call(function, function_name(function, &in_catalog));
-	else if (!paq_class_is_audited(PAQ_CLASS_FUNCTION) || creating_extension ||
+	{
+		PaqSubject	subject = call_subject(function);
+
+		paq_fastpath_call(function, function_name(function, &in_catalog), &subject);
+	}
+	else if (!paq_class_is_wanted(PAQ_CLASS_FUNCTION) || creating_extension ||
 			 is_built_in(function))
 		return;
 	else if (paq_stack.frame != NULL)
@@ -191,7 +245,7 @@ static bool
 is_recorded_call(const PaqStatement *statement)
 {
 	return statement->command.node == T_CallStmt &&
-		statement->command.tag == CMDTAG_EXECUTE &&
+		statement->command.tag == CMDTAG_EXECUTE && !paq_policy.has_rules &&
 		paq_class_is_audited(PAQ_CLASS_FUNCTION);
 }
 
@@ -232,7 +286,7 @@ record_truncate(Oid relid)
 {
 	PaqStatement *statement;
 
-	if (paq_role[0] == '\0' || !paq_capture_possible())
+	if ((paq_role[0] == '\0' && !paq_policy.has_rules) || !paq_capture_possible())
 		return;
 	statement = paq_current_statement();
 	if (statement == NULL || statement->command.node != T_TruncateStmt)

@@ -145,10 +145,16 @@ new_call(Oid function)
 	return paq_statement_new(text, &execute, NULL, true);
 }
 
-/* The client calls the function, whose qualified name may be NULL. */
+/*
+ * The client calls the function, whose qualified name may be NULL; subject is the call
+ * for rules.
+ */
 void
-paq_fastpath_call(Oid function, const char *name)
+paq_fastpath_call(Oid function, const char *name, const PaqSubject *subject)
 {
+	const PaqChoice *choice = NULL;
+
+	paq_policy_follow();
 	paq_session_warm();
 	paq_settle(PAQ_SPACE_WAIT);
 	call.message = GetCurrentStatementStartTimestamp();
@@ -157,9 +163,12 @@ paq_fastpath_call(Oid function, const char *name)
 		return;
 	call.frame->statement->flags |= PAQ_RECORD_PARAM_NOT_LOGGED;
 	paq_protocol_watch();
-	if (!paq_class_is_audited(PAQ_CLASS_FUNCTION))
+	if (paq_choose(&call.frame->statement->choice, subject) != NULL)
+		choice = &call.frame->statement->choice;
+	if (choice ? !paq_choice_records(choice, paq_class_is_audited(PAQ_CLASS_FUNCTION)) :
+		!paq_class_is_audited(PAQ_CLASS_FUNCTION))
 		return;
-	paq_record_function(call.frame->statement, name, true);
+	paq_record_function(call.frame->statement, name, true, choice);
 	paq_queue_admit();
 }
 
@@ -211,12 +220,20 @@ fail_call(void)
  * event is made one of that.
  */
 bool
-paq_fastpath_refused(PaqEvent *event)
+paq_fastpath_refused(PaqEvent *event, int sqlstate)
 {
-	if (!is_fastpath() || call.message == GetCurrentStatementStartTimestamp() ||
-		!paq_class_is_audited(PAQ_CLASS_FUNCTION))
+	const PaqSubject subject = {
+		.class = PAQ_CLASS_FUNCTION,.tag = CMDTAG_EXECUTE,.object = PAQ_OBJECT_UNKNOWN
+	};
+
+	if (!is_fastpath() || call.message == GetCurrentStatementStartTimestamp())
 		return false;
 	event->class = PAQ_CLASS_FUNCTION;
+	if (!paq_event_choose(event, &subject, sqlstate))
+	{
+		event->class = PAQ_CLASS_ERROR;
+		return false;
+	}
 	event->command = GetCommandTagName(CMDTAG_EXECUTE);
 	event->object_type = "FUNCTION";
 	event->text = CALL_TEXT;
@@ -247,13 +264,14 @@ current_keyword(void)
 static void
 begin_command(const char *keyword, bool may_scan)
 {
+	const PaqSubject subject = {.class = PAQ_CLASS_MISC};
 	PaqEvent	event = {.class = PAQ_CLASS_MISC};
 
-	if (command.record != NULL || !paq_class_is_audited(PAQ_CLASS_MISC) ||
-		command.message == GetCurrentStatementStartTimestamp())
+	event.start_time = GetCurrentStatementStartTimestamp();
+	if (command.record != NULL || command.message == event.start_time ||
+		!paq_event_choose(&event, &subject, -1))
 		return;
-	command.message = GetCurrentStatementStartTimestamp();
-	event.start_time = command.message;
+	command.message = event.start_time;
 	event.command = keyword;
 	paq_event_set_text(&event, may_scan);
 	command.record = paq_event_create(&event);

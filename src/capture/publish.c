@@ -126,12 +126,11 @@ complete_header(PaqRecordHeader *header, TimestampTz end_time)
 
 /* Note who has to wait for the record of length bytes that ends at pos. */
 static void
-note_position(uint64 pos, PaqClass class, uint32 length, bool spilled)
+note_position(uint64 pos, PaqMode mode, uint32 length, bool spilled)
 {
-	if (paq_mode == PAQ_MODE_IMMEDIATE ||
-		(paq_immediate_classes & PAQ_CLASS_BIT(class)))
+	if (mode == PAQ_MODE_IMMEDIATE)
 		awaited.statement = pos;
-	if (paq_mode == PAQ_MODE_COMMIT)
+	if (mode == PAQ_MODE_COMMIT)
 	{
 		awaited.commit = pos;
 		paq_wal_note(pos, length, spilled);
@@ -147,7 +146,7 @@ static bool
 publish_pending(PaqPending *pending, PaqSpaceWait wait)
 {
 	const PaqRecordHeader *header = paq_pending_header(pending);
-	const PaqClass class = header->audit_class;
+	const PaqMode mode = paq_record_mode(pending, header->audit_class);
 	const uint32 length = header->length;
 	const bool	spilled = (header->flags & PAQ_RECORD_SPILLED) != 0;
 	uint64		pos = paq_pending_publish(pending, wait);
@@ -155,7 +154,7 @@ publish_pending(PaqPending *pending, PaqSpaceWait wait)
 	if (pos == 0)
 		return false;
 	if (likely(pos != PAQ_POS_DROPPED))
-		note_position(pos, class, length, spilled);
+		note_position(pos, mode, length, spilled);
 	return true;
 }
 
@@ -231,12 +230,20 @@ add_message(PaqPending *pending, PaqError *error)
 	error->recorded = true;
 }
 
-/* Note the outcome in a record of a statement; error NULL is success. */
-static void
+/*
+ * Note the outcome in a record of a statement; error NULL is success.  Returns the
+ * record, NULL if a rule has let it go.
+ */
+static PaqPending *
 finish_record(PaqPending *pending, PaqError *error, TimestampTz end_time)
 {
-	PaqRecordHeader *header = paq_pending_header(pending);
+	PaqRecordHeader *header;
 
+	if (unlikely(pending->choice != NULL))
+		pending = paq_choice_settle(pending, error, end_time);
+	if (pending == NULL)
+		return NULL;
+	header = paq_pending_header(pending);
 	if (error != NULL && header->sqlstate == 0)
 	{
 		header->sqlstate = error->sqlstate;
@@ -245,6 +252,7 @@ finish_record(PaqPending *pending, PaqError *error, TimestampTz end_time)
 		header = paq_pending_header(pending);
 	}
 	complete_header(header, end_time);
+	return pending;
 }
 
 /*
@@ -267,7 +275,9 @@ paq_publish_list(dlist_head *records, PaqError *error, PaqSpaceWait wait)
 	{
 		PaqPending *pending = dlist_head_element(PaqPending, node, records);
 
-		finish_record(pending, error, end_time);
+		pending = finish_record(pending, error, end_time);
+		if (pending == NULL)
+			continue;
 		(void) publish_or_defer(pending, wait);
 		wait = PAQ_SPACE_NOWAIT;
 	}
@@ -292,8 +302,9 @@ paq_publish_calls(dlist_head *records)
 		if (!pending->is_call)
 			continue;
 		paq_pending_header(pending)->flags |= PAQ_RECORD_NO_OUTCOME;
-		finish_record(pending, NULL, now);
-		(void) publish_or_defer(pending, PAQ_SPACE_NOWAIT);
+		pending = finish_record(pending, NULL, now);
+		if (pending != NULL)
+			(void) publish_or_defer(pending, PAQ_SPACE_NOWAIT);
 	}
 }
 
@@ -360,14 +371,12 @@ held_is_waited_for(void)
 {
 	dlist_iter	iter;
 
-	if (paq_mode != PAQ_MODE_QUEUED)
-		return true;
 	dlist_foreach(iter, &held.records)
 	{
 		PaqPending *pending = dlist_container(PaqPending, node, iter.cur);
-		int			class = paq_pending_header(pending)->audit_class;
 
-		if (paq_immediate_classes & PAQ_CLASS_BIT(class))
+		if (paq_record_mode(pending, paq_pending_header(pending)->audit_class) !=
+			PAQ_MODE_QUEUED)
 			return true;
 	}
 	return false;

@@ -20,6 +20,9 @@
  * no such records, so they have no ids of their own.  An event during a statement
  * that has ids shows the statement's id.
  *
+ * Whether something is recorded, and with which texts, is in the choice that callers
+ * hand over (choice.c); NULL: rules have nothing to do with it.
+ *
  * Must not raise, except for what output functions of parameters' types do, for
  * an interrupt after showing a record to the client, and for space in the queue
  * when a statement calls very many functions.  Events never raise, and read no
@@ -43,6 +46,21 @@
 
 static const PaqObject no_object = {false, NULL, NULL};
 
+/* The choice of a statement that rules have decided about; NULL of any other */
+static inline const PaqChoice *
+own_choice(const PaqStatement *statement)
+{
+	return unlikely(statement->choice.rules != NULL) ? &statement->choice : NULL;
+}
+
+/* Is something of the class wanted? */
+static inline bool
+is_wanted(const PaqChoice *choice, PaqClass class)
+{
+	return likely(choice == NULL) ? paq_class_is_audited(class) :
+		paq_choice_records(choice, paq_class_is_audited(class));
+}
+
 /*
  * Does session auditing want the statement?  Statements of an extension's
  * script are not recorded, because the text of each would be the script; the
@@ -51,35 +69,51 @@ static const PaqObject no_object = {false, NULL, NULL};
 bool
 paq_statement_is_audited(const PaqStatement *statement)
 {
-	return paq_class_is_audited(paq_classify(&statement->command)) &&
+	return is_wanted(own_choice(statement), paq_classify(&statement->command)) &&
 		!creating_extension;
 }
 
 /*
- * Which texts a record has, and whether it shows rows.  previous: texts that an
- * earlier record has are left out.
+ * Which texts a record has, and whether it shows rows.  recorded: an earlier record
+ * has them, of many bytes or not.
  */
-static uint32
-setting_flags(bool previous)
+static inline uint32
+text_flags(const PaqWish *wish, bool recorded, bool many)
 {
 	uint32		flags = paq_log_rows ? PAQ_RECORD_ROWS : 0;
 
-	if (!paq_log_statement)
+	if (!wish->statement)
 		flags |= PAQ_RECORD_STMT_NOT_LOGGED;
-	else if (previous)
+	else if (recorded && (!wish->repeated || many))
 		flags |= PAQ_RECORD_STMT_PREVIOUS;
-	else if (!paq_log_parameter)
+	else if (!wish->parameters)
 		flags |= PAQ_RECORD_PARAM_NOT_LOGGED;
 	return flags;
 }
 
-/* The same for a record of the statement itself; one of these has the text. */
-static uint32
-own_setting_flags(const PaqStatement *statement)
+/* The texts that the choice wants; choice NULL: that the settings want */
+static inline PaqWish
+wish_of(const PaqChoice *choice)
 {
-	return setting_flags(statement->text_recorded &&
-						 (paq_log_statement_once ||
-						  statement->text_bytes > PAQ_MAX_TEXT_BYTES));
+	PaqWish		wish;
+
+	if (unlikely(choice != NULL))
+		return paq_choice_wish(choice);
+	wish.statement = paq_log_statement;
+	wish.parameters = paq_log_parameter;
+	wish.repeated = !paq_log_statement_once;
+	wish.normalized = false;
+	return wish;
+}
+
+/* The flags of a record of the statement itself; one of these has the text. */
+static uint32
+own_text_flags(const PaqStatement *statement, const PaqChoice *choice)
+{
+	const PaqWish wish = wish_of(choice);
+
+	return text_flags(&wish, statement->text_recorded,
+					  statement->text_bytes > PAQ_MAX_TEXT_BYTES);
 }
 
 static inline bool
@@ -121,8 +155,11 @@ add_own_record(PaqStatement *statement, PaqPending *pending, bool late_ids)
 
 /* Does a record of the class show the statement without constants? */
 static inline bool
-hides_constants(const PaqStatement *statement, PaqClass class)
+hides_constants(const PaqStatement *statement, PaqClass class,
+				const PaqChoice *choice)
 {
+	if (unlikely(choice != NULL) && paq_choice_wish(choice).normalized)
+		return true;
 	return unlikely(paq_mask_classes != PAQ_CLASSES_NONE) &&
 		(paq_masks_constants(class) ||
 		 paq_masks_constants(paq_classify(&statement->command)));
@@ -154,14 +191,14 @@ paq_shown_text(PaqStatement *statement, bool may_scan, bool without_constants)
 
 /*
  * Encode a record of the statement, in place of the record replaced, unless
- * that is NULL.  params is NULL for a record that has none.  may_lookup is
- * false where the catalogs must not be read.  Returns NULL when out of memory;
- * the loss is then counted, unless a record was to be replaced.
+ * that is NULL, because of the choice.  params is NULL for a record that has none.
+ * may_lookup is false where the catalogs must not be read.  Returns NULL when out of
+ * memory; the loss is then counted, unless a record was to be replaced.
  */
 static PaqPending *
 create_record(PaqStatement *statement, PaqClass class, CommandTag tag,
 			  const PaqObject *object, ParamListInfo params, uint32 flags,
-			  bool may_lookup, PaqPending *replaced)
+			  bool may_lookup, PaqPending *replaced, const PaqChoice *choice)
 {
 	PaqRecordHeader header;
 	PaqText		texts[PAQ_NSTATEMENT_FIELDS] = {{NULL, 0}};
@@ -170,7 +207,7 @@ create_record(PaqStatement *statement, PaqClass class, CommandTag tag,
 	const char *part = paq_statement_part(statement);
 	const bool	first = replaced != NULL ?
 		statement->provisional_first : paq_is_first(statement);
-	const bool	without_constants = hides_constants(statement, class);
+	const bool	without_constants = hides_constants(statement, class, choice);
 	PaqPending *pending;
 	bool		complete;
 
@@ -195,6 +232,8 @@ create_record(PaqStatement *statement, PaqClass class, CommandTag tag,
 	paq_set_text(texts, PAQ_FIELD_COMMAND, GetCommandTagName(tag));
 	paq_set_text(texts, PAQ_FIELD_OBJECT_TYPE, object->type);
 	paq_set_text(texts, PAQ_FIELD_OBJECT_NAME, object->name);
+	if (unlikely(choice != NULL))
+		paq_set_text(texts, PAQ_FIELD_POLICY, paq_choice_name(choice));
 
 	session = paq_session_block(may_lookup, &complete);
 	if (!complete)
@@ -208,7 +247,20 @@ create_record(PaqStatement *statement, PaqClass class, CommandTag tag,
 	pending = paq_pending_replace(replaced, &header, session, texts, first);
 	if (encoded.len > 0)
 		pfree((char *) encoded.data);
+	if (pending != NULL)
+		paq_choice_attach(pending, choice, paq_class_is_audited(class) || object->granted);
 	return pending;
+}
+
+/*
+ * With log_client, show the record, unless it is yet to be decided whether there will
+ * be one.
+ */
+static inline void
+show_client(const PaqStatement *statement, PaqPending *pending)
+{
+	if (unlikely(paq_log_client) && pending->choice == NULL)
+		paq_show_client(statement, pending);
 }
 
 static void
@@ -227,18 +279,21 @@ set_ids(PaqPending *pending, int64 statement_id, int64 substatement_id)
 void
 paq_record_provisional(PaqStatement *statement)
 {
+	const PaqChoice *choice = own_choice(statement);
+
 	statement->provisional_first = paq_is_first(statement);
 	statement->provisional =
 		create_record(statement, paq_classify(&statement->command),
 					  statement->command.tag, &no_object, statement->params,
-					  setting_flags(false), true, NULL);
+					  own_text_flags(statement, choice), true, NULL, choice);
 	statement->provisional_tag = statement->command.tag;
+	statement->provisional_verdict = choice ? choice->best : NULL;
 }
 
 /* Is the provisional record the one that would be made now? */
 static bool
 provisional_fits(PaqStatement *statement, PaqClass class, CommandTag tag,
-				 const PaqObject *object, uint32 flags)
+				 const PaqObject *object, uint32 flags, const PaqChoice *choice)
 {
 	PaqPending *pending = statement->provisional;
 	const uint32 mask = PAQ_RECORD_ROWS | PAQ_RECORD_STMT_NOT_LOGGED |
@@ -246,6 +301,8 @@ provisional_fits(PaqStatement *statement, PaqClass class, CommandTag tag,
 
 	return pending != NULL && !object->granted && object->type == NULL &&
 		object->name == NULL && tag == statement->provisional_tag &&
+		statement->provisional_verdict == (choice ? choice->best : NULL) &&
+		pending->choice == NULL && (choice == NULL || choice->later == NIL) &&
 		paq_pending_header(pending)->audit_class == class &&
 		(paq_pending_header(pending)->flags & mask) == flags;
 }
@@ -256,12 +313,15 @@ provisional_fits(PaqStatement *statement, PaqClass class, CommandTag tag,
  */
 static PaqPending *
 replace_provisional(PaqStatement *statement, PaqClass class, CommandTag tag,
-					const PaqObject *object, uint32 flags)
+					const PaqObject *object, uint32 flags, const PaqChoice *choice)
 {
 	PaqPending *provisional = statement->provisional;
-	PaqPending *pending = create_record(statement, class, tag, object,
-										statement->params, flags, true,
-										provisional);
+	PaqPending *pending;
+
+	if (provisional != NULL)
+		paq_choice_detach(provisional);
+	pending = create_record(statement, class, tag, object, statement->params, flags,
+							true, provisional, choice);
 
 	if (pending == NULL && provisional != NULL)
 	{
@@ -272,32 +332,33 @@ replace_provisional(PaqStatement *statement, PaqClass class, CommandTag tag,
 }
 
 /*
- * Make a record of the statement, as command and with object, if settings or
+ * Make a record of the statement, as command and with object, if settings, rules or
  * grants ask for one and it has none yet.  late_ids: it gets its ids when the
  * statement ends.  beside: the statement has another record of its own.
  */
 static void
 record_statement(PaqStatement *statement, const PaqCommand *command,
-				 const PaqObject *object, bool late_ids, bool beside)
+				 const PaqObject *object, bool late_ids, bool beside,
+				 const PaqChoice *choice)
 {
 	PaqClass	class = paq_classify(command);
 	uint32		flags;
 	PaqPending *pending;
 
 	if ((statement->recorded && !beside) || creating_extension ||
-		(!object->granted && !paq_class_is_audited(class)))
+		(!object->granted && !is_wanted(choice, class)))
 		return;
 
 	if (!late_ids)
 		paq_assign_ids(statement);
-	flags = own_setting_flags(statement);
+	flags = own_text_flags(statement, choice);
 	pending = statement->provisional;
 	if (beside)
 		pending = create_record(statement, class, command->tag, object,
-								statement->params, flags, true, NULL);
-	else if (!provisional_fits(statement, class, command->tag, object, flags))
+								statement->params, flags, true, NULL, choice);
+	else if (!provisional_fits(statement, class, command->tag, object, flags, choice))
 		pending = replace_provisional(statement, class, command->tag, object,
-									  flags);
+									  flags, choice);
 	if (pending == NULL)
 		return;
 	if (!beside)
@@ -309,17 +370,17 @@ record_statement(PaqStatement *statement, const PaqCommand *command,
 	set_ids(pending, statement->statement_id, statement->substatement_id);
 	paq_pending_header(pending)->rows = statement->rows;
 	add_own_record(statement, pending, late_ids);
-	if (paq_log_client && !late_ids)
-		paq_show_client(statement, pending);
+	if (!late_ids)
+		show_client(statement, pending);
 }
 
 /* Record the statement, or what it does to an object, at this moment. */
 void
 paq_record_statement(PaqStatement *statement, const PaqCommand *command,
-					 const PaqObject *object)
+					 const PaqObject *object, const PaqChoice *choice)
 {
 	record_statement(statement, command, object ? object : &no_object,
-					 paq_log_rows && statement->query_desc != NULL, false);
+					 paq_log_rows && statement->query_desc != NULL, false, choice);
 }
 
 /*
@@ -330,7 +391,7 @@ paq_record_statement(PaqStatement *statement, const PaqCommand *command,
  */
 void
 paq_record_relation(PaqStatement *statement, const PaqCommand *command,
-					const PaqObject *object)
+					const PaqObject *object, const PaqChoice *choice)
 {
 	const bool	beside = object != NULL && statement->query_desc == NULL &&
 		(object->granted || command->node != statement->command.node);
@@ -338,7 +399,7 @@ paq_record_relation(PaqStatement *statement, const PaqCommand *command,
 	if (object != NULL && !beside)
 		statement->recorded = false;
 	record_statement(statement, command, object ? object : &no_object,
-					 paq_log_rows, beside);
+					 paq_log_rows, beside, choice);
 }
 
 /*
@@ -354,15 +415,14 @@ paq_record_unnumbered(PaqStatement *statement, const PaqCommand *command)
 	if (creating_extension || !paq_class_is_audited(class))
 		return;
 	pending = create_record(statement, class, command->tag, &no_object,
-							statement->params, own_setting_flags(statement),
-							true, NULL);
+							statement->params, own_text_flags(statement, NULL),
+							true, NULL, NULL);
 	if (pending == NULL)
 		return;
 	statement->recorded = true;
 	paq_known_ids(statement, pending);
 	add_own_record(statement, pending, false);
-	if (paq_log_client)
-		paq_show_client(statement, pending);
+	show_client(statement, pending);
 }
 
 /*
@@ -377,15 +437,16 @@ paq_record_always(PaqStatement *statement, PaqClass class, CommandTag tag,
 	const bool	late_ids = paq_log_rows && statement->recorded;
 	PaqPending *pending = create_record(statement, class, tag, object,
 										statement->params,
-										own_setting_flags(statement), true, NULL);
+										own_text_flags(statement, NULL), true, NULL,
+										NULL);
 
 	if (pending == NULL)
 		return;
 	paq_known_ids(statement, pending);
 	paq_pending_header(pending)->rows = statement->rows;
 	add_own_record(statement, pending, late_ids);
-	if (paq_log_client && !late_ids)
-		paq_show_client(statement, pending);
+	if (!late_ids)
+		show_client(statement, pending);
 }
 
 /*
@@ -394,7 +455,8 @@ paq_record_always(PaqStatement *statement, PaqClass class, CommandTag tag,
  * the statement succeeds.  The record of the statement itself is left alone.
  */
 void
-paq_record_object(PaqStatement *statement, const PaqObject *object)
+paq_record_object(PaqStatement *statement, const PaqObject *object,
+				  const PaqChoice *choice)
 {
 	PaqPending *pending;
 
@@ -402,7 +464,7 @@ paq_record_object(PaqStatement *statement, const PaqObject *object)
 		return;
 	pending = create_record(statement, paq_classify(&statement->command),
 							statement->command.tag, object, statement->params,
-							own_setting_flags(statement), true, NULL);
+							own_text_flags(statement, choice), true, NULL, choice);
 	if (pending != NULL)
 		add_own_record(statement, pending, true);
 }
@@ -414,18 +476,18 @@ paq_record_object(PaqStatement *statement, const PaqObject *object)
  */
 void
 paq_record_denied(PaqStatement *statement, const PaqCommand *command,
-				  const PaqObject *object)
+				  const PaqObject *object, const PaqChoice *choice)
 {
-	uint32		flags = own_setting_flags(statement);
+	uint32		flags = own_text_flags(statement, choice);
 	PaqPending *pending;
 
 	if (has_text(flags))
 		flags |= PAQ_RECORD_PARAM_NOT_LOGGED;
-	if (paq_log_parameter && statement->params != NULL)
+	if (wish_of(choice).parameters && statement->params != NULL)
 		flags |= PAQ_RECORD_INCOMPLETE;
 	pending = create_record(statement, paq_classify(command), command->tag,
 							object ? object : &no_object, NULL, flags, false,
-							NULL);
+							NULL, choice);
 	if (pending == NULL)
 		return;
 	paq_known_ids(statement, pending);
@@ -437,18 +499,20 @@ paq_record_denied(PaqStatement *statement, const PaqCommand *command,
  * there is a limit to the records that wait for it.
  */
 static PaqPending *
-create_call(PaqStatement *statement, const char *name)
+create_call(PaqStatement *statement, const char *name, const PaqChoice *choice)
 {
 	PaqObject	object = {false, "FUNCTION", name};
+	PaqWish		wish = wish_of(choice);
 
+	wish.repeated = true;
 	if (unlikely(statement->call_bytes >= MAX_CALL_BYTES))
 	{
 		paq_publish_calls(&statement->records);
 		statement->call_bytes = 0;
 	}
 	return create_record(statement, PAQ_CLASS_FUNCTION, CMDTAG_EXECUTE, &object,
-						 NULL, setting_flags(statement->text_bytes > PAQ_MAX_TEXT_BYTES),
-						 true, NULL);
+						 NULL, text_flags(&wish, true, statement->text_bytes > PAQ_MAX_TEXT_BYTES),
+						 true, NULL, choice);
 }
 
 static void
@@ -461,8 +525,7 @@ add_call(PaqStatement *statement, PaqPending *pending, bool itself)
 		pending->is_call = true;
 		statement->call_bytes += paq_pending_header(pending)->length;
 	}
-	if (paq_log_client)
-		paq_show_client(statement, pending);
+	show_client(statement, pending);
 }
 
 /*
@@ -472,14 +535,15 @@ add_call(PaqStatement *statement, PaqPending *pending, bool itself)
  * PAQ_MAX_TEXT_BYTES.
  */
 void
-paq_record_function(PaqStatement *statement, const char *name, bool itself)
+paq_record_function(PaqStatement *statement, const char *name, bool itself,
+					const PaqChoice *choice)
 {
 	int64		statement_id;
 	int64		substatement_id;
 	PaqPending *pending;
 
 	paq_next_ids(statement, &statement_id, &substatement_id);
-	pending = create_call(statement, name);
+	pending = create_call(statement, name, choice);
 	if (pending == NULL)
 		return;
 	set_ids(pending, statement_id, substatement_id);
@@ -490,7 +554,7 @@ paq_record_function(PaqStatement *statement, const char *name, bool itself)
 void
 paq_record_function_always(PaqStatement *statement, const char *name)
 {
-	PaqPending *pending = create_call(statement, name);
+	PaqPending *pending = create_call(statement, name, NULL);
 
 	if (pending == NULL)
 		return;
@@ -520,8 +584,8 @@ paq_record_finish(PaqStatement *statement, bool failed)
 			continue;
 		pending->late_ids = false;
 		paq_assign_late_ids(statement, pending, failed);
-		if (!failed && paq_log_client)
-			paq_show_client(statement, pending);
+		if (!failed)
+			show_client(statement, pending);
 	}
 }
 
@@ -534,8 +598,9 @@ void
 paq_event_set_text(PaqEvent *event, bool may_scan)
 {
 	PaqMasked  *shown = &event->shown[0];
+	const PaqWish wish = paq_verdict_wish(event->verdict);
 
-	if (!paq_log_statement)
+	if (!wish.statement)
 	{
 		event->flags |= PAQ_RECORD_STMT_NOT_LOGGED;
 		event->text = NULL;
@@ -544,8 +609,8 @@ paq_event_set_text(PaqEvent *event, bool may_scan)
 	if (debug_query_string == NULL)
 		return;
 	paq_mask_text(debug_query_string, (may_scan ? PAQ_MASK_SCAN : 0) |
-				  (paq_masks_constants(event->class) ? PAQ_MASK_CONSTANTS : 0),
-				  shown);
+				  (wish.normalized || paq_masks_constants(event->class) ?
+				   PAQ_MASK_CONSTANTS : 0), shown);
 	event->text = shown->text;
 	event->flags |= paq_masked_flags(shown);
 }
@@ -572,6 +637,8 @@ paq_event_create(PaqEvent *event)
 	paq_set_text(texts, PAQ_FIELD_OLD_VALUE, event->old_value);
 	paq_set_text(texts, PAQ_FIELD_NEW_VALUE, event->new_value);
 	paq_set_text(texts, PAQ_FIELD_VALUE_SOURCE, event->value_source);
+	if (event->verdict != NULL)
+		paq_set_text(texts, PAQ_FIELD_POLICY, event->verdict->name);
 
 	session = paq_session_block(false, &complete);
 	paq_pending_init_header(&header, event->class, event->flags,
@@ -581,6 +648,8 @@ paq_event_create(PaqEvent *event)
 	first = paq_stack.frame != NULL && !proc_exit_inprogress &&
 		paq_is_first(NULL);
 	pending = paq_pending_create(&header, session, texts, first);
+	if (pending != NULL && event->verdict != NULL)
+		paq_verdict_apply(pending, event->verdict);
 	if (pending != NULL && event->message != NULL)
 		paq_pending_add_message(pending, event->message, PG_UINT32_MAX);
 	for (int i = 0; i < lengthof(event->shown); i++)

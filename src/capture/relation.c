@@ -2,7 +2,7 @@
  *
  * relation.c
  *		Records of the relations that a statement uses: session auditing, with
- *		log_relation and log_catalog, and object auditing.
+ *		log_relation and log_catalog, object auditing, and rules.
  *
  * The records are made when PostgreSQL has found that the statement has the
  * permissions that it needs.  That is the first moment at which everything
@@ -22,8 +22,13 @@
  * any user-defined function, and VOLATILE functions of PostgreSQL, except those
  * that only look at the server.
  *
- * Must not raise, except for what making a record may (record.c).  If a relation
- * has vanished, the record lacks its name.
+ * Rules decide about what the statement does with each relation, before permissions
+ * are checked.  log_catalog, and whose rights the statement has, matter only where the
+ * settings decide.  PostgreSQL's queries for foreign keys are nobody's access, for rules
+ * either.
+ *
+ * Must not raise, except for what deciding (choice.c) and making a record (record.c)
+ * may.  If a relation has vanished, the record lacks its name.
  *
  * Locking: none.
  *
@@ -313,6 +318,130 @@ paq_note_key_call(void)
 	keys_call_functions = !in_key_query(NULL);
 }
 
+/* ----------
+ * Rules
+ * ----------
+ */
+
+/* Are all relations of the statement, at least one, temporary? */
+static bool
+is_temporary(List *rangeTable, List *perminfos)
+{
+	ListCell   *lc;
+	bool		result = false;
+
+	foreach(lc, rangeTable)
+	{
+		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
+
+		if (paq_rte_perms(rte, perminfos).requiredPerms == 0 ||
+			!OidIsValid(rte->relid))
+			continue;
+		if (get_rel_persistence(rte->relid) != RELPERSISTENCE_TEMP)
+			return false;
+		result = true;
+	}
+	return result;
+}
+
+/* What the statement does with the relation, for rules */
+static PaqSubject
+relation_subject(const PaqStatement *statement, RangeTblEntry *rte, List *perminfos,
+				 PaqRtePerms *perms)
+{
+	PaqSubject	subject = {.object = PAQ_OBJECT_RELATION, .may_look_up = true};
+	PaqCommand	command = statement->query_desc == NULL &&
+		statement->command.node == T_CopyStmt ? statement->command :
+		paq_relation_command(statement, rte, perms);
+
+	subject.class = paq_classify(&command);
+	subject.tag = command.tag;
+	subject.temp = statement->temporary;
+	subject.relid = rte->relid;
+	subject.rte = rte;
+	subject.perminfos = perminfos;
+	return subject;
+}
+
+/*
+ * Have the rules decide about a statement and its relations, before permissions are
+ * checked if it is the executor's.
+ */
+void
+paq_choose_relations(PaqStatement *statement, List *rangeTable, List *perminfos)
+{
+	bool		found = false;
+	ListCell   *lc;
+
+	if (is_key_query(statement, rangeTable, perminfos) && statement->others_rights)
+		return;
+	statement->temporary = paq_policy.has_temp && is_temporary(rangeTable, perminfos);
+	foreach(lc, rangeTable)
+	{
+		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
+		PaqRtePerms perms = paq_rte_perms(rte, perminfos);
+		PaqSubject	subject;
+
+		if (perms.requiredPerms == 0 || !OidIsValid(rte->relid))
+			continue;
+		found = true;
+		subject = relation_subject(statement, rte, perminfos, &perms);
+		(void) paq_choose(&statement->choice, &subject);
+	}
+	if (!found)
+	{
+		PaqSubject	subject = {.may_look_up = true};
+
+		subject.class = paq_classify(&statement->command);
+		subject.tag = statement->command.tag;
+		(void) paq_choose(&statement->choice, &subject);
+	}
+	statement->chosen = true;
+}
+
+/*
+ * What the rules of the statement have decided about one of its relations.  The choice,
+ * for a record of its own, is theirs; forget_choice() ends it.
+ */
+static const PaqDecision *
+choose_relation(const PaqStatement *statement, RangeTblEntry *rte, List *perminfos,
+				PaqRtePerms *perms, PaqChoice *choice)
+{
+	PaqSubject	subject = relation_subject(statement, rte, perminfos, perms);
+
+	memset(choice, 0, sizeof(*choice));
+	choice->rules = statement->choice.rules;
+	return paq_choose(choice, &subject);
+}
+
+static void
+forget_choice(PaqChoice *choice)
+{
+	list_free(choice->later);
+}
+
+/* Do the rules leave it to the settings, or have they selected it by grants? */
+static bool
+rules_select(const PaqStatement *statement, RangeTblEntry *rte, List *perminfos,
+			 PaqRtePerms *perms, bool granted_by_settings)
+{
+	const PaqDecision *decision;
+	PaqChoice	choice;
+	bool		result;
+
+	if (likely(statement->choice.rules == NULL))
+		return granted_by_settings;
+	decision = choose_relation(statement, rte, perminfos, perms, &choice);
+	result = decision->granted || (granted_by_settings && choice.by_settings);
+	forget_choice(&choice);
+	return result;
+}
+
+/* ----------
+ * Object auditing
+ * ----------
+ */
+
 /*
  * Before permissions are checked: note the relations that object auditing
  * selects.
@@ -327,7 +456,7 @@ paq_find_granted(PaqStatement *statement, PlannedStmt *plan)
 
 	statement->granted_known = true;
 	for_key = is_key_query(statement, plan->rtable, perminfos);
-	if (role == InvalidOid || creating_extension ||
+	if ((role == InvalidOid && !paq_policy.has_roles) || creating_extension ||
 		(statement->others_rights && for_key))
 		return;
 	foreach(lc, plan->rtable)
@@ -337,7 +466,9 @@ paq_find_granted(PaqStatement *statement, PlannedStmt *plan)
 		Granted    *granted;
 
 		if (perms.requiredPerms == 0 || !OidIsValid(rte->relid) ||
-			!paq_role_is_granted(role, rte, perminfos))
+			!rules_select(statement, rte, perminfos, &perms,
+						  role != InvalidOid &&
+						  paq_role_is_granted(role, rte, perminfos)))
 			continue;
 		granted = palloc(sizeof(Granted));
 		granted->rte = rte;
@@ -447,15 +578,16 @@ record_whole(PaqStatement *statement, List *rangeTable, List *perminfos)
 	PaqCommand	command;
 
 	if (paq_class_is_audited(paq_classify(&statement->command)))
-		paq_record_relation(statement, &statement->command, NULL);
+		paq_record_relation(statement, &statement->command, NULL, NULL);
 	else if (find_command(statement, rangeTable, perminfos, &command))
 		paq_record_unnumbered(statement, &command);
 }
 
-/* Object auditing, and log_relation, for one relation. */
+/* Object auditing, and log_relation, for one relation.  choice: see record.c */
 static void
 record_relation(PaqStatement *statement, RangeTblEntry *rte,
-				PaqRtePerms *perms, bool granted, bool session)
+				PaqRtePerms *perms, bool granted, bool session,
+				const PaqChoice *choice)
 {
 	PaqCommand	command = paq_relation_command(statement, rte, perms);
 	PaqObject	object;
@@ -465,12 +597,12 @@ record_relation(PaqStatement *statement, RangeTblEntry *rte,
 	if (granted)
 	{
 		object.granted = true;
-		paq_record_relation(statement, &command, &object);
+		paq_record_relation(statement, &command, &object, choice);
 	}
 	if (session)
 	{
 		object.granted = false;
-		paq_record_relation(statement, &command, &object);
+		paq_record_relation(statement, &command, &object, choice);
 	}
 }
 
@@ -486,6 +618,76 @@ paq_has_others_rights(void)
 	return GetUserId() != GetSessionUserId() &&
 		GetUserId() != GetOuterUserId() &&
 		!is_member_of_role(GetSessionUserId(), GetUserId());
+}
+
+/*
+ * Rules have decided about the statement: record it as a whole.  visible: where they
+ * leave it to the settings, these do not leave it out.
+ */
+static void
+record_whole_by_rules(PaqStatement *statement, List *rangeTable, List *perminfos,
+					  bool visible)
+{
+	PaqChoice	choice = statement->choice;
+
+	choice.by_settings = choice.by_settings && visible;
+	if (choice.best != NULL || choice.later != NIL)
+		paq_record_relation(statement, &statement->command, NULL, &choice);
+	else if (choice.by_settings)
+		record_whole(statement, rangeTable, perminfos);
+}
+
+/* Rules decide about the statement: as paq_record_relations(). */
+static void
+record_by_rules(PaqStatement *statement, List *rangeTable, List *perminfos)
+{
+	const Oid	role = find_audit_role();
+	const bool	session = !paq_has_others_rights();
+	const bool	at_end = paq_log_rows && statement->query_desc == NULL;
+	bool		visible = false;
+	bool		hidden = false;
+	bool		found = false;
+	ListCell   *lc;
+
+	foreach(lc, rangeTable)
+	{
+		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
+		PaqRtePerms perms = paq_rte_perms(rte, perminfos);
+
+		if (perms.requiredPerms == 0 || !OidIsValid(rte->relid))
+			continue;
+		found = true;
+		if (catalog_is_hidden(rte, &perms))
+			hidden = true;
+		else
+			visible = true;
+	}
+	visible = session && (visible || !found);
+	statement->hidden = session && hidden && !visible && statement->query_desc != NULL &&
+		!paq_choice_records(&statement->choice, false);
+	if (!found || (!paq_log_relation && !at_end))
+		record_whole_by_rules(statement, rangeTable, perminfos, visible);
+
+	foreach(lc, rangeTable)
+	{
+		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
+		PaqRtePerms perms = paq_rte_perms(rte, perminfos);
+		const PaqDecision *decision;
+		PaqChoice	choice;
+		bool		granted;
+
+		if (perms.requiredPerms == 0 || !OidIsValid(rte->relid))
+			continue;
+		decision = choose_relation(statement, rte, perminfos, &perms, &choice);
+		granted = decision->granted ||
+			(choice.by_settings && role != InvalidOid &&
+			 !catalog_is_hidden(rte, &perms) && is_granted(statement, rte, perminfos));
+		choice.by_settings = choice.by_settings && session &&
+			!catalog_is_hidden(rte, &perms);
+		if (granted || paq_log_relation)
+			record_relation(statement, rte, &perms, granted, paq_log_relation, &choice);
+		forget_choice(&choice);
+	}
 }
 
 /*
@@ -511,6 +713,15 @@ paq_record_relations(PaqStatement *statement, List *rangeTable,
 	bool		at_end = paq_log_rows && statement->query_desc == NULL;
 	ListCell   *lc;
 
+	if (unlikely(paq_policy.has_rules || statement->chosen))
+	{
+		if (!statement->chosen)
+			paq_choose_relations(statement, rangeTable, perminfos);
+		if (statement->choice.rules != NULL)
+			record_by_rules(statement, rangeTable, perminfos);
+		if (statement->chosen)
+			return;
+	}
 	if (role == InvalidOid && paq_log_classes == PAQ_CLASSES_NONE)
 		return;
 
@@ -544,7 +755,7 @@ paq_record_relations(PaqStatement *statement, List *rangeTable,
 		}
 		if (granted || (session && paq_log_relation))
 			record_relation(statement, rte, &perms, granted,
-							session && paq_log_relation);
+							session && paq_log_relation, NULL);
 		else if (role == InvalidOid)
 			return;
 	}
@@ -553,28 +764,47 @@ paq_record_relations(PaqStatement *statement, List *rangeTable,
 	if (!found)
 	{
 		statement->recorded = false;
-		paq_record_relation(statement, &statement->command, NULL);
+		paq_record_relation(statement, &statement->command, NULL, NULL);
 	}
 }
 
 /*
- * A relation is about to be truncated: an object record, if the audit role is
- * granted TRUNCATE on it.  PostgreSQL may tell of the same one twice in a row.
+ * A relation is about to be truncated: rules decide about it, too, and there is an
+ * object record, if the audit role is granted TRUNCATE on it.  PostgreSQL may tell of the same one twice in a row.
  */
 void
 paq_record_truncate(PaqStatement *statement, Oid relid)
 {
 	Oid			role = find_audit_role();
+	PaqSubject	subject = {.object = PAQ_OBJECT_RELATION, .may_look_up = true};
+	const PaqDecision *decision = NULL;
+	bool		granted;
 	PaqObject	object;
 
-	if (role == InvalidOid || statement->truncated == relid ||
-		!paq_role_has_grant(role, relid, ACL_TRUNCATE))
+	if (statement->truncated == relid)
+		return;
+	if (statement->choice.rules != NULL)
+	{
+		subject.class = paq_classify(&statement->command);
+		subject.tag = statement->command.tag;
+		subject.temp = statement->temporary;
+		subject.relid = relid;
+		subject.perms = ACL_TRUNCATE;
+		decision = paq_choose(&statement->choice, &subject);
+		if (statement->provisional == NULL && paq_statement_is_audited(statement))
+			paq_record_provisional(statement);
+	}
+	granted = role != InvalidOid && paq_role_has_grant(role, relid, ACL_TRUNCATE);
+	if (decision != NULL)
+		granted = decision->granted ||
+			(granted && decision->final == NULL && decision->nlater == 0);
+	if (!granted)
 		return;
 	statement->truncated = relid;
 	object.granted = true;
 	object.type = paq_relkind_name(get_rel_relkind(relid));
 	object.name = paq_relation_name(relid);
-	paq_record_object(statement, &object);
+	paq_record_object(statement, &object, decision ? &statement->choice : NULL);
 }
 
 /*
@@ -617,6 +847,7 @@ failed_command(const PaqStatement *statement, PlannedStmt *plan,
 void
 paq_record_failed_start(PaqStatement *statement, PlannedStmt *plan)
 {
+	const PaqChoice *choice;
 	PaqCommand	command;
 	ListCell   *lc;
 
@@ -624,13 +855,17 @@ paq_record_failed_start(PaqStatement *statement, PlannedStmt *plan)
 		(statement->perms_checked &&
 		 (!statement->unfinished || !dlist_is_empty(&statement->records))))
 		return;
-	if (!statement->others_rights && failed_command(statement, plan, &command))
-		paq_record_denied(statement, &command, NULL);
+	choice = statement->choice.rules != NULL ? &statement->choice : NULL;
+	if (choice != NULL && (choice->best != NULL || choice->later != NIL))
+		paq_record_denied(statement, &statement->command, NULL, choice);
+	else if ((choice == NULL || choice->by_settings) && !statement->others_rights &&
+			 failed_command(statement, plan, &command))
+		paq_record_denied(statement, &command, NULL, NULL);
 	foreach(lc, statement->granted)
 	{
 		Granted    *granted = lfirst(lc);
 
-		paq_record_denied(statement, &granted->command, &granted->object);
+		paq_record_denied(statement, &granted->command, &granted->object, choice);
 	}
 }
 

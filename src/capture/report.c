@@ -37,18 +37,20 @@ static bool in_emit_log = false;
 static void
 record_error(const PaqError *error)
 {
+	const PaqSubject subject = {.class = PAQ_CLASS_ERROR};
 	PaqEvent	event = {.class = PAQ_CLASS_ERROR};
 
+	event.start_time = GetCurrentStatementStartTimestamp();
 	if (!paq_capture_possible() || paq_error_has_owner() || paq_is_committing() ||
 		(MyProcPort == NULL && IsUnderPostmaster) ||
-		(!paq_fastpath_refused(&event) &&
-		 !paq_class_is_audited(PAQ_CLASS_ERROR)))
+		(!paq_fastpath_refused(&event, error->sqlstate) &&
+		 !paq_event_choose(&event, &subject, error->sqlstate)))
 		return;
 
 	/* What is still held has succeeded before, in the same pipeline. */
 	paq_publish_held(NULL, PAQ_SPACE_NOWAIT);
-	event.start_time = GetCurrentStatementStartTimestamp();
-	event.message = paq_masks_constants(event.class) ? PAQ_MASKED_MESSAGE :
+	event.message = paq_verdict_wish(event.verdict).normalized ||
+		paq_masks_constants(event.class) ? PAQ_MASKED_MESSAGE :
 		error->message;
 	paq_event_set_text(&event, false);
 	paq_record_event(&event, error->sqlstate);
@@ -89,11 +91,18 @@ note_report(ErrorData *edata)
 	paq_error_reported();
 }
 
+/* May there be a record?  Before the login, that depends on rules not yet known. */
+static bool
+is_wanted(void)
+{
+	return paq_wanted_classes() != PAQ_CLASSES_NONE || paq_role[0] != '\0' ||
+		(!paq_logged_in && !paq_policy_is_current());
+}
+
 static void
 capture_emit_log(ErrorData *edata)
 {
-	if (edata->elevel >= ERROR && edata->elevel < PANIC && !in_emit_log &&
-		(paq_log_classes != PAQ_CLASSES_NONE || paq_role[0] != '\0'))
+	if (edata->elevel >= ERROR && edata->elevel < PANIC && !in_emit_log && is_wanted())
 	{
 		in_emit_log = true;
 		PG_TRY();

@@ -751,6 +751,10 @@ void
 paq_statement_close(PaqStatement *statement)
 {
 	Assert(dlist_is_empty(&statement->records));
+	if (unlikely(statement->choice.rules != NULL))
+		paq_choice_clear(&statement->choice);
+	if (unlikely(statement->named != NIL))
+		list_free_deep(statement->named);
 	if (statement->shown.copy != NULL)
 		pfree(statement->shown.copy);
 	if (statement->part_copy != NULL)

@@ -399,22 +399,6 @@ paq_trail_begin(PaqStatement *statement, List *rangeTable, List *perminfos)
 		note_use(statement, child, &reads, false);
 }
 
-/* The relation of a COPY; invalid if there is none.  No permission is checked. */
-static Oid
-relation_of(const CopyStmt *copy)
-{
-	const RangeVar *name = copy->relation;
-	Oid			schema;
-
-	if (name == NULL)
-		return InvalidOid;
-	if (name->schemaname == NULL)
-		return RelnameGetRelid(name->relname);
-	schema = get_namespace_oid(name->schemaname, true);
-	return OidIsValid(schema) ? get_relname_relid(name->relname, schema) :
-		InvalidOid;
-}
-
 /* Is the path that of the directory, or of something below it?  Changes path. */
 static bool
 is_below(char *path, const char *directory)
@@ -471,7 +455,7 @@ reads_trail_file(const CopyStmt *copy)
 bool
 paq_trail_concerns_copy(const CopyStmt *copy)
 {
-	return look_up(relation_of(copy)) || reads_trail_file(copy);
+	return look_up(paq_named_relation(copy->relation)) || reads_trail_file(copy);
 }
 
 /*
@@ -481,7 +465,7 @@ paq_trail_concerns_copy(const CopyStmt *copy)
 void
 paq_trail_begin_copy(PaqStatement *statement, const CopyStmt *copy)
 {
-	const Oid	relid = relation_of(copy);
+	const Oid	relid = paq_named_relation(copy->relation);
 
 	if (look_up(relid))
 	{
@@ -508,6 +492,7 @@ static bool
 is_recorded(const Use *use)
 {
 	return use->is_named && paq_log_relation && !creating_extension &&
+		!paq_policy.has_rules &&
 		paq_class_is_audited(paq_classify(&use->command)) &&
 		!paq_has_others_rights();
 }
@@ -544,7 +529,7 @@ paq_trail_fail(PaqStatement *statement)
 	{
 		Use		   *use = lfirst(lc);
 
-		paq_record_denied(statement, &use->command, &use->object);
+		paq_record_denied(statement, &use->command, &use->object, NULL);
 	}
 	statement->trail_uses = NIL;
 }

@@ -84,7 +84,7 @@ command_of(Node *parsetree)
 	command.node = nodeTag(parsetree);
 	command.tag = CreateCommandTag(parsetree);
 	if (!IsA(parsetree, CreateSchemaStmt) ||
-		paq_class_is_audited(paq_classify(&command)))
+		paq_class_is_wanted(paq_classify(&command)))
 		return command;
 	foreach(lc, ((CreateSchemaStmt *) parsetree)->schemaElts)
 		if (IsA(lfirst(lc), GrantStmt))
@@ -132,17 +132,27 @@ begin_statement(PlannedStmt *pstmt, const char *text,
 	return paq_statement_enter(new_statement(pstmt, text, context, params, wait));
 }
 
+/* Record the statement without an object. */
+static void
+record_itself(PaqStatement *statement)
+{
+	paq_record_statement(statement, &statement->command, NULL,
+						 statement->choice.rules != NULL ? &statement->choice : NULL);
+}
+
 /* Before execution. */
 static void
 record_beginning(PaqStatement *statement, Node *parsetree)
 {
 	if (paq_config_concerns(parsetree))
 		paq_config_begin(statement, parsetree);
+	if (unlikely(paq_policy.has_rules))
+		paq_choose_utility(statement, parsetree);
 	if (paq_statement_is_audited(statement))
 	{
 		paq_record_provisional(statement);
 		if (is_recorded_first(statement->command.node))
-			paq_record_statement(statement, &statement->command, NULL);
+			record_itself(statement);
 	}
 	if (IsA(parsetree, CopyStmt))
 		paq_trail_begin_copy(statement, (CopyStmt *) parsetree);
@@ -160,12 +170,13 @@ record_success(PaqStatement *statement, QueryCompletion *qc)
 {
 	if (qc != NULL && command_tag_display_rowcount(qc->commandTag))
 		statement->rows = qc->nprocessed;
-	if (paq_log_classes != PAQ_CLASSES_NONE &&
-		statement->command.node != T_ClosePortalStmt &&
+	if ((paq_log_classes != PAQ_CLASSES_NONE || statement->choice.rules != NULL) &&
+		statement->command.node != T_ClosePortalStmt && !statement->objects_known &&
 		!IsAbortedTransactionBlockState())
-		paq_record_statement(statement, &statement->command, NULL);
+		record_itself(statement);
 	if (statement->provisional != NULL)
 	{
+		paq_choice_detach(statement->provisional);
 		paq_pending_free(statement->provisional);
 		statement->provisional = NULL;
 	}
@@ -283,6 +294,7 @@ capture_ProcessUtility(UTILITY_ARGS)
 {
 	const bool	own = is_own_statement(context);
 
+	paq_policy_follow();
 	if (paq_capture_idle() &&
 		!(own && (paq_config_concerns(pstmt->utilityStmt) ||
 				  paq_trail_concerns(pstmt->utilityStmt))))

@@ -22,12 +22,23 @@
 #include <sys/socket.h>
 
 #include "compat.h"
+#include "lib/ilist.h"
+#include "libpq/pqcomm.h"
+#include "nodes/pg_list.h"
 #include "policy/policy.h"
 #include "record/record.h"
 #include "tcop/cmdtag.h"
 
 /* Hexadecimal digits of a checksum, and the terminator */
 #define PAQ_CHECKSUM_LEN	65
+
+/* Does a word of a rule mean what the rule is asked about? */
+typedef enum PaqMatch
+{
+	PAQ_MATCH_NO,
+	PAQ_MATCH_UNKNOWN,
+	PAQ_MATCH_YES
+} PaqMatch;
 
 /* What a word for a database or user means */
 typedef enum PaqNameKind
@@ -80,58 +91,26 @@ typedef struct PaqClassItem
 	CommandTag	tag;			/* PAQ_CLASS_TAG */
 } PaqClassItem;
 
-typedef enum PaqObjectKind
+typedef enum PaqItemKind
 {
-	PAQ_OBJECT_ALL,
-	PAQ_OBJECT_NAME,			/* schema and name, each with wildcards "*" */
-	PAQ_OBJECT_REGEX,			/* of schema.name */
-	PAQ_OBJECT_ROLE				/* what grants of the role select */
-} PaqObjectKind;
+	PAQ_ITEM_ANY,
+	PAQ_ITEM_NAME,			/* schema and name, each with wildcards "*" */
+	PAQ_ITEM_REGEX,			/* of schema.name */
+	PAQ_ITEM_ROLE				/* what grants of the role select */
+} PaqItemKind;
 
 typedef struct PaqObjectItem
 {
-	PaqObjectKind kind;
-	const char *schema;			/* PAQ_OBJECT_NAME */
-	const char *name;			/* likewise; PAQ_OBJECT_ROLE: the role */
-	regex_t    *regex;			/* PAQ_OBJECT_REGEX */
+	PaqItemKind kind;
+	const char *schema;			/* PAQ_ITEM_NAME */
+	const char *name;			/* likewise; PAQ_ITEM_ROLE: the role */
+	regex_t    *regex;			/* PAQ_ITEM_REGEX */
 } PaqObjectItem;
-
-/* Outcomes, as bits */
-#define PAQ_OUTCOME_OK			0x01
-#define PAQ_OUTCOME_FAILED		0x02	/* any error */
-#define PAQ_OUTCOME_DENIED		0x04	/* no permission */
-
-typedef enum PaqOperator
-{
-	PAQ_OP_NONE,				/* there is no such condition */
-	PAQ_OP_LT,
-	PAQ_OP_LE,
-	PAQ_OP_EQ,
-	PAQ_OP_GE,
-	PAQ_OP_GT
-} PaqOperator;
-
-typedef struct PaqComparison
-{
-	PaqOperator op;
-	int64		value;
-} PaqComparison;
-
-/* Values of the option statement */
-typedef enum PaqRuleText
-{
-	PAQ_TEXT_DEFAULT,			/* as the settings say */
-	PAQ_TEXT_OFF,
-	PAQ_TEXT_ON,
-	PAQ_TEXT_NORMALIZED			/* without constants */
-} PaqRuleText;
 
 typedef struct PaqRule
 {
-	int			number;			/* counts rules of the set, from 1 */
 	int			line;			/* where it begins in its file */
 	const char *file;
-	bool		record;			/* or else ignore */
 	int			ndatabases;
 	PaqName    *databases;
 	int			nusers;
@@ -143,19 +122,9 @@ typedef struct PaqRule
 	int			nobjects;
 	PaqObjectItem *objects;
 
-	/* conditions */
-	int			ncurrent_users; /* 0: any */
+	int			ncurrent_users; /* condition currentuser; 0: any */
 	PaqName    *current_users;
-	uint32		outcomes;		/* PAQ_OUTCOME_xxx, 0: any */
-	PaqComparison rows;
-	PaqComparison duration;		/* microseconds */
-
-	/* options, of a rule that records */
-	int			mode;			/* PaqMode, -1: as the settings say */
-	int			parameters;		/* 0 or 1, likewise */
-	PaqRuleText statement;
-	bool		mandatory;
-	const char *name;			/* NULL: it has none */
+	PaqVerdict	verdict;		/* its other conditions and its options */
 } PaqRule;
 
 /* A rule set; rule_set.c knows what follows */
@@ -213,6 +182,71 @@ extern PaqRule *paq_rules_next(PaqRuleReader *reader);
  */
 extern const PaqRuleSet *paq_store_get(uint64 *generation);
 extern bool paq_store_is_in_effect(const char *checksum);
+
+/* Whose rules are wanted */
+typedef struct PaqIdentity
+{
+	Oid			role;			/* that logged in; invalid: cannot be looked up */
+	const char *user;			/* its name; NULL: none */
+	const char *database;		/* NULL: none */
+	const SockAddr *client;		/* NULL: there is none */
+	bool		client_unknown; /* there may be one */
+	bool		replication;	/* a walsender without a database */
+} PaqIdentity;
+
+/* A decision about a relation that was made before */
+typedef struct PaqKnownDecision
+{
+	Oid			relid;			/* invalid: unused */
+	Oid			user;			/* CURRENT_USER, if that matters */
+	CommandTag	tag;
+	PaqClass	class;
+	bool		temp;
+	bool		has_family;		/* other relations' names count, too */
+	const PaqDecision *decision;
+} PaqKnownDecision;
+
+#define PAQ_KNOWN_DECISIONS		64	/* a power of 2 */
+#define PAQ_KNOWN_USERS			4
+
+/* A role that has been the current user, and which rules apply to it */
+typedef struct PaqKnownUser
+{
+	Oid			role;			/* invalid: unused */
+	bool	   *applies;
+} PaqKnownUser;
+
+struct PaqSessionRules
+{
+	dlist_node	node;			/* of paq_all_rules */
+	MemoryContext context;		/* of all of it */
+	int			pins;			/* users: the session, and statements */
+	int			nrules;
+	int			size;			/* allocated */
+	PaqRule   **rules;			/* in the order of the file */
+	bool		has_temp;		/* a rule has the class word "temp" */
+	bool		has_roles;		/* or objects selected by grants, */
+	bool		has_current_users;	/* or a condition currentuser */
+	uint32		recorded;		/* see PaqPolicy */
+	uint32		ignored;
+	List	   *decisions;		/* all different ones so far */
+	PaqKnownDecision known[PAQ_KNOWN_DECISIONS];
+	PaqKnownUser users[PAQ_KNOWN_USERS];
+	int			next_user;
+};
+
+/* session.c */
+extern dlist_head paq_all_rules;	/* all there are in this process */
+extern PaqSessionRules *paq_session_rules_make(const PaqRuleSet *set,
+											   const PaqIdentity *who, bool enabled);
+extern void paq_session_rules_free(PaqSessionRules *rules);
+extern bool paq_rule_applies_to(const PaqRule *rule, Oid role, const char *name);
+
+/* match.c */
+extern bool paq_regex_matches(regex_t *regex, const char *text);
+extern const PaqDecision *paq_rules_decide(PaqSessionRules *rules, Oid user,
+										   const PaqSubject *subject);
+extern void paq_match_init(void);
 
 /* The policy file's path, absolute or relative to the data directory, palloc'ed */
 extern char *paq_policy_path(void);

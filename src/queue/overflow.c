@@ -121,11 +121,12 @@ shut_down(void)
 bool
 paq_make_space(uint64 size)
 {
-	const bool	patient = paq_overflow == PAQ_OVERFLOW_WAIT;
+	const bool	drop = paq_overflow == PAQ_OVERFLOW_DROP && !paq_producer.must_keep;
+	const bool	patient = paq_overflow <= PAQ_OVERFLOW_DROP;
 
 	if (!IsUnderPostmaster)
 		return make_space_alone(size);
-	if (paq_overflow == PAQ_OVERFLOW_DROP)
+	if (drop)
 		return false;
 	if (paq_wait_for_space(size, patient))
 		return true;

@@ -33,6 +33,8 @@
  */
 #include "postgres.h"
 
+#include <sys/mman.h>
+
 #include "compat.h"
 #include "fault.h"
 #include "lib/ilist.h"
@@ -203,6 +205,9 @@ new_pending(void)
 		pending->local = NULL;
 		pending->done = false;
 		pending->node.next = NULL;
+		pending->choice = NULL;
+		pending->mode = -1;
+		pending->must_keep = false;
 	}
 	return pending;
 }
@@ -512,6 +517,91 @@ paq_pending_add_message(PaqPending *pending, const char *message, uint32 max)
 }
 
 /*
+ * Read a pending record, to be changed; paq_pending_rewrite() must follow.  Returns
+ * false if that cannot be done: without memory, or if its spill file cannot be read.
+ */
+bool
+paq_pending_open(PaqPending *pending, PaqContents *contents)
+{
+	const uint32 len = paq_pending_header(pending)->length;
+	PaqText		name;
+
+	contents->spill = NULL;
+	contents->spill_size = 0;
+	if (is_spilled(pending, &name) &&
+		!paq_spill_map(&name, &contents->spill, &contents->spill_size))
+		return false;
+	contents->copy = MemoryContextAllocExtended(TopMemoryContext, len, MCXT_ALLOC_NO_OOM);
+	if (contents->copy != NULL)
+	{
+		memcpy(contents->copy, pending->record, len);
+		if (paq_record_decode(contents->copy, len, contents->spill, contents->spill_size,
+							  &contents->record))
+			return true;
+		pfree(contents->copy);
+	}
+	if (contents->spill != NULL)
+		munmap(contents->spill, contents->spill_size);
+	return false;
+}
+
+/* The session's block of a record whose fields are in that memory */
+static void
+get_session_block(const PaqContents *contents, PaqSessionBlock *session)
+{
+	session->length = 0;
+	for (int i = 0; i < PAQ_NSESSION_FIELDS; i++)
+	{
+		session->field_len[i] = contents->record.header.field_len[i];
+		if (session->field_len[i] != PAQ_NULL_LEN)
+			session->length += session->field_len[i];
+	}
+	session->data = contents->copy + sizeof(PaqRecordHeader);
+}
+
+/*
+ * Put a record with these contents, whose flags and texts may have been changed, in the
+ * place of the pending one, and in its list.  Returns it, or without memory the pending
+ * one as it is, marked as incomplete.
+ */
+PaqPending *
+paq_pending_rewrite(PaqPending *pending, PaqContents *contents)
+{
+	PaqRecordHeader *header = &contents->record.header;
+	const PaqPending old = *pending;
+	PaqPending *result;
+	PaqSessionBlock session;
+
+	/* It gets another spill file if it needs one. */
+	header->flags &= ~PAQ_RECORD_SPILLED;
+	contents->record.field[PAQ_FIELD_SPILL].data = NULL;
+	contents->record.field[PAQ_FIELD_SPILL].len = 0;
+	get_session_block(contents, &session);
+	result = paq_pending_replace(pending, header, &session,
+								 &contents->record.field[PAQ_NSESSION_FIELDS], false);
+	pfree(contents->copy);
+	if (contents->spill != NULL)
+		munmap(contents->spill, contents->spill_size);
+	if (result == NULL)
+	{
+		paq_pending_header(pending)->flags |= PAQ_RECORD_INCOMPLETE;
+		return pending;
+	}
+	if (result != pending)
+	{
+		result->late_ids = old.late_ids;
+		result->has_rows = old.has_rows;
+		result->is_call = old.is_call;
+		result->choice = old.choice;
+		result->mode = old.mode;
+		result->must_keep = old.must_keep;
+		if (old.node.next != NULL)
+			dlist_insert_before(old.node.next, &result->node);
+	}
+	return result;
+}
+
+/*
  * The record's outcome, or more of it, is known, but the record may have to wait
  * for space in the queue: copy that to the entry that stands for it in the slot.
  */
@@ -610,11 +700,13 @@ paq_pending_publish(PaqPending *pending, PaqSpaceWait wait)
 	uint64		pos;
 
 	paq_pending_keep(pending);
+	paq_producer.must_keep = pending->must_keep;
 	pos = paq_ring_put(pending->record, len, pending->crc, wait,
 					   entry ? &entry->published_at : NULL);
 	if (likely(pos != 0))
 		release_pending(pending);
-	else if (paq_overflow == PAQ_OVERFLOW_DROP && wait != PAQ_SPACE_KEEP)
+	else if (paq_overflow == PAQ_OVERFLOW_DROP && wait != PAQ_SPACE_KEEP &&
+			 !pending->must_keep)
 	{
 		/* Count first: if we die in between, the record may be counted and kept. */
 		paq_queue_note_drop(PAQ_DROP_FULL, 1);

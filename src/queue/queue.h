@@ -36,8 +36,11 @@ typedef struct PaqPending
 	bool		late_ids;		/* ids and client's copy are still to come */
 	bool		has_rows;		/* shows the rows of its statement */
 	bool		is_call;		/* of a function that its statement calls */
+	void	   *choice;			/* NULL: it is certain that it is wanted */
+	int			mode;			/* PaqMode; -1: as the settings say */
 
 	/* the queue's, see pending.c */
+	bool		must_keep;		/* set by the caller: "drop" does not drop it */
 	bool		done;			/* the entry is free, but not yet taken back */
 	dlist_node	slot_node;		/* in paq_producer.entries or .unused */
 	struct PaqSlotEntry *entry; /* in the slot, or NULL */
@@ -76,6 +79,17 @@ extern PaqPending *paq_pending_replace(PaqPending *replaced,
 extern void paq_pending_keep(PaqPending *pending);
 extern void paq_pending_add_message(PaqPending *pending, const char *message,
 									uint32 max);
+/* What is in a pending record, to be changed; see paq_pending_open() */
+typedef struct PaqContents
+{
+	PaqRecord	record;
+	char	   *copy;			/* memory of its fields */
+	char	   *spill;			/* its spill file, mapped, NULL: it has none */
+	Size		spill_size;
+} PaqContents;
+
+extern bool paq_pending_open(PaqPending *pending, PaqContents *contents);
+extern PaqPending *paq_pending_rewrite(PaqPending *pending, PaqContents *contents);
 extern uint64 paq_pending_publish(PaqPending *pending, PaqSpaceWait wait);
 extern void paq_pending_free(PaqPending *pending);
 extern void paq_pending_init_header(PaqRecordHeader *header, PaqClass class,

@@ -330,6 +330,7 @@ typedef struct PaqProducer
 	dlist_head	entries;		/* records with an entry in the slot, in order */
 	dlist_head	unused;			/* structs for pending records */
 	Size		local_bytes;	/* memory of records outside of the slot */
+	bool		must_keep;		/* the record that is being published */
 } PaqProducer;
 
 extern PaqProducer paq_producer;
@@ -463,6 +464,7 @@ extern uint64 paq_writers_bound(uint64 pos);
 extern bool paq_spill_write(char *name, Size namesize,
 							const PaqText *statement, const PaqText *parameter);
 extern void paq_spill_remove(const char *name, Size len);
+extern bool paq_spill_map(const PaqText *name, char **data, Size *size);
 
 /* wait.c */
 extern void paq_wait_events_init(void);

@@ -188,6 +188,18 @@ map_spill(const PaqText *name, char *path, char **data, Size *size)
 }
 
 /*
+ * Map the spill file called name; the caller unmaps it.  Returns false if it cannot be
+ * read, or is damaged.
+ */
+bool
+paq_spill_map(const PaqText *name, char **data, Size *size)
+{
+	char		path[MAXPGPATH];
+
+	return map_spill(name, path, data, size);
+}
+
+/*
  * Map the spill file called name for the current record, and note that it is to
  * be removed when the record is durable.  If it is not there, or damaged, returns
  * false; the record then has to do without its texts.  If it cannot be read now,

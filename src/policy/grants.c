@@ -1,9 +1,10 @@
 /*-------------------------------------------------------------------------
  *
  * grants.c
- *		Object auditing: which relations the audit role's grants select.
+ *		Object auditing: which relations the grants of a role select: the audit
+ *		role, or that of a rule.
  *
- * A relation is selected if the audit role, or a role whose privileges it
+ * A relation is selected if the role, or a role whose privileges it
  * inherits, has been granted one of the privileges that the statement needs,
  * on the relation or on one of the columns concerned.  Grants to PUBLIC select
  * nothing.
@@ -20,11 +21,11 @@
 
 #include "access/htup_details.h"
 #include "access/sysattr.h"
-#include "capture/capture_internal.h"
 #include "catalog/pg_attribute.h"
 #include "catalog/pg_class.h"
 #include "compat.h"
 #include "nodes/bitmapset.h"
+#include "policy/policy.h"
 #include "storage/lockdefs.h"
 #include "utils/acl.h"
 #include "utils/syscache.h"

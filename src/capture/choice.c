@@ -1,0 +1,458 @@
+/*-------------------------------------------------------------------------
+ *
+ * choice.c
+ *		Whether and how something is recorded: what the rules decide about each
+ *		subject of a statement (policy/), and the settings where no rule does.
+ *
+ * A statement is recorded if any of its subjects is.  If several rules record it,
+ * the first of them in the file has the options.  A rule can have conditions that are
+ * known only when the statement ends.  Then its record is made as if they held, with
+ * each text that any rule in question wants, and keeps the choice.  When the outcome is
+ * known, the record is let go, or gets what the rule that decides wants.  What a crash
+ * interrupts has its record: recovery finds it in the slot.
+ *
+ * Rules are those that were in effect when the statement began: a choice pins them.
+ *
+ * Must not raise, except for what policy/match.c may, in paq_choose(), and for lack
+ * of memory.  paq_choice_settle() never raises: without memory the record stays as it
+ * is.
+ *
+ * Locking: none.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "capture/capture_internal.h"
+#include "utils/memutils.h"
+
+/* What is yet to be decided about a record */
+typedef struct PaqLateChoice
+{
+	PaqSessionRules *rules;		/* that all of this belongs to */
+	const PaqVerdict *best;		/* the first rule that records the statement whatever
+								 * its outcome is, or the settings; NULL: none */
+	bool		audited;		/* where the settings decide, they want the record */
+	int64		rows;			/* -1: those of the record */
+	int			number;
+	const PaqDecision *decisions[FLEXIBLE_ARRAY_MEMBER];
+} PaqLateChoice;
+
+/* What the settings want of a record */
+static const PaqVerdict settings_verdict = {
+	.record = true, .mode = -1, .parameters = -1, .statement = PAQ_TEXT_DEFAULT
+};
+
+/* ----------
+ * Choosing
+ * ----------
+ */
+
+/* The first rule of the two in the file; NULL is none. */
+static inline const PaqVerdict *
+first_of(const PaqVerdict *a, const PaqVerdict *b)
+{
+	return a == NULL || (b != NULL && b->number < a->number) ? b : a;
+}
+
+/* Add what has been decided about a subject. */
+void
+paq_choice_add(PaqChoice *choice, const PaqDecision *decision)
+{
+	if (unlikely(decision->nlater > 0))
+	{
+		MemoryContext old_context = MemoryContextSwitchTo(TopMemoryContext);
+
+		choice->later = list_append_unique_ptr(choice->later,
+											   unconstify(PaqDecision *, decision));
+		MemoryContextSwitchTo(old_context);
+	}
+	else if (decision->final == NULL)
+		choice->by_settings = true;
+	else if (decision->final->record)
+		choice->best = first_of(choice->best, decision->final);
+}
+
+/*
+ * Have the rules decide about the subject, and add that to the choice.  Returns the
+ * decision, NULL if there are no rules: the settings decide.
+ */
+const PaqDecision *
+paq_choose(PaqChoice *choice, const PaqSubject *subject)
+{
+	const PaqDecision *decision;
+
+	if (!paq_policy.has_rules && choice->rules == NULL)
+	{
+		choice->by_settings = true;
+		return NULL;
+	}
+	if (choice->rules == NULL)
+		choice->rules = paq_policy_pin(paq_policy.rules);
+	decision = paq_policy_decide(choice->rules, subject);
+	paq_choice_add(choice, decision);
+	return decision;
+}
+
+/* The name of the rule that has decided; NULL if there is none yet */
+const char *
+paq_choice_name(const PaqChoice *choice)
+{
+	return choice->best != NULL && choice->later == NIL ? choice->best->name : NULL;
+}
+
+/* Forget the choice. */
+void
+paq_choice_clear(PaqChoice *choice)
+{
+	list_free(choice->later);
+	paq_policy_unpin(choice->rules);
+	memset(choice, 0, sizeof(*choice));
+}
+
+/* ----------
+ * Texts
+ * ----------
+ */
+
+/* Does a record that the verdict asks for have the text of its statement? */
+static bool
+wants_statement(const PaqVerdict *verdict)
+{
+	if (verdict->statement == PAQ_TEXT_DEFAULT)
+		return paq_log_statement || verdict->mandatory;
+	return verdict->statement != PAQ_TEXT_OFF;
+}
+
+static bool
+wants_parameters(const PaqVerdict *verdict)
+{
+	if (verdict->parameters >= 0)
+		return verdict->parameters;
+	return paq_log_parameter && !verdict->mandatory;
+}
+
+static void
+add_wish(PaqWish *wish, const PaqVerdict *verdict)
+{
+	const bool	statement = wants_statement(verdict);
+
+	wish->statement |= statement;
+	wish->parameters |= statement && wants_parameters(verdict);
+	wish->repeated |= !paq_log_statement_once || verdict->mandatory;
+	if (statement)
+		wish->normalized &= verdict->statement == PAQ_TEXT_NORMALIZED;
+}
+
+/* The same for one verdict, NULL being that of the settings. */
+PaqWish
+paq_verdict_wish(const PaqVerdict *verdict)
+{
+	PaqWish		wish = {.normalized = true};
+
+	add_wish(&wish, verdict ? verdict : &settings_verdict);
+	wish.normalized &= wish.statement;
+	return wish;
+}
+
+/*
+ * The texts that a record is to have.  If it is yet to be decided, these are all that
+ * may be wanted.
+ */
+PaqWish
+paq_choice_wish(const PaqChoice *choice)
+{
+	PaqWish		wish = {.normalized = true};
+	ListCell   *lc;
+
+	if (choice->best == NULL && choice->later == NIL)
+		return paq_verdict_wish(NULL);
+	if (choice->best != NULL)
+		add_wish(&wish, choice->best);
+	if (choice->by_settings && choice->best == NULL)
+		add_wish(&wish, &settings_verdict);
+	foreach(lc, choice->later)
+	{
+		const PaqDecision *decision = lfirst(lc);
+
+		for (int i = 0; i < decision->nlater; i++)
+			if (decision->later[i]->record)
+				add_wish(&wish, decision->later[i]);
+		if (decision->final == NULL || decision->final->record)
+			add_wish(&wish, decision->final ? decision->final : &settings_verdict);
+	}
+	wish.normalized &= wish.statement;
+	return wish;
+}
+
+/* ----------
+ * The end
+ * ----------
+ */
+
+/* The record is made because of the verdict. */
+void
+paq_verdict_apply(PaqPending *pending, const PaqVerdict *verdict)
+{
+	pending->mode = verdict->mode;
+	pending->must_keep = verdict->mandatory;
+}
+
+/*
+ * The record has been made because of the choice, which may be NULL: note what it is to
+ * have, and what is yet to be decided.  audited: where the settings decide, they want it.
+ * Without memory for that, the record is one that nothing else decides about.
+ */
+void
+paq_choice_attach(PaqPending *pending, const PaqChoice *choice, bool audited)
+{
+	const int	number = choice ? list_length(choice->later) : 0;
+	PaqLateChoice *late;
+
+	if (choice != NULL && choice->best != NULL)
+		paq_verdict_apply(pending, choice->best);
+	if (likely(number == 0))
+		return;
+	late = MemoryContextAllocExtended(TopMemoryContext,
+									  offsetof(PaqLateChoice, decisions) +
+									  number * sizeof(PaqDecision *),
+									  MCXT_ALLOC_NO_OOM);
+	if (late == NULL)
+		return;
+	late->rules = paq_policy_pin(choice->rules);
+	late->best = choice->best ? choice->best :
+		choice->by_settings && audited ? &settings_verdict : NULL;
+	late->audited = audited;
+	late->rows = -1;
+	late->number = number;
+	for (int i = 0; i < number; i++)
+		late->decisions[i] = list_nth(choice->later, i);
+	pending->choice = late;
+}
+
+/* Forget what is yet to be decided about the record. */
+void
+paq_choice_detach(PaqPending *pending)
+{
+	PaqLateChoice *late = pending->choice;
+
+	if (likely(late == NULL))
+		return;
+	pending->choice = NULL;
+	paq_policy_unpin(late->rules);
+	pfree(late);
+}
+
+/*
+ * The statement fails after its executor has processed that many rows, which its
+ * records do not show.
+ */
+void
+paq_choice_note_rows(dlist_head *records, int64 rows)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, records)
+	{
+		PaqPending *pending = dlist_container(PaqPending, node, iter.cur);
+
+		if (pending->choice != NULL)
+			((PaqLateChoice *) pending->choice)->rows = rows;
+	}
+}
+
+/* Must a session wait for the record before its transaction commits? */
+PaqMode
+paq_record_mode(const PaqPending *pending, PaqClass class)
+{
+	const PaqLateChoice *late = pending->choice;
+	PaqMode		mode = pending->mode >= 0 ? pending->mode :
+		(paq_immediate_classes & PAQ_CLASS_BIT(class)) ? PAQ_MODE_IMMEDIATE : paq_mode;
+
+	if (likely(late == NULL))
+		return mode;
+	for (int i = 0; i < late->number; i++)
+		for (int j = 0; j < late->decisions[i]->nlater; j++)
+			mode = Max(mode, late->decisions[i]->later[j]->mode);
+	return mode;
+}
+
+/* What a decision has come to; NULL: it records nothing */
+static const PaqVerdict *
+settle_decision(const PaqDecision *decision, bool audited, uint32 outcomes, int64 rows,
+				int64 duration)
+{
+	for (int i = 0; i < decision->nlater; i++)
+		if (paq_verdict_holds(decision->later[i], outcomes, rows, duration))
+			return decision->later[i]->record ? decision->later[i] : NULL;
+	if (decision->final == NULL)
+		return audited ? &settings_verdict : NULL;
+	return decision->final->record ? decision->final : NULL;
+}
+
+/*
+ * The first rule in the file is the verdict; the settings come behind all rules.
+ */
+static const PaqVerdict *
+settle(const PaqLateChoice *late, uint32 outcomes, int64 rows, int64 duration)
+{
+	const PaqVerdict *best = late->best;
+
+	for (int i = 0; i < late->number; i++)
+	{
+		const PaqVerdict *verdict = settle_decision(late->decisions[i], late->audited,
+													outcomes, rows, duration);
+
+		if (best == &settings_verdict)
+			best = verdict ? verdict : best;
+		else if (verdict != &settings_verdict)
+			best = first_of(best, verdict);
+		else if (best == NULL)
+			best = verdict;
+	}
+	return best;
+}
+
+/* Leave out texts of the record that the verdict does not want; returns the flags. */
+static uint32
+leave_out(PaqText *statement, PaqText *parameters, PaqWish wish, uint32 flags)
+{
+	const uint32 gone = PAQ_RECORD_STMT_NOT_LOGGED | PAQ_RECORD_STMT_PREVIOUS;
+
+	if ((flags & gone) != 0)
+		return flags;
+	if (!wish.statement)
+	{
+		statement->data = parameters->data = NULL;
+		statement->len = parameters->len = 0;
+		return (flags & ~(PAQ_RECORD_SPILLED | PAQ_RECORD_CONSTANTS |
+						  PAQ_RECORD_PARAM_NOT_LOGGED)) | PAQ_RECORD_STMT_NOT_LOGGED;
+	}
+	if (!wish.parameters && (flags & PAQ_RECORD_CONSTANTS) == 0)
+	{
+		parameters->data = NULL;
+		parameters->len = 0;
+		flags |= PAQ_RECORD_PARAM_NOT_LOGGED;
+	}
+	return flags;
+}
+
+/*
+ * Mask the constants of the text, which ends with a terminator.  The scanner is not
+ * called: an error may be being handled.
+ */
+static uint32
+mask_constants(PaqText *statement, PaqText *parameters, PaqMasked *shown, uint32 flags)
+{
+	if (statement->data == NULL || (flags & PAQ_RECORD_CONSTANTS) != 0)
+		return flags;
+	paq_mask_text(statement->data, PAQ_MASK_CONSTANTS, shown);
+	statement->data = shown->text;
+	statement->len = shown->len;
+	parameters->data = NULL;
+	parameters->len = 0;
+	flags &= ~PAQ_RECORD_PARAM_NOT_LOGGED;
+	return flags | PAQ_RECORD_CONSTANTS | paq_masked_flags(shown);
+}
+
+/* Give the record the texts and the name that the verdict wants, if it lacks them. */
+static PaqPending *
+revise(PaqPending *pending, const PaqVerdict *verdict)
+{
+	const uint32 flags = paq_pending_header(pending)->flags;
+	const PaqWish wish = paq_verdict_wish(verdict);
+	PaqText    *statement;
+	PaqText    *parameters;
+	PaqContents contents;
+	PaqMasked	shown = {NULL};
+	char	   *text = NULL;
+
+	if (!paq_pending_open(pending, &contents))
+		return pending;
+	statement = &contents.record.field[PAQ_FIELD_STATEMENT];
+	parameters = &contents.record.field[PAQ_FIELD_PARAMETER];
+	contents.record.header.flags = leave_out(statement, parameters, wish, flags);
+	if (wish.normalized && statement->data != NULL && (flags & PAQ_RECORD_CONSTANTS) == 0)
+	{
+		/* Without memory for a text with a terminator, there is none. */
+		text = MemoryContextAllocExtended(TopMemoryContext, (Size) statement->len + 1,
+										  MCXT_ALLOC_NO_OOM | MCXT_ALLOC_HUGE);
+		if (text != NULL)
+		{
+			memcpy(text, statement->data, statement->len);
+			text[statement->len] = '\0';
+		}
+		statement->data = text;
+		contents.record.header.flags =
+			mask_constants(statement, parameters, &shown, contents.record.header.flags);
+	}
+	if (verdict->name != NULL)
+	{
+		contents.record.field[PAQ_FIELD_POLICY].data = verdict->name;
+		contents.record.field[PAQ_FIELD_POLICY].len = strlen(verdict->name);
+	}
+	pending = paq_pending_rewrite(pending, &contents);
+	if (text != NULL)
+		pfree(text);
+	if (shown.copy != NULL)
+		pfree(shown.copy);
+	return pending;
+}
+
+/*
+ * The outcome of what the record is about is known, or it is certain that it will not
+ * be: is it to be published?  error NULL is success.  Returns the record, which may be
+ * in other memory now, in the same list; NULL if it has been let go.
+ */
+PaqPending *
+paq_choice_settle(PaqPending *pending, const PaqError *error, TimestampTz end_time)
+{
+	const PaqRecordHeader *header = paq_pending_header(pending);
+	PaqLateChoice *late = pending->choice;
+	const PaqVerdict *verdict;
+	uint32		outcomes = PAQ_OUTCOME_OK;
+
+	if (header->sqlstate != 0 || error != NULL)
+		outcomes = paq_outcome_bits(header->sqlstate ? header->sqlstate : error->sqlstate);
+	else if (header->flags & PAQ_RECORD_NO_OUTCOME)
+		outcomes = 0;
+	verdict = settle(late, outcomes, Max(header->rows, late->rows),
+					 end_time - header->start_time);
+	if (verdict != NULL)
+	{
+		paq_verdict_apply(pending, verdict);
+		pending = revise(pending, verdict);
+	}
+	paq_choice_detach(pending);
+	if (verdict != NULL)
+		return pending;
+	paq_pending_free(pending);
+	return NULL;
+}
+
+/* ----------
+ * Events
+ * ----------
+ */
+
+/*
+ * Is the event, which has no object but, for a function, that in event->function, to be
+ * recorded?  sqlstate is its outcome, -1 if that is not known.
+ */
+bool
+paq_event_choose(PaqEvent *event, const PaqSubject *subject, int sqlstate)
+{
+	PaqChoice	choice = {NULL};
+	const PaqDecision *decision = paq_choose(&choice, subject);
+	const bool	audited = paq_class_is_audited(event->class);
+
+	if (likely(decision == NULL))
+		return audited;
+	event->verdict = settle_decision(decision, audited,
+									 sqlstate == -1 ? 0 : paq_outcome_bits(sqlstate), -1,
+									 GetCurrentTimestamp() - event->start_time);
+	paq_choice_clear(&choice);
+	return event->verdict != NULL;
+}

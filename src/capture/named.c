@@ -1,0 +1,272 @@
+/*-------------------------------------------------------------------------
+ *
+ * named.c
+ *		What a utility statement is about, for rules: the relations that it names.
+ *
+ * Rules decide before the statement is executed, while its relations are there.  What
+ * its objects have been, event triggers tell at its end (ddl.c), and TRUNCATE tells of
+ * what it reaches by CASCADE (object_access.c).  COPY is decided about once more when
+ * its permissions are checked (relation.c).  If neither can be known, rules that name
+ * objects count for recording.
+ *
+ * Names are looked up without locks, as relations are found before PostgreSQL locks
+ * them, and without permissions, whose lack is for PostgreSQL to complain of.
+ *
+ * Must not raise, except for what catalog lookups and choice.c may.
+ *
+ * Locking: none.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "capture/capture_internal.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_class.h"
+#include "nodes/makefuncs.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+
+/* The relation that a name in a statement means now; invalid if there is none */
+Oid
+paq_named_relation(const RangeVar *name)
+{
+	Oid			schema;
+
+	if (name == NULL)
+		return InvalidOid;
+	if (name->schemaname == NULL)
+		return RelnameGetRelid(name->relname);
+	schema = LookupNamespaceNoError(name->schemaname);
+	return OidIsValid(schema) ? get_relname_relid(name->relname, schema) :
+		InvalidOid;
+}
+
+/* Names as DROP and COMMENT have them: lists of strings */
+static List *
+names_of_lists(List *objects)
+{
+	List	   *names = NIL;
+	ListCell   *lc;
+
+	foreach(lc, objects)
+		if (IsA(lfirst(lc), List) && list_length(lfirst(lc)) <= 3)
+			names = lappend(names, makeRangeVarFromNameList(lfirst(lc)));
+	return names;
+}
+
+/* Are objects of the type relations? */
+static bool
+is_relation_type(ObjectType type)
+{
+	switch (type)
+	{
+		case OBJECT_FOREIGN_TABLE:
+		case OBJECT_INDEX:
+		case OBJECT_MATVIEW:
+		case OBJECT_SEQUENCE:
+		case OBJECT_TABLE:
+		case OBJECT_VIEW:
+			return true;
+		default:
+			return false;
+	}
+}
+
+/* The last name is that of something that belongs to the relation before it. */
+static bool
+belongs_to_relation(ObjectType type)
+{
+	return type == OBJECT_COLUMN || type == OBJECT_TRIGGER || type == OBJECT_RULE ||
+		type == OBJECT_POLICY || type == OBJECT_TABCONSTRAINT;
+}
+
+/* The relation of each name, without what belongs to it */
+static List *
+names_without_last(List *objects)
+{
+	List	   *lists = NIL;
+	ListCell   *lc;
+
+	foreach(lc, objects)
+	{
+		List	   *name = lfirst(lc);
+
+		if (IsA(name, List) && list_length(name) >= 2)
+			lists = lappend(lists, list_truncate(list_copy(name), list_length(name) - 1));
+	}
+	return names_of_lists(lists);
+}
+
+static List *
+names_of_objects(ObjectType type, List *objects)
+{
+	if (is_relation_type(type))
+		return names_of_lists(objects);
+	return belongs_to_relation(type) ? names_without_last(objects) : NIL;
+}
+
+static List *
+names_of_vacuum(List *relations)
+{
+	List	   *names = NIL;
+	ListCell   *lc;
+
+	foreach(lc, relations)
+		names = lappend(names, lfirst_node(VacuumRelation, lc)->relation);
+	return names;
+}
+
+static List *
+names_of_grant(const GrantStmt *grant)
+{
+	return grant->targtype == ACL_TARGET_OBJECT &&
+		(grant->objtype == OBJECT_TABLE || grant->objtype == OBJECT_SEQUENCE) ?
+		grant->objects : NIL;
+}
+
+/* The relations that the statement names, RangeVars */
+static List *
+names_of(Node *parsetree)
+{
+	switch (nodeTag(parsetree))
+	{
+		case T_AlterObjectSchemaStmt:
+			return list_make1(((AlterObjectSchemaStmt *) parsetree)->relation);
+		case T_AlterPolicyStmt:
+			return list_make1(((AlterPolicyStmt *) parsetree)->table);
+		case T_AlterSeqStmt:
+			return list_make1(((AlterSeqStmt *) parsetree)->sequence);
+		case T_AlterTableStmt:
+			return list_make1(((AlterTableStmt *) parsetree)->relation);
+		case T_CommentStmt:
+			return names_of_objects(((CommentStmt *) parsetree)->objtype,
+									list_make1(((CommentStmt *) parsetree)->object));
+		case T_CopyStmt:
+			return list_make1(((CopyStmt *) parsetree)->relation);
+		case T_CreatePolicyStmt:
+			return list_make1(((CreatePolicyStmt *) parsetree)->table);
+		case T_CreateTrigStmt:
+			return list_make1(((CreateTrigStmt *) parsetree)->relation);
+		case T_DropStmt:
+			return names_of_objects(((DropStmt *) parsetree)->removeType,
+									((DropStmt *) parsetree)->objects);
+		case T_GrantStmt:
+			return names_of_grant((GrantStmt *) parsetree);
+		case T_IndexStmt:
+			return list_make1(((IndexStmt *) parsetree)->relation);
+		case T_LockStmt:
+			return ((LockStmt *) parsetree)->relations;
+		case T_RefreshMatViewStmt:
+			return list_make1(((RefreshMatViewStmt *) parsetree)->relation);
+		case T_ReindexStmt:
+			return list_make1(((ReindexStmt *) parsetree)->relation);
+		case T_RenameStmt:
+			return list_make1(((RenameStmt *) parsetree)->relation);
+		case T_RuleStmt:
+			return list_make1(((RuleStmt *) parsetree)->relation);
+		case T_SecLabelStmt:
+			return names_of_objects(((SecLabelStmt *) parsetree)->objtype,
+									list_make1(((SecLabelStmt *) parsetree)->object));
+		case T_TruncateStmt:
+			return ((TruncateStmt *) parsetree)->relations;
+		case T_VacuumStmt:
+			return names_of_vacuum(((VacuumStmt *) parsetree)->rels);
+		case T_ViewStmt:
+			return list_make1(((ViewStmt *) parsetree)->view);
+		default:
+			return paq_cluster_relations(parsetree);
+	}
+}
+
+/* What is known of the object of a statement whose relations are not known */
+static PaqObjectKnown
+object_of(Node *parsetree, PaqClass class)
+{
+	switch (nodeTag(parsetree))
+	{
+			/* these have none in a schema */
+		case T_AlterDatabaseSetStmt:
+		case T_AlterDatabaseStmt:
+		case T_AlterEventTrigStmt:
+		case T_AlterSystemStmt:
+		case T_AlterTableSpaceOptionsStmt:
+		case T_CreateEventTrigStmt:
+		case T_CreateTableSpaceStmt:
+		case T_CreatedbStmt:
+		case T_DropTableSpaceStmt:
+		case T_DropdbStmt:
+			return PAQ_OBJECT_NONE;
+		case T_AlterDefaultPrivilegesStmt:
+		case T_GrantStmt:
+			return PAQ_OBJECT_UNKNOWN;
+		default:
+			return class == PAQ_CLASS_DDL ? PAQ_OBJECT_UNKNOWN : PAQ_OBJECT_NONE;
+	}
+}
+
+/* Note what has been decided about a relation that the statement may drop. */
+static void
+note_named(PaqStatement *statement, Oid relid, const PaqDecision *decision)
+{
+	MemoryContext old_context = MemoryContextSwitchTo(TopMemoryContext);
+	PaqNamedRelation *named = palloc(sizeof(PaqNamedRelation));
+
+	named->relid = relid;
+	named->decision = decision;
+	statement->named = lappend(statement->named, named);
+	MemoryContextSwitchTo(old_context);
+}
+
+static void
+find_relations(PaqStatement *statement, Node *parsetree, List **relids, bool *temporary)
+{
+	ListCell   *lc;
+
+	*relids = NIL;
+	*temporary = true;
+	foreach(lc, names_of(parsetree))
+	{
+		const Oid	relid = paq_named_relation(lfirst(lc));
+
+		if (!OidIsValid(relid))
+			continue;
+		*relids = lappend_oid(*relids, relid);
+		*temporary = *temporary && paq_policy.has_temp &&
+			get_rel_persistence(relid) == RELPERSISTENCE_TEMP;
+	}
+	*temporary = *temporary && *relids != NIL;
+}
+
+/*
+ * Have the rules decide about a utility statement that is about to be executed.
+ */
+void
+paq_choose_utility(PaqStatement *statement, Node *parsetree)
+{
+	PaqSubject	subject = {.object = PAQ_OBJECT_RELATION, .may_look_up = true};
+	List	   *relids;
+	ListCell   *lc;
+
+	subject.class = paq_classify(&statement->command);
+	subject.tag = statement->command.tag;
+	find_relations(statement, parsetree, &relids, &statement->temporary);
+	subject.temp = statement->temporary;
+	if (IsA(parsetree, TruncateStmt))
+		subject.perms = ACL_TRUNCATE;
+	else if (IsA(parsetree, CopyStmt))
+		subject.perms = ((CopyStmt *) parsetree)->is_from ? ACL_INSERT : ACL_SELECT;
+	foreach(lc, relids)
+	{
+		subject.relid = lfirst_oid(lc);
+		note_named(statement, subject.relid, paq_choose(&statement->choice, &subject));
+	}
+	if (relids == NIL)
+	{
+		subject.object = object_of(parsetree, subject.class);
+		(void) paq_choose(&statement->choice, &subject);
+	}
+	statement->chosen = !IsA(parsetree, CopyStmt);
+}

@@ -1,0 +1,589 @@
+/*-------------------------------------------------------------------------
+ *
+ * match.c
+ *		Which rule decides about a subject: what a statement does with one relation,
+ *		or a statement without any.
+ *
+ * Rules are gone through in the order of the file.  Those with conditions that are
+ * known only when the statement ends are noted; the first one without ends the
+ * search.
+ *
+ * Of a relation, the names of those count, too, of which it is a partition or a
+ * child: else rules for a table could be evaded by using its partitions.  For rules
+ * to record, those of its own partitions and children count as well, because who uses
+ * a table uses them.
+ *
+ * Decisions about relations and functions are remembered by OID, and forgotten when
+ * the relation changes, or one of its family, a function, or a schema.
+ *
+ * Must not raise, except for what catalog lookups may, lack of memory included.
+ *
+ * Locking: none.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "catalog/indexing.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "policy/policy_internal.h"
+#include "utils/acl.h"
+#include "utils/fmgroids.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
+
+/* A name of an object */
+typedef struct ObjectName
+{
+	const char *schema;			/* NULL: it has none */
+	const char *name;
+} ObjectName;
+
+/* The subject, and what has been found out about it */
+typedef struct Search
+{
+	const PaqSubject *subject;
+	bool		has_names;		/* these are known: */
+	List	   *names;			/* of the relation, and what it is a part of */
+	List	   *parts;			/* its partitions and children */
+	bool		has_parts;
+	bool		has_family;		/* there are, or could be, more than its own */
+	bool		granted;		/* the last match was by grants */
+} Search;
+
+/* Of names while a decision is made */
+static MemoryContext scratch = NULL;
+
+/* ----------
+ * Names
+ * ----------
+ */
+
+/* Does the expression match anywhere in the text? */
+bool
+paq_regex_matches(regex_t *regex, const char *text)
+{
+	const Size	len = strlen(text);
+	pg_wchar   *wide = palloc((len + 1) * sizeof(pg_wchar));
+	const int	wide_len = pg_mb2wchar_with_len(text, wide, len);
+	bool		result;
+
+	result = paq_regexec(regex, wide, wide_len, 0, 0, NULL) == REG_OKAY;
+	pfree(wide);
+	return result;
+}
+
+/* Does the name match the pattern, in which "*" stands for any characters? */
+static bool
+pattern_matches(const char *pattern, const char *name)
+{
+	const char *star = NULL;
+	const char *rest = NULL;
+
+	for (;;)
+	{
+		if (*pattern == '*')
+		{
+			star = pattern++;
+			rest = name;
+		}
+		else if (*name == '\0')
+			return *pattern == '\0';
+		else if (*pattern == *name)
+		{
+			pattern++;
+			name++;
+		}
+		else if (star != NULL)
+		{
+			pattern = star + 1;
+			name = ++rest;
+		}
+		else
+			return false;
+	}
+}
+
+static bool
+name_matches(const PaqObjectItem *item, const ObjectName *name)
+{
+	const char *schema = name->schema ? name->schema : "";
+	bool		result;
+	char	   *text;
+
+	if (item->kind == PAQ_ITEM_NAME)
+		return pattern_matches(item->schema, schema) &&
+			pattern_matches(item->name, name->name);
+	text = name->schema ? psprintf("%s.%s", schema, name->name) : pstrdup(name->name);
+	result = paq_regex_matches(item->regex, text);
+	pfree(text);
+	return result;
+}
+
+static bool
+any_name_matches(const PaqObjectItem *item, List *names)
+{
+	ListCell   *lc;
+
+	foreach(lc, names)
+		if (name_matches(item, lfirst(lc)))
+			return true;
+	return false;
+}
+
+/* Add the name of a relation, unless it has vanished. */
+static List *
+add_name(List *names, Oid relid, bool *has_parts)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	Form_pg_class row;
+	ObjectName *name;
+
+	if (!HeapTupleIsValid(tuple))
+		return names;
+	row = (Form_pg_class) GETSTRUCT(tuple);
+	name = palloc(sizeof(ObjectName));
+	name->schema = isAnyTempNamespace(row->relnamespace) ? "pg_temp" :
+		get_namespace_name(row->relnamespace);
+	name->name = pstrdup(NameStr(row->relname));
+	if (has_parts != NULL)
+		*has_parts = row->relhassubclass;
+	ReleaseSysCache(tuple);
+	return lappend(names, name);
+}
+
+/* Add those of which the relation is a partition or a child, but not theirs. */
+static List *
+add_parents(List *relations, Relation inherits, Oid relid)
+{
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+
+	ScanKeyInit(&key, Anum_pg_inherits_inhrelid, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(relid));
+	scan = systable_beginscan(inherits, InheritsRelidSeqnoIndexId, true, NULL, 1, &key);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+		relations = list_append_unique_oid(relations,
+										   ((Form_pg_inherits) GETSTRUCT(tuple))->inhparent);
+	systable_endscan(scan);
+	return relations;
+}
+
+/* Find the names of the relation, and of what it is a part of. */
+static void
+find_names(Search *search)
+{
+	const Oid	relid = search->subject->relid;
+	Relation	inherits = table_open(InheritsRelationId, AccessShareLock);
+	List	   *relations = list_make1_oid(relid);
+
+	search->has_names = true;
+	search->names = add_name(NIL, relid, &search->has_parts);
+	for (int i = 0; i < list_length(relations); i++)
+	{
+		relations = add_parents(relations, inherits, list_nth_oid(relations, i));
+		if (i > 0)
+			search->names = add_name(search->names, list_nth_oid(relations, i), NULL);
+	}
+	search->has_family = list_length(relations) > 1 || search->has_parts;
+	table_close(inherits, AccessShareLock);
+}
+
+/* Find the names of the partitions and children of the relation. */
+static void
+find_parts(Search *search)
+{
+	List	   *relations = find_all_inheritors(search->subject->relid, NoLock, NULL);
+
+	search->has_parts = false;
+	for (int i = 1; i < list_length(relations); i++)
+		search->parts = add_name(search->parts, list_nth_oid(relations, i), NULL);
+}
+
+/* ----------
+ * Words
+ * ----------
+ */
+
+static bool
+class_item_matches(const PaqClassItem *item, const PaqSubject *subject)
+{
+	switch (item->kind)
+	{
+		case PAQ_CLASS_WORD:
+			return (item->bits & PAQ_CLASS_BIT(subject->class)) != 0;
+		case PAQ_CLASS_TAG:
+			return item->tag == subject->tag;
+		case PAQ_CLASS_TRUNCATE:
+			return subject->tag == CMDTAG_TRUNCATE_TABLE;
+		case PAQ_CLASS_TEMP:
+			return subject->temp;
+	}
+	return false;
+}
+
+/* The last word that matches decides. */
+static bool
+class_matches(const PaqRule *rule, const PaqSubject *subject)
+{
+	bool		result = rule->classes[0].out;
+
+	for (int i = 0; i < rule->nclasses; i++)
+		if (class_item_matches(&rule->classes[i], subject))
+			result = !rule->classes[i].out;
+	return result;
+}
+
+static bool
+is_granted(const char *name, const PaqSubject *subject)
+{
+	Oid			role = get_role_oid(name, true);
+
+	if (!OidIsValid(role))
+		return false;
+	if (subject->rte != NULL)
+		return paq_role_is_granted(role, subject->rte, subject->perminfos);
+	return subject->perms != 0 && paq_role_has_grant(role, subject->relid, subject->perms);
+}
+
+static bool
+relation_matches(const PaqRule *rule, const PaqObjectItem *item, Search *search)
+{
+	if (item->kind == PAQ_ITEM_ROLE)
+		return search->granted = is_granted(item->name, search->subject);
+	if (!search->has_names)
+		find_names(search);
+	if (any_name_matches(item, search->names))
+		return true;
+	if (!rule->verdict.record)
+		return false;
+	if (search->has_parts)
+		find_parts(search);
+	return any_name_matches(item, search->parts);
+}
+
+static PaqMatch
+match_object(const PaqRule *rule, const PaqObjectItem *item, Search *search)
+{
+	const PaqSubject *subject = search->subject;
+	ObjectName	name;
+	bool		result = false;
+
+	search->granted = false;
+	if (item->kind == PAQ_ITEM_ANY)
+		return PAQ_MATCH_YES;
+	switch (subject->object)
+	{
+		case PAQ_OBJECT_NONE:
+			break;
+		case PAQ_OBJECT_UNKNOWN:
+			return PAQ_MATCH_UNKNOWN;
+		case PAQ_OBJECT_RELATION:
+			result = relation_matches(rule, item, search);
+			break;
+		case PAQ_OBJECT_NAMED:
+			name.schema = subject->schema;
+			name.name = subject->name;
+			result = item->kind != PAQ_ITEM_ROLE && name_matches(item, &name);
+			break;
+	}
+	return result ? PAQ_MATCH_YES : PAQ_MATCH_NO;
+}
+
+static bool
+object_matches(const PaqRule *rule, Search *search)
+{
+	bool		unknown = false;
+
+	for (int i = 0; i < rule->nobjects; i++)
+	{
+		switch (match_object(rule, &rule->objects[i], search))
+		{
+			case PAQ_MATCH_YES:
+				return true;
+			case PAQ_MATCH_UNKNOWN:
+				unknown = true;
+				break;
+			case PAQ_MATCH_NO:
+				break;
+		}
+	}
+	return unknown && rule->verdict.record;
+}
+
+/* ----------
+ * Decisions
+ * ----------
+ */
+
+static inline bool
+is_known_at_end(const PaqVerdict *verdict)
+{
+	return verdict->outcomes != 0 || verdict->rows.op != PAQ_OP_NONE ||
+		verdict->duration.op != PAQ_OP_NONE;
+}
+
+/* Which rules apply to the current user; NULL: it does not matter, or is unknown */
+static bool *
+rules_of_user(PaqSessionRules *rules, Oid user, bool may_look_up)
+{
+	PaqKnownUser *known;
+	char	   *name;
+
+	if (!rules->has_current_users)
+		return NULL;
+	for (int i = 0; i < PAQ_KNOWN_USERS; i++)
+		if (rules->users[i].role == user && rules->users[i].applies != NULL)
+			return rules->users[i].applies;
+
+	if (!may_look_up)
+		return NULL;
+	known = &rules->users[rules->next_user];
+	rules->next_user = (rules->next_user + 1) % PAQ_KNOWN_USERS;
+	known->role = InvalidOid;
+	if (known->applies == NULL)
+		known->applies = MemoryContextAlloc(rules->context, rules->nrules * sizeof(bool));
+	name = GetUserNameFromId(user, true);
+	for (int i = 0; i < rules->nrules; i++)
+		known->applies[i] = paq_rule_applies_to(rules->rules[i], user, name);
+	known->role = user;
+	return known->applies;
+}
+
+/* The decision with these contents, as one that is kept */
+static const PaqDecision *
+intern(PaqSessionRules *rules, const PaqVerdict *final, bool granted, List *later)
+{
+	MemoryContext old_context;
+	PaqDecision *decision;
+	ListCell   *lc;
+	int			i = 0;
+
+	foreach(lc, rules->decisions)
+	{
+		decision = lfirst(lc);
+		if (decision->final != final || decision->granted != granted ||
+			decision->nlater != list_length(later))
+			continue;
+		for (i = 0; i < decision->nlater; i++)
+			if (decision->later[i] != list_nth(later, i))
+				break;
+		if (i == decision->nlater)
+			return decision;
+	}
+
+	old_context = MemoryContextSwitchTo(rules->context);
+	decision = palloc(offsetof(PaqDecision, later) +
+					  list_length(later) * sizeof(PaqVerdict *));
+	decision->final = final;
+	decision->granted = granted;
+	decision->nlater = list_length(later);
+	for (i = 0; i < decision->nlater; i++)
+		decision->later[i] = list_nth(later, i);
+	rules->decisions = lappend(rules->decisions, decision);
+	MemoryContextSwitchTo(old_context);
+	return decision;
+}
+
+/* Go through the rules. */
+static const PaqDecision *
+search_rules(PaqSessionRules *rules, Oid user, Search *search)
+{
+	const bool *applies = rules_of_user(rules, user, search->subject->may_look_up);
+	List	   *later = NIL;
+	bool		granted = false;
+
+	for (int i = 0; i < rules->nrules; i++)
+	{
+		const PaqRule *rule = rules->rules[i];
+
+		if ((applies != NULL ? !applies[i] :
+			 rule->ncurrent_users > 0 && !rule->verdict.record) ||
+			!class_matches(rule, search->subject) || !object_matches(rule, search))
+			continue;
+		granted |= search->granted && rule->verdict.record;
+		if (!is_known_at_end(&rule->verdict))
+			return intern(rules, &rule->verdict, granted, later);
+		later = lappend(later, unconstify(PaqVerdict *, &rule->verdict));
+	}
+	return intern(rules, NULL, granted, later);
+}
+
+static PaqKnownDecision *
+place_of(PaqSessionRules *rules, const PaqSubject *subject)
+{
+	return &rules->known[(subject->relid * 8 + subject->tag) % PAQ_KNOWN_DECISIONS];
+}
+
+/* Decide, and remember that if it is about a relation. */
+static pg_noinline const PaqDecision *
+decide_anew(PaqSessionRules *rules, Oid user, const PaqSubject *subject)
+{
+	Search		search = {.subject = subject};
+	MemoryContext old_context;
+	const PaqDecision *decision;
+	PaqKnownDecision *known;
+
+	if (scratch == NULL)
+		scratch = AllocSetContextCreate(TopMemoryContext, "pg_audit_queue decision",
+										ALLOCSET_SMALL_SIZES);
+	old_context = MemoryContextSwitchTo(scratch);
+	if (OidIsValid(subject->relid) && !rules->has_roles)
+	{
+		known = place_of(rules, subject);
+
+		/* Valid before the lookups, which may find that something changes. */
+		known->relid = subject->relid;
+		known->user = user;
+		known->tag = subject->tag;
+		known->class = subject->class;
+		known->temp = subject->temp;
+		known->has_family = true;
+		known->decision = NULL;
+		decision = search_rules(rules, user, &search);
+		known->has_family = search.has_family;
+		known->decision = decision;
+	}
+	else
+		decision = search_rules(rules, user, &search);
+	MemoryContextSwitchTo(old_context);
+	MemoryContextReset(scratch);
+	return decision;
+}
+
+/*
+ * What decides about the subject, while the role is the current user.  Reads
+ * catalogs for names of relations, unless it knows the decision.
+ */
+const PaqDecision *
+paq_rules_decide(PaqSessionRules *rules, Oid user, const PaqSubject *subject)
+{
+	if (!rules->has_current_users)
+		user = InvalidOid;
+	if (likely(OidIsValid(subject->relid)))
+	{
+		PaqKnownDecision *known = place_of(rules, subject);
+
+		if (likely(known->relid == subject->relid && known->tag == subject->tag &&
+				   known->class == subject->class && known->user == user &&
+				   known->temp == subject->temp && known->decision != NULL))
+			return known->decision;
+	}
+	return decide_anew(rules, user, subject);
+}
+
+/* The same for the current user. */
+const PaqDecision *
+paq_policy_decide(PaqSessionRules *rules, const PaqSubject *subject)
+{
+	Oid			user;
+	int			security;
+
+	GetUserIdAndSecContext(&user, &security);
+	return paq_rules_decide(rules, user, subject);
+}
+
+/* ----------
+ * Conditions that are known at the end
+ * ----------
+ */
+
+/* The bits that the outcomes of a rule may have */
+uint32
+paq_outcome_bits(int sqlstate)
+{
+	if (sqlstate == 0)
+		return PAQ_OUTCOME_OK;
+	if (sqlstate == ERRCODE_INSUFFICIENT_PRIVILEGE ||
+		ERRCODE_TO_CATEGORY(sqlstate) == ERRCODE_INVALID_AUTHORIZATION_SPECIFICATION)
+		return PAQ_OUTCOME_FAILED | PAQ_OUTCOME_DENIED;
+	return PAQ_OUTCOME_FAILED;
+}
+
+static bool
+compare(const PaqComparison *comparison, int64 value)
+{
+	switch (comparison->op)
+	{
+		case PAQ_OP_NONE:
+			return true;
+		case PAQ_OP_LT:
+			return value < comparison->value;
+		case PAQ_OP_LE:
+			return value <= comparison->value;
+		case PAQ_OP_EQ:
+			return value == comparison->value;
+		case PAQ_OP_GE:
+			return value >= comparison->value;
+		case PAQ_OP_GT:
+			return value > comparison->value;
+	}
+	return false;
+}
+
+/*
+ * Do the conditions of a rule that matches hold?  outcomes 0: the outcome is not
+ * known, which is so for a rule to record.  rows -1: there are none.  duration in
+ * microseconds.
+ */
+bool
+paq_verdict_holds(const PaqVerdict *verdict, uint32 outcomes, int64 rows, int64 duration)
+{
+	if (verdict->outcomes != 0 &&
+		(outcomes != 0 ? (verdict->outcomes & outcomes) == 0 : !verdict->record))
+		return false;
+	if (verdict->rows.op != PAQ_OP_NONE && rows < 0)
+		return false;
+	return compare(&verdict->rows, rows) && compare(&verdict->duration, duration);
+}
+
+/* ----------
+ * Changes
+ * ----------
+ */
+
+static void
+forget_relation(Datum arg, Oid relid)
+{
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &paq_all_rules)
+	{
+		PaqSessionRules *rules = dlist_container(PaqSessionRules, node, iter.cur);
+
+		for (int i = 0; i < PAQ_KNOWN_DECISIONS; i++)
+		{
+			PaqKnownDecision *known = &rules->known[i];
+
+			if (known->relid == relid || known->has_family || !OidIsValid(relid))
+				known->relid = InvalidOid;
+		}
+	}
+}
+
+/* A schema, or a function, has changed. */
+static void
+forget_all(Datum arg, int cacheid, uint32 hashvalue)
+{
+	forget_relation((Datum) 0, InvalidOid);
+}
+
+void
+paq_match_init(void)
+{
+	CacheRegisterRelcacheCallback(forget_relation, (Datum) 0);
+	CacheRegisterSyscacheCallback(NAMESPACEOID, forget_all, (Datum) 0);
+	CacheRegisterSyscacheCallback(PROCOID, forget_all, (Datum) 0);
+}

@@ -1,0 +1,490 @@
+/*-------------------------------------------------------------------------
+ *
+ * session.c
+ *		The rules that can apply to this session.
+ *
+ * Database, user and address of a session hardly ever change, so rules for others
+ * are left out at once, and what is left is summed up in two bitmaps of classes:
+ * what no rule can record costs a statement no more than these.  That is done at
+ * the session's first statement, and again when the rules in effect, a role, a
+ * membership or a database have changed.
+ *
+ * Before a client has logged in, nothing can be looked up.  What cannot be told
+ * counts for recording: a rule to record applies then, a rule to ignore does not.
+ *
+ * A statement keeps the rules that were in effect when it began (paq_policy_pin()).
+ *
+ * Must not raise, except for what looking up roles, and lack of memory, may; the
+ * rules are then made again for the next statement.
+ *
+ * Locking: none.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include "access/parallel.h"
+#include "access/xact.h"
+#include "commands/dbcommands.h"
+#include "libpq/ifaddr.h"
+#include "libpq/libpq-be.h"
+#include "miscadmin.h"
+#include "policy/policy_internal.h"
+#include "replication/walsender.h"
+#include "utils/acl.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
+
+/* Those of the hooks of the executor */
+#define IS_EXECUTOR_TAG(tag) \
+	((tag) == CMDTAG_SELECT || (tag) == CMDTAG_INSERT || (tag) == CMDTAG_UPDATE || \
+	 (tag) == CMDTAG_DELETE || (tag) == CMDTAG_MERGE)
+
+PaqPolicy	paq_policy;
+
+dlist_head	paq_all_rules = DLIST_STATIC_INIT(paq_all_rules);
+
+/* The client's address is among those that pg_foreach_ifaddr() goes through */
+typedef struct InterfaceSearch
+{
+	const SockAddr *client;
+	bool		whole_net;
+	bool		found;
+} InterfaceSearch;
+
+/* ----------
+ * Words
+ * ----------
+ */
+
+static PaqMatch
+match_group(const char *group, const PaqIdentity *who)
+{
+	Oid			oid;
+
+	if (!OidIsValid(who->role))
+		return PAQ_MATCH_UNKNOWN;
+	oid = get_role_oid(group, true);
+	return OidIsValid(oid) && is_member_of_role_nosuper(who->role, oid) ?
+		PAQ_MATCH_YES : PAQ_MATCH_NO;
+}
+
+static PaqMatch
+match_name(const PaqName *name, const PaqIdentity *who, const char *text)
+{
+	switch (name->kind)
+	{
+		case PAQ_NAME_ALL:
+			return PAQ_MATCH_YES;
+		case PAQ_NAME_EXACT:
+			return text != NULL && strcmp(name->text, text) == 0 ? PAQ_MATCH_YES : PAQ_MATCH_NO;
+		case PAQ_NAME_REGEX:
+			return text != NULL && paq_regex_matches(name->regex, text) ? PAQ_MATCH_YES : PAQ_MATCH_NO;
+		case PAQ_NAME_GROUP:
+			return who->user != NULL ? match_group(name->text, who) : PAQ_MATCH_NO;
+		default:
+			return PAQ_MATCH_NO;
+	}
+}
+
+/* Walsenders for physical replication have no database: names are not theirs. */
+static PaqMatch
+match_database(const PaqName *name, const PaqIdentity *who)
+{
+	switch (name->kind)
+	{
+		case PAQ_NAME_REPLICATION:
+			return who->replication ? PAQ_MATCH_YES : PAQ_MATCH_NO;
+		case PAQ_NAME_SAMEUSER:
+			return who->database != NULL && who->user != NULL &&
+				strcmp(who->database, who->user) == 0 ? PAQ_MATCH_YES : PAQ_MATCH_NO;
+		case PAQ_NAME_SAMEROLE:
+			return who->database != NULL && who->user != NULL ?
+				match_group(who->database, who) : PAQ_MATCH_NO;
+		default:
+			return match_name(name, who, who->database);
+	}
+}
+
+static void
+look_at_interface(struct sockaddr *addr, struct sockaddr *netmask, void *data)
+{
+	InterfaceSearch *search = data;
+	struct sockaddr_storage mask;
+
+	if (search->found || addr->sa_family != search->client->addr.ss_family)
+		return;
+	if (!search->whole_net)
+	{
+		pg_sockaddr_cidr_mask(&mask, NULL, addr->sa_family);
+		netmask = (struct sockaddr *) &mask;
+	}
+	search->found = pg_range_sockaddr(&search->client->addr,
+									  (struct sockaddr_storage *) addr,
+									  (struct sockaddr_storage *) netmask);
+}
+
+static bool
+is_own_interface(const SockAddr *client, bool whole_net)
+{
+	InterfaceSearch search = {client, whole_net, false};
+
+	return pg_foreach_ifaddr(look_at_interface, &search) == 0 && search.found;
+}
+
+static PaqMatch
+match_address(const PaqAddress *address, const PaqIdentity *who)
+{
+	const SockAddr *client = who->client;
+	bool		result;
+
+	if (address->kind == PAQ_ADDRESS_ALL)
+		return PAQ_MATCH_YES;
+	if (client == NULL)
+		return who->client_unknown ? PAQ_MATCH_UNKNOWN : PAQ_MATCH_NO;
+	if (client->addr.ss_family == AF_UNIX)
+		return address->kind == PAQ_ADDRESS_LOCAL ? PAQ_MATCH_YES : PAQ_MATCH_NO;
+	switch (address->kind)
+	{
+		case PAQ_ADDRESS_SAMEHOST:
+		case PAQ_ADDRESS_SAMENET:
+			result = is_own_interface(client, address->kind == PAQ_ADDRESS_SAMENET);
+			break;
+		case PAQ_ADDRESS_RANGE:
+			result = address->addr.ss_family == client->addr.ss_family &&
+				pg_range_sockaddr(&client->addr, &address->addr, &address->mask);
+			break;
+		default:
+			result = false;
+			break;
+	}
+	return result ? PAQ_MATCH_YES : PAQ_MATCH_NO;
+}
+
+/* ----------
+ * Rules
+ * ----------
+ */
+
+/* Is a rule with this match to be looked at? */
+static inline bool
+counts(const PaqRule *rule, PaqMatch match)
+{
+	return match == PAQ_MATCH_YES || (match == PAQ_MATCH_UNKNOWN && rule->verdict.record);
+}
+
+/* Can the rule apply to anything that the session does? */
+static bool
+applies(const PaqRule *rule, const PaqIdentity *who)
+{
+	PaqMatch		match = PAQ_MATCH_NO;
+
+	for (int i = 0; i < rule->ndatabases; i++)
+		match = Max(match, match_database(&rule->databases[i], who));
+	if (!counts(rule, match))
+		return false;
+	match = PAQ_MATCH_NO;
+	for (int i = 0; i < rule->nusers; i++)
+		match = Max(match, match_name(&rule->users[i], who, who->user));
+	if (!counts(rule, match))
+		return false;
+	match = PAQ_MATCH_NO;
+	for (int i = 0; i < rule->naddresses; i++)
+		match = Max(match, match_address(&rule->addresses[i], who));
+	return counts(rule, match);
+}
+
+/* Does a rule apply while the role is the current user? */
+bool
+paq_rule_applies_to(const PaqRule *rule, Oid role, const char *name)
+{
+	PaqIdentity who = {.role = role, .user = name};
+	PaqMatch		match = PAQ_MATCH_NO;
+
+	if (rule->ncurrent_users == 0)
+		return true;
+	for (int i = 0; i < rule->ncurrent_users; i++)
+		match = Max(match, match_name(&rule->current_users[i], &who, name));
+	return counts(rule, match);
+}
+
+/* Can a statement with the command tag be of the class? */
+static bool
+tag_fits(CommandTag tag, PaqClass class)
+{
+	if (tag == CMDTAG_SELECT)
+		return class == PAQ_CLASS_READ;
+	return !IS_EXECUTOR_TAG(tag) || class == PAQ_CLASS_WRITE;
+}
+
+/*
+ * Which classes does a rule's list have?  *some: those of which it may have a
+ * statement; *whole: those of which it has all.
+ */
+static void
+sum_up_classes(const PaqRule *rule, uint32 *some, uint32 *whole)
+{
+	*some = *whole = rule->classes[0].out ? PAQ_CLASSES_ALL : PAQ_CLASSES_NONE;
+	for (int i = 0; i < rule->nclasses; i++)
+	{
+		const PaqClassItem *item = &rule->classes[i];
+		uint32		bits = item->bits;
+
+		if (item->kind != PAQ_CLASS_WORD)
+		{
+			bits = PAQ_CLASSES_NONE;
+			for (int class = 0; class < PAQ_NCLASSES; class++)
+				if (item->kind == PAQ_CLASS_TAG ? tag_fits(item->tag, class) :
+					item->kind == PAQ_CLASS_TEMP || class == PAQ_CLASS_WRITE)
+					bits |= PAQ_CLASS_BIT(class);
+		}
+		if (!item->out)
+			*some |= bits;
+		else
+			*whole &= ~bits;
+		if (item->kind == PAQ_CLASS_WORD)
+		{
+			if (item->out)
+				*some &= ~bits;
+			else
+				*whole |= bits;
+		}
+	}
+}
+
+/* Does it match whatever has one of its classes? */
+static bool
+is_unconditional(const PaqRule *rule)
+{
+	bool		any_object = false;
+
+	for (int i = 0; i < rule->nobjects; i++)
+		any_object |= rule->objects[i].kind == PAQ_ITEM_ANY;
+	return any_object && rule->ncurrent_users == 0 && !rule->verdict.outcomes &&
+		rule->verdict.rows.op == PAQ_OP_NONE && rule->verdict.duration.op == PAQ_OP_NONE;
+}
+
+/* Sum up the rules. */
+static void
+sum_up(PaqSessionRules *rules)
+{
+	uint32		decided = PAQ_CLASSES_NONE;
+
+	for (int i = 0; i < rules->nrules; i++)
+	{
+		const PaqRule *rule = rules->rules[i];
+		uint32		some;
+		uint32		whole;
+
+		for (int j = 0; j < rule->nclasses; j++)
+			rules->has_temp |= rule->classes[j].kind == PAQ_CLASS_TEMP;
+		for (int j = 0; j < rule->nobjects; j++)
+			rules->has_roles |= rule->objects[j].kind == PAQ_ITEM_ROLE;
+		rules->has_current_users |= rule->ncurrent_users > 0;
+
+		sum_up_classes(rule, &some, &whole);
+		if (rule->verdict.record)
+			rules->recorded |= some & ~decided;
+		if (!is_unconditional(rule))
+			continue;
+		if (!rule->verdict.record)
+			rules->ignored |= whole & ~decided & ~rules->recorded;
+		decided |= whole;
+	}
+}
+
+/* The rules cannot be had, which must not be a reason to record nothing. */
+static PaqRule *
+make_record_all(void)
+{
+	PaqRule    *rule = palloc0(sizeof(PaqRule));
+
+	rule->file = "";
+	rule->ndatabases = rule->nusers = rule->naddresses = 1;
+	rule->databases = rule->users = palloc0(sizeof(PaqName));
+	rule->addresses = palloc0(sizeof(PaqAddress));
+	rule->nclasses = rule->nobjects = 1;
+	rule->classes = palloc0(sizeof(PaqClassItem));
+	rule->classes[0].bits = PAQ_CLASSES_ALL;
+	rule->objects = palloc0(sizeof(PaqObjectItem));
+	rule->verdict.record = true;
+	rule->verdict.mode = rule->verdict.parameters = -1;
+	rule->verdict.mandatory = true;
+	return rule;
+}
+
+static void
+add_rule(PaqSessionRules *rules, PaqRule *rule)
+{
+	if (rules->nrules == rules->size)
+	{
+		rules->size = rules->size ? rules->size * 2 : 16;
+		rules->rules = rules->rules ?
+			repalloc(rules->rules, rules->size * sizeof(PaqRule *)) :
+			palloc(rules->size * sizeof(PaqRule *));
+	}
+	rules->rules[rules->nrules++] = rule;
+}
+
+void
+paq_session_rules_free(PaqSessionRules *rules)
+{
+	dlist_delete(&rules->node);
+	for (int i = 0; i < rules->nrules; i++)
+		paq_rule_free(rules->rules[i]);
+	MemoryContextDelete(rules->context);
+}
+
+/*
+ * The rules of the set that can apply; set NULL: it cannot be had.  enabled: also
+ * those that are not mandatory.
+ */
+PaqSessionRules *
+paq_session_rules_make(const PaqRuleSet *set, const PaqIdentity *who, bool enabled)
+{
+	MemoryContext context = AllocSetContextCreate(TopMemoryContext,
+												  "pg_audit_queue rules",
+												  ALLOCSET_SMALL_SIZES);
+	MemoryContext old_context = MemoryContextSwitchTo(context);
+	PaqSessionRules *rules = palloc0(sizeof(PaqSessionRules));
+	PaqRuleReader reader;
+	PaqRule    *rule;
+
+	rules->context = context;
+	dlist_push_head(&paq_all_rules, &rules->node);
+	PG_TRY();
+	{
+		if (set == NULL)
+			add_rule(rules, make_record_all());
+		else
+		{
+			paq_rules_begin(&reader, set);
+			while ((rule = paq_rules_next(&reader)) != NULL)
+				if ((enabled || rule->verdict.mandatory) && applies(rule, who))
+					add_rule(rules, rule);
+				else
+					paq_rule_free(rule);
+		}
+		sum_up(rules);
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(old_context);
+		paq_session_rules_free(rules);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(old_context);
+	return rules;
+}
+
+/* ----------
+ * The session
+ * ----------
+ */
+
+/* Who this session is; what cannot be looked up now is as the client has said. */
+static void
+identify(PaqIdentity *who, bool may_look_up)
+{
+	Oid			current;
+	int			security;
+
+	memset(who, 0, sizeof(*who));
+	GetUserIdAndSecContext(&current, &security);
+	who->replication = am_walsender && !am_db_walsender;
+	who->client_unknown = IsParallelWorker();
+	if (MyProcPort != NULL)
+	{
+		who->client = &MyProcPort->raddr;
+		who->user = MyProcPort->user_name;
+		if (!who->replication)
+			who->database = MyProcPort->database_name;
+	}
+	if (!may_look_up || !OidIsValid(current))
+		return;
+	who->role = GetAuthenticatedUserId();
+	who->user = GetUserNameFromId(who->role, true);
+	if (OidIsValid(MyDatabaseId))
+		who->database = get_database_name(MyDatabaseId);
+}
+
+/* The rules are not used any more, by the session or by a statement. */
+void
+paq_policy_unpin(PaqSessionRules *rules)
+{
+	if (rules != NULL && --rules->pins == 0)
+		paq_session_rules_free(rules);
+}
+
+/* Keep the rules for a statement, or a record. */
+PaqSessionRules *
+paq_policy_pin(PaqSessionRules *rules)
+{
+	rules->pins++;
+	return rules;
+}
+
+/*
+ * Bring paq_policy up to date.  Where nothing can be looked up, because there is no
+ * transaction, or an error is being handled (may_look_up false), rules that the
+ * session has already stay.
+ */
+void
+paq_policy_refresh(bool may_look_up)
+{
+	const bool	enabled = paq_policy_enabled;
+	const PaqRuleSet *set;
+	PaqSessionRules *rules;
+	PaqIdentity who;
+	uint64		generation;
+
+	may_look_up = may_look_up && IsTransactionState();
+	if (!may_look_up && paq_policy.rules != NULL)
+		return;
+
+	/* Out of date from here on, if anything changes while it is looked up. */
+	set = paq_store_get(&generation);
+	paq_policy.generation = generation;
+	paq_policy.enabled = enabled;
+	PG_TRY();
+	{
+		identify(&who, may_look_up);
+		rules = paq_session_rules_make(set, &who, enabled);
+	}
+	PG_CATCH();
+	{
+		paq_policy.generation = 0;
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+
+	paq_policy_unpin(paq_policy.rules);
+	rules->pins = 1;
+	paq_policy.rules = rules;
+	paq_policy.has_rules = rules->nrules > 0;
+	paq_policy.has_temp = rules->has_temp;
+	paq_policy.has_roles = rules->has_roles;
+	paq_policy.recorded = rules->recorded;
+	paq_policy.ignored = rules->ignored;
+	if (!may_look_up)
+		paq_policy.generation = 0;
+}
+
+static void
+forget_session(Datum arg, int cacheid, uint32 hashvalue)
+{
+	paq_policy.generation = 0;
+}
+
+void
+paq_policy_init(void)
+{
+	CacheRegisterSyscacheCallback(AUTHOID, forget_session, (Datum) 0);
+	CacheRegisterSyscacheCallback(AUTHMEMROLEMEM, forget_session, (Datum) 0);
+	CacheRegisterSyscacheCallback(DATABASEOID, forget_session, (Datum) 0);
+	paq_match_init();
+}
