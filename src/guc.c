@@ -407,6 +407,23 @@ check_classes(char **newval, void **extra, GucSource source)
 	return true;
 }
 
+static bool
+check_file(char **newval, void **extra, GucSource source)
+{
+	if (**newval == '\0')
+	{
+		GUC_check_errdetail("A file name is required.");
+		return false;
+	}
+	if (strlen(*newval) > MAXPGPATH / 2)
+	{
+		GUC_check_errdetail("The file name is too long (maximum %d bytes).",
+							MAXPGPATH / 2);
+		return false;
+	}
+	return make_extra(extra, source, 0);
+}
+
 /* Leave space behind a directory for the names of the files in it. */
 static bool
 check_directory(char **newval, void **extra, GucSource source)

@@ -66,6 +66,13 @@ PAQ_CLASSES(mask_literals, paq_mask_classes, "none", PGC_SUSET,
 PAQ_PATTERNS(mask_patterns, paq_mask_patterns, "", PGC_SUSET,
 			 "Regular expressions for what records must not show.",
 			 "A list; of a pattern with a group in parentheses, only what that matches is masked.")
+PAQ_BOOL(policy, paq_policy_enabled, true, PGC_SUSET,
+		 "Applies the rules in policy_file that are not mandatory.",
+		 "Mandatory rules always apply.")
+PAQ_STRING(policy_file, paq_policy_file, "audit_policy.conf", check_file,
+		   PGC_POSTMASTER, GUC_SUPERUSER_ONLY | GUC_DISALLOW_IN_AUTO_FILE,
+		   "File with the rules that say what is recorded.",
+		   "A relative name is relative to the data directory.")
 PAQ_STRING(role, paq_role, "", check_string, PGC_SUSET, 0,
 		   "Role whose grants select the objects that object auditing records.",
 		   NULL)

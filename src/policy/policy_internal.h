@@ -56,7 +56,9 @@ typedef struct PaqName
 {
 	PaqNameKind kind;
 	const char *text;			/* the name or expression, without + or / */
-	regex_t    *regex;			/* PAQ_NAME_REGEX */
+	regex_t    *regex;			/* PAQ_NAME_REGEX, compiled for the database's
+								 * encoding; NULL: nobody can tell what it
+								 * matches here */
 } PaqName;
 
 typedef enum PaqAddressKind
@@ -104,7 +106,7 @@ typedef struct PaqObjectItem
 	PaqItemKind kind;
 	const char *schema;			/* PAQ_ITEM_NAME */
 	const char *name;			/* likewise; PAQ_ITEM_ROLE: the role */
-	regex_t    *regex;			/* PAQ_ITEM_REGEX */
+	regex_t    *regex;			/* PAQ_ITEM_REGEX; as in PaqName */
 } PaqObjectItem;
 
 typedef struct PaqRule
@@ -166,7 +168,6 @@ typedef struct PaqRuleLine
 	const char *file;
 	int			line;
 	List	   *fields;			/* lists of AuthToken; may be NIL with an error */
-	PaqRule    *rule;			/* NULL if there is an error */
 	const char *error;			/* NULL: none */
 } PaqRuleLine;
 
