@@ -19,6 +19,7 @@
 #include "access/xloginsert.h"
 #include "catalog/pg_collation.h"
 #include "executor/executor.h"
+#include "libpq/hba.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
@@ -29,6 +30,7 @@
 #include "postmaster/bgworker_internals.h"
 #include "regex/regex.h"
 #include "replication/slot.h"
+#include "storage/fd.h"
 #include "storage/proc.h"
 #include "utils/fmgroids.h"
 #include "utils/guc.h"
@@ -496,6 +498,62 @@ paq_scanner_set_conforming(core_yy_extra_type *extra, bool conforming)
 #else
 	extra->escape_string_warning = false;
 	extra->standard_conforming_strings = conforming;
+#endif
+}
+
+/* ---------- Files like pg_hba.conf ---------- */
+
+/*
+ * Open such a file to be read by paq_auth_file_tokenize(), once at a time; NULL with
+ * *error if that fails.  Functions of PostgreSQL's log at a level at which nobody
+ * hears them: what is wrong is in the lines, too.
+ */
+static inline FILE *
+paq_auth_file_open(const char *path, char **error)
+{
+#if PG_VERSION_NUM >= 160000
+	return open_auth_file(path, DEBUG5, 0, error);
+#else
+	FILE	   *file = AllocateFile(path, "r");
+
+	if (file == NULL)
+		*error = psprintf("could not open file \"%s\": %m", path);
+	return file;
+#endif
+}
+
+/* Its lines, list of TokenizedAuthLine; from 16 on only until the file is closed */
+static inline List *
+paq_auth_file_tokenize(const char *path, FILE *file)
+{
+	List	   *lines = NIL;
+
+#if PG_VERSION_NUM >= 160000
+	tokenize_auth_file(path, file, &lines, DEBUG5, 0);
+#else
+	(void) tokenize_auth_file(path, file, &lines, DEBUG5);
+#endif
+	return lines;
+}
+
+static inline void
+paq_auth_file_close(FILE *file)
+{
+#if PG_VERSION_NUM >= 160000
+	free_auth_file(file, 0);
+#else
+	FreeFile(file);
+#endif
+}
+
+/* The file with the line, which may be included by the one at path from 16 on */
+static inline const char *
+paq_auth_line_file(const TokenizedAuthLine *line, const char *path)
+{
+#if PG_VERSION_NUM >= 160000
+	return line->file_name;
+#else
+	return path;
 #endif
 }
 

@@ -855,7 +855,6 @@ paq_rule_make(List *fields, char **error)
 	return NULL;
 }
 
-/* All but the memory of file, which is not of our making. */
 void
 paq_rule_free(PaqRule *rule)
 {
@@ -869,5 +868,7 @@ paq_rule_free(PaqRule *rule)
 	free_objects(rule->objects, rule->nobjects);
 	if (rule->verdict.name != NULL)
 		pfree(unconstify(char *, rule->verdict.name));
+	if (rule->file != NULL)
+		pfree(unconstify(char *, rule->file));
 	pfree(rule);
 }
