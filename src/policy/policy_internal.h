@@ -177,9 +177,32 @@ extern bool paq_rule_set_is_valid(const char *data, Size size);
 extern void paq_rules_begin(PaqRuleReader *reader, const PaqRuleSet *set);
 extern PaqRule *paq_rules_next(PaqRuleReader *reader);
 
+/* The largest rule set, bytes */
+#define PAQ_MAX_RULE_SET	(64 * 1024 * 1024)
+
+/* kept.c: the file that keeps the rules in effect */
+typedef enum PaqKeptState
+{
+	PAQ_KEPT_RULES,
+	PAQ_KEPT_NOTHING,			/* there is no file */
+	PAQ_KEPT_UNUSABLE
+} PaqKeptState;
+
+typedef struct PaqKept
+{
+	PaqRuleSet *set;			/* in TopMemoryContext; NULL if there is none */
+	char		recorded[PAQ_CHECKSUM_LEN]; /* of the rules that the trail has been
+											 * told of last; empty: none */
+} PaqKept;
+
+extern PaqKeptState paq_kept_read(PaqKept *kept, bool quiet);
+extern bool paq_kept_write(const PaqRuleSet *set, const char *recorded);
+
 /*
- * store.c: the rule set that is in effect for the server, NULL if this process cannot
- * have it; may read a file.  Valid until the next call.  *generation tells which one it is.
+ * store.c: the rule set that is in effect for the server, NULL if there is none; may
+ * read a file.  Valid until the next call.  *generation tells which one it is: one
+ * behind paq_policy_generation, if this process cannot have the newest one.  Does not
+ * raise.
  */
 extern const PaqRuleSet *paq_store_get(uint64 *generation);
 extern bool paq_store_is_in_effect(const char *checksum);
@@ -249,7 +272,7 @@ extern const PaqDecision *paq_rules_decide(PaqSessionRules *rules, Oid user,
 										   const PaqSubject *subject);
 extern void paq_match_init(void);
 
-/* The policy file's path, absolute or relative to the data directory, palloc'ed */
+/* The policy file's absolute path, palloc'ed */
 extern char *paq_policy_path(void);
 
 #endif							/* PAQ_POLICY_INTERNAL_H */

@@ -32,6 +32,9 @@
 #include "mb/pg_wchar.h"
 #include "policy/policy_internal.h"
 
+/* A message gets no longer, whatever the word that it shows, bytes */
+#define MAX_MESSAGE		500
+
 /* The fields that each rule has, in order */
 typedef enum Field
 {
@@ -128,6 +131,9 @@ complain(char **error, const char *format,...)
 		needed = appendStringInfoVA(&buf, format, args);
 		va_end(args);
 	} while (needed > 0);
+	if (buf.len > MAX_MESSAGE)
+		strcpy(buf.data + pg_encoding_mbcliplen(PG_UTF8, buf.data, buf.len, MAX_MESSAGE),
+			   "...");
 	*error = buf.data;
 	return false;
 }

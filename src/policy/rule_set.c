@@ -48,9 +48,8 @@
 #define W_END_FIELD		'f'
 #define W_END_RULE		'e'
 
-/* The largest file, and the largest rule set, which included files can make larger */
-#define MAX_MB			64
-#define MAX_SIZE		(MAX_MB * 1024 * 1024)
+/* The largest file; a set may be larger than the file, which can include others */
+#define MAX_MB			(PAQ_MAX_RULE_SET / (1024 * 1024))
 
 /* What is left to be read of a set, or of what may be one */
 typedef struct Cursor
@@ -302,7 +301,7 @@ check_contents(FILE *file, const char *path, char **error)
 		size += n;
 		if (memchr(buf, '\0', n) != NULL)
 			*error = psprintf("file \"%s\" contains a null byte", path);
-		else if (size > MAX_SIZE)
+		else if (size > PAQ_MAX_RULE_SET)
 			*error = psprintf("file \"%s\" is too large (maximum %d MB)", path, MAX_MB);
 		if (*error != NULL)
 			return false;
@@ -495,7 +494,7 @@ pack_lines(List *lines, char **error)
 	foreach(lc, lines)
 	{
 		pack_line(&buf, (const PaqRuleLine *) lfirst(lc));
-		if (buf.len > MAX_SIZE)
+		if (buf.len > PAQ_MAX_RULE_SET)
 		{
 			*error = psprintf("rules are too large (maximum %d MB)", MAX_MB);
 			return NULL;
