@@ -736,6 +736,30 @@ SELECT f.finding, f.severity, f.control,
  ORDER BY array_position(ARRAY['error', 'warning', 'info'], f.severity), f.finding COLLATE "C"
 $$;
 
+-- The policy file as it is now, as pg_hba_file_rules shows pg_hba.conf
+CREATE FUNCTION audit_policy_rules(
+    OUT rule_number integer,
+    OUT file_name text,
+    OUT line_number integer,
+    OUT action text,
+    OUT database text[],
+    OUT user_name text[],
+    OUT address text[],
+    OUT class text[],
+    OUT object text[],
+    OUT options text[],
+    OUT in_effect boolean,
+    OUT error text
+)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME'
+LANGUAGE C STRICT VOLATILE PARALLEL SAFE;
+
+CREATE VIEW audit_queue.audit_policy_rules WITH (security_invoker = true) AS
+    SELECT * FROM audit_policy_rules();
+
+ALTER VIEW audit_queue.audit_policy_rules SET SCHEMA pg_catalog;
+
 -- Nobody has any privilege on anything of this, whatever PostgreSQL's defaults
 -- and those of this database are, but for what is granted below.  What somebody
 -- has been granted on objects of version 1.0 stays.
@@ -749,6 +773,7 @@ BEGIN
                    coalesce(c.relacl, pg_catalog.acldefault('r', c.relowner))
               FROM pg_catalog.pg_class c
              WHERE c.oid IN ('audit_queue.trail'::pg_catalog.regclass,
+                             'pg_catalog.audit_policy_rules'::pg_catalog.regclass,
                              'audit_queue.audit_trail'::pg_catalog.regclass,
                              'pg_catalog.pg_stat_audit_queue'::pg_catalog.regclass,
                              'pg_catalog.pg_stat_audit_queue_classes'::pg_catalog.regclass)
@@ -757,6 +782,7 @@ BEGIN
                    coalesce(p.proacl, pg_catalog.acldefault('f', p.proowner))
               FROM pg_catalog.pg_proc p
              WHERE p.oid IN ('pg_catalog.audit_check(text)'::pg_catalog.regprocedure,
+                             'pg_catalog.audit_policy_rules()'::pg_catalog.regprocedure,
                              'pg_catalog.audit_seal()'::pg_catalog.regprocedure,
                              'pg_catalog.audit_trail(timestamptz,timestamptz,text[],text[],text[])'::pg_catalog.regprocedure,
                              'pg_catalog.pg_stat_get_audit_queue()'::pg_catalog.regprocedure,
@@ -784,6 +810,9 @@ $$;
 GRANT EXECUTE ON FUNCTION audit_queue.records_elsewhere(),
     audit_trail(timestamptz, timestamptz, text[], text[], text[]) TO audit_queue_reader;
 GRANT SELECT ON audit_queue.trail, audit_queue.audit_trail TO audit_queue_reader;
+
+GRANT SELECT ON audit_policy_rules TO pg_monitor, audit_queue_reader;
+GRANT EXECUTE ON FUNCTION audit_policy_rules() TO pg_monitor, audit_queue_reader;
 
 GRANT SELECT ON pg_stat_audit_queue, pg_stat_audit_queue_classes TO pg_monitor;
 GRANT EXECUTE ON FUNCTION pg_stat_get_audit_queue(), pg_stat_get_audit_queue_classes(),

@@ -7,6 +7,7 @@
  * from left to right:
  *
  *	src/capture/	hooks in the backend: statements become records
+ *	src/policy/		rules that say which statements are recorded
  *	src/mask/		texts without the secrets in them
  *	src/record/		a record and its encoding
  *	src/queue/		the ring in a mapped file, between backends and worker
@@ -37,6 +38,7 @@
 #include "guc.h"
 #include "load/load.h"
 #include "miscadmin.h"
+#include "policy/policy.h"
 #include "queue/queue.h"
 #include "sink/sink.h"
 #include "stats.h"
@@ -57,8 +59,9 @@ shmem_request(void)
 {
 	if (prev_shmem_request_hook)
 		prev_shmem_request_hook();
-	RequestAddinShmemSpace(add_size(paq_queue_shmem_size(),
-									paq_stats_shmem_size(MaxBackends)));
+	RequestAddinShmemSpace(add_size(add_size(paq_queue_shmem_size(),
+											 paq_stats_shmem_size(MaxBackends)),
+									paq_policy_shmem_size()));
 }
 
 /*
@@ -78,6 +81,9 @@ shmem_startup(void)
 	paq_queue_startup();
 	LWLockRelease(AddinShmemInitLock);
 	paq_sink_check();
+
+	/* reads a file, without the lock: an error would forget that it is held */
+	paq_policy_startup();
 }
 
 /*

@@ -41,6 +41,7 @@
 #include "libpq/pqsignal.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "policy/policy.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "sink/extent.h"
@@ -130,8 +131,8 @@ static struct
 
 /*-------------------------------------------------------------------------
  * The worker's own records, class CONFIG: that it started or stopped, that it
- * reloaded the configuration, which settings changed by that, which files of
- * the trail retention removes, and that the trail's disk fills.
+ * reloaded the configuration, which settings and rules changed by that, which
+ * files of the trail retention removes, and that the trail's disk fills.
  *
  * They go through the queue like any others.  The worker stands for the server
  * here: each setting in the configuration file has one record, made before the
@@ -191,6 +192,29 @@ static void
 record_setting(const PaqSettingChange *change)
 {
 	record_command("SET", change, 0);
+}
+
+/*
+ * Read the policy file.  Record that there are other rules, or that the file is wrong.
+ * What the queue has no space for yet may be lost, so it counts as not recorded.
+ */
+static void
+reload_policy(bool at_start)
+{
+	PaqText		texts[PAQ_NSTATEMENT_FIELDS] = {{NULL, 0}};
+	PaqPolicyChange change;
+
+	if (!paq_policy_reload(at_start, &change))
+		return;
+	paq_set_text(texts, PAQ_FIELD_COMMAND, "RELOAD");
+	paq_set_text(texts, PAQ_FIELD_OBJECT_TYPE, "POLICY");
+	paq_set_text(texts, PAQ_FIELD_OBJECT_NAME, change.path);
+	paq_set_text(texts, PAQ_FIELD_OLD_VALUE, change.old_checksum);
+	paq_set_text(texts, PAQ_FIELD_NEW_VALUE, change.new_checksum);
+	paq_set_text(texts, PAQ_FIELD_MESSAGE, change.error);
+	if (publish(texts, change.error != NULL ? ERRCODE_CONFIG_FILE_ERROR : 0, -1) &&
+		dlist_is_empty(&unsent))
+		paq_policy_recorded();
 }
 
 /*
@@ -518,7 +542,7 @@ nap(TimestampTz now, TimestampTz then, bool retaining)
 }
 
 /*
- * Read the configuration file.  Changes are recorded on the way, before they
+ * Read the configuration file, and the policy file.  Changes are recorded on the way, before they
  * take effect.  The outcome is that of reading the file: one that cannot be
  * read changes nothing, while a wrong value only stays without effect.
  */
@@ -531,6 +555,7 @@ reload(void)
 	record_command("RELOAD", NULL,
 				   PgReloadTime != last_reload ? 0 : ERRCODE_CONFIG_FILE_ERROR);
 	paq_settings_publish();
+	reload_policy(false);
 }
 
 /* Requests that come by signal. */
@@ -689,6 +714,7 @@ paq_drain_main(Datum arg)
 	paq_setting_change_hook = record_setting;
 	record_command("WORKER START", NULL, 0);
 	paq_settings_publish();
+	reload_policy(true);
 
 	if (sigsetjmp(local_sigjmp_buf, 1) != 0)
 	{
