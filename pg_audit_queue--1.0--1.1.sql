@@ -760,6 +760,30 @@ CREATE VIEW audit_queue.audit_policy_rules WITH (security_invoker = true) AS
 
 ALTER VIEW audit_queue.audit_policy_rules SET SCHEMA pg_catalog;
 
+-- Which of the rules in effect would decide about such a statement.  address: null is a
+-- Unix-domain socket; object: with its schema, null is none; outcome: ok, failed or
+-- denied, null is unknown.  action is "settings" if no rule decides.
+CREATE FUNCTION audit_policy_check(
+    database text,
+    user_name text,
+    address text DEFAULT NULL,
+    class text DEFAULT 'read',
+    object text DEFAULT NULL,
+    command text DEFAULT NULL,
+    currentuser text DEFAULT NULL,
+    outcome text DEFAULT 'ok',
+    row_count bigint DEFAULT 0,
+    duration interval DEFAULT '0',
+    OUT rule_number integer,
+    OUT file_name text,
+    OUT line_number integer,
+    OUT action text,
+    OUT policy text
+)
+RETURNS record
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL SAFE;
+
 -- Nobody has any privilege on anything of this, whatever PostgreSQL's defaults
 -- and those of this database are, but for what is granted below.  What somebody
 -- has been granted on objects of version 1.0 stays.
@@ -783,6 +807,7 @@ BEGIN
               FROM pg_catalog.pg_proc p
              WHERE p.oid IN ('pg_catalog.audit_check(text)'::pg_catalog.regprocedure,
                              'pg_catalog.audit_policy_rules()'::pg_catalog.regprocedure,
+                             'pg_catalog.audit_policy_check(text, text, text, text, text, text, text, text, bigint, interval)'::pg_catalog.regprocedure,
                              'pg_catalog.audit_seal()'::pg_catalog.regprocedure,
                              'pg_catalog.audit_trail(timestamptz,timestamptz,text[],text[],text[])'::pg_catalog.regprocedure,
                              'pg_catalog.pg_stat_get_audit_queue()'::pg_catalog.regprocedure,
@@ -812,7 +837,9 @@ GRANT EXECUTE ON FUNCTION audit_queue.records_elsewhere(),
 GRANT SELECT ON audit_queue.trail, audit_queue.audit_trail TO audit_queue_reader;
 
 GRANT SELECT ON audit_policy_rules TO pg_monitor, audit_queue_reader;
-GRANT EXECUTE ON FUNCTION audit_policy_rules() TO pg_monitor, audit_queue_reader;
+GRANT EXECUTE ON FUNCTION audit_policy_rules(),
+    audit_policy_check(text, text, text, text, text, text, text, text, bigint, interval)
+    TO pg_monitor, audit_queue_reader;
 
 GRANT SELECT ON pg_stat_audit_queue, pg_stat_audit_queue_classes TO pg_monitor;
 GRANT EXECUTE ON FUNCTION pg_stat_get_audit_queue(), pg_stat_get_audit_queue_classes(),

@@ -117,7 +117,9 @@ typedef struct PaqWish
 	bool		statement;
 	bool		parameters;
 	bool		repeated;		/* also if an earlier record has them */
-	bool		normalized;		/* without constants, whatever the settings are */
+	bool		long_parameters;	/* also those that log_parameter_max_size leaves
+									 * out */
+	bool		normalized;		/* without constants */
 } PaqWish;
 
 typedef struct PaqStatement
@@ -244,10 +246,10 @@ extern const PaqDecision *paq_choose(PaqChoice *choice, const PaqSubject *subjec
 extern void paq_choice_add(PaqChoice *choice, const PaqDecision *decision);
 extern void paq_choice_clear(PaqChoice *choice);
 extern const char *paq_choice_name(const PaqChoice *choice);
-extern PaqWish paq_choice_wish(const PaqChoice *choice);
-extern PaqWish paq_verdict_wish(const PaqVerdict *verdict);
+extern PaqWish paq_choice_wish(const PaqChoice *choice, bool masked);
+extern PaqWish paq_verdict_wish(const PaqVerdict *verdict, bool masked);
 extern void paq_choice_attach(PaqPending *pending, const PaqChoice *choice,
-							  bool audited);
+							  bool audited, bool masked, int64 rows);
 extern void paq_verdict_apply(PaqPending *pending, const PaqVerdict *verdict);
 extern void paq_choice_detach(PaqPending *pending);
 extern void paq_choice_note_rows(dlist_head *records, int64 rows);
@@ -316,7 +318,7 @@ extern void paq_statement_init(void);
 
 /* params.c */
 extern PaqText paq_encode_params(ParamListInfo params, const char *statement,
-								 uint32 *flags);
+								 int max_size, uint32 *flags);
 
 /* client.c */
 extern void paq_show_client(const PaqStatement *statement,

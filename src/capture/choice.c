@@ -35,7 +35,8 @@ typedef struct PaqLateChoice
 	const PaqVerdict *best;		/* the first rule that records the statement whatever
 								 * its outcome is, or the settings; NULL: none */
 	bool		audited;		/* where the settings decide, they want the record */
-	int64		rows;			/* -1: those of the record */
+	bool		masked;			/* the settings mask constants */
+	int64		rows;			/* if the record has none; or PAQ_ROWS_xxx */
 	int			number;
 	const PaqDecision *decisions[FLEXIBLE_ARRAY_MEMBER];
 } PaqLateChoice;
@@ -76,8 +77,9 @@ paq_choice_add(PaqChoice *choice, const PaqDecision *decision)
 }
 
 /*
- * Have the rules decide about the subject, and add that to the choice.  Returns the
- * decision, NULL if there are no rules: the settings decide.
+ * Have the rules decide about the subject, and add that to the choice, unless grants
+ * have selected it: then there is a record of the object, and none of the statement.
+ * Returns the decision, NULL if there are no rules: the settings decide.
  */
 const PaqDecision *
 paq_choose(PaqChoice *choice, const PaqSubject *subject)
@@ -92,7 +94,8 @@ paq_choose(PaqChoice *choice, const PaqSubject *subject)
 	if (choice->rules == NULL)
 		choice->rules = paq_policy_pin(paq_policy.rules);
 	decision = paq_policy_decide(choice->rules, subject);
-	paq_choice_add(choice, decision);
+	if (!decision->granted)
+		paq_choice_add(choice, decision);
 	return decision;
 }
 
@@ -134,25 +137,28 @@ wants_parameters(const PaqVerdict *verdict)
 	return paq_log_parameter && !verdict->mandatory;
 }
 
+/* masked: the settings mask constants, which a mandatory rule has to ask for itself. */
 static void
-add_wish(PaqWish *wish, const PaqVerdict *verdict)
+add_wish(PaqWish *wish, const PaqVerdict *verdict, bool masked)
 {
 	const bool	statement = wants_statement(verdict);
 
 	wish->statement |= statement;
 	wish->parameters |= statement && wants_parameters(verdict);
 	wish->repeated |= !paq_log_statement_once || verdict->mandatory;
+	wish->long_parameters |= verdict->mandatory;
 	if (statement)
-		wish->normalized &= verdict->statement == PAQ_TEXT_NORMALIZED;
+		wish->normalized &= verdict->statement == PAQ_TEXT_NORMALIZED ||
+			(masked && !verdict->mandatory);
 }
 
 /* The same for one verdict, NULL being that of the settings. */
 PaqWish
-paq_verdict_wish(const PaqVerdict *verdict)
+paq_verdict_wish(const PaqVerdict *verdict, bool masked)
 {
 	PaqWish		wish = {.normalized = true};
 
-	add_wish(&wish, verdict ? verdict : &settings_verdict);
+	add_wish(&wish, verdict ? verdict : &settings_verdict, masked);
 	wish.normalized &= wish.statement;
 	return wish;
 }
@@ -162,26 +168,27 @@ paq_verdict_wish(const PaqVerdict *verdict)
  * may be wanted.
  */
 PaqWish
-paq_choice_wish(const PaqChoice *choice)
+paq_choice_wish(const PaqChoice *choice, bool masked)
 {
 	PaqWish		wish = {.normalized = true};
 	ListCell   *lc;
 
 	if (choice->best == NULL && choice->later == NIL)
-		return paq_verdict_wish(NULL);
+		return paq_verdict_wish(NULL, masked);
 	if (choice->best != NULL)
-		add_wish(&wish, choice->best);
+		add_wish(&wish, choice->best, masked);
 	if (choice->by_settings && choice->best == NULL)
-		add_wish(&wish, &settings_verdict);
+		add_wish(&wish, &settings_verdict, masked);
 	foreach(lc, choice->later)
 	{
 		const PaqDecision *decision = lfirst(lc);
 
 		for (int i = 0; i < decision->nlater; i++)
 			if (decision->later[i]->record)
-				add_wish(&wish, decision->later[i]);
+				add_wish(&wish, decision->later[i], masked);
 		if (decision->final == NULL || decision->final->record)
-			add_wish(&wish, decision->final ? decision->final : &settings_verdict);
+			add_wish(&wish, decision->final ? decision->final : &settings_verdict,
+					 masked);
 	}
 	wish.normalized &= wish.statement;
 	return wish;
@@ -202,11 +209,14 @@ paq_verdict_apply(PaqPending *pending, const PaqVerdict *verdict)
 
 /*
  * The record has been made because of the choice, which may be NULL: note what it is to
- * have, and what is yet to be decided.  audited: where the settings decide, they want it.
- * Without memory for that, the record is one that nothing else decides about.
+ * have, and what is yet to be decided.  audited: where the settings decide, they want it;
+ * masked: and mask its constants.
+ * rows: PAQ_ROWS_UNKNOWN if a failure does not tell how many there were.  Without
+ * memory for that, nothing else decides about the record.
  */
 void
-paq_choice_attach(PaqPending *pending, const PaqChoice *choice, bool audited)
+paq_choice_attach(PaqPending *pending, const PaqChoice *choice, bool audited, bool masked,
+				  int64 rows)
 {
 	const int	number = choice ? list_length(choice->later) : 0;
 	PaqLateChoice *late;
@@ -217,15 +227,17 @@ paq_choice_attach(PaqPending *pending, const PaqChoice *choice, bool audited)
 		return;
 	late = MemoryContextAllocExtended(TopMemoryContext,
 									  offsetof(PaqLateChoice, decisions) +
-									  number * sizeof(PaqDecision *),
+										  number * sizeof(PaqDecision *),
 									  MCXT_ALLOC_NO_OOM);
 	if (late == NULL)
 		return;
 	late->rules = paq_policy_pin(choice->rules);
-	late->best = choice->best ? choice->best :
-		choice->by_settings && audited ? &settings_verdict : NULL;
+	late->best = choice->best;
+	if (late->best == NULL && choice->by_settings && audited)
+		late->best = &settings_verdict;
 	late->audited = audited;
-	late->rows = -1;
+	late->masked = masked;
+	late->rows = rows;
 	late->number = number;
 	for (int i = 0; i < number; i++)
 		late->decisions[i] = list_nth(choice->later, i);
@@ -268,9 +280,12 @@ PaqMode
 paq_record_mode(const PaqPending *pending, PaqClass class)
 {
 	const PaqLateChoice *late = pending->choice;
-	PaqMode		mode = pending->mode >= 0 ? pending->mode :
-		(paq_immediate_classes & PAQ_CLASS_BIT(class)) ? PAQ_MODE_IMMEDIATE : paq_mode;
+	PaqMode		mode = paq_mode;
 
+	if (pending->mode >= 0)
+		mode = pending->mode;
+	else if (paq_immediate_classes & PAQ_CLASS_BIT(class))
+		mode = PAQ_MODE_IMMEDIATE;
 	if (likely(late == NULL))
 		return mode;
 	for (int i = 0; i < late->number; i++)
@@ -281,11 +296,10 @@ paq_record_mode(const PaqPending *pending, PaqClass class)
 
 /* What a decision has come to; NULL: it records nothing */
 static const PaqVerdict *
-settle_decision(const PaqDecision *decision, bool audited, uint32 outcomes, int64 rows,
-				int64 duration)
+settle_decision(const PaqDecision *decision, bool audited, const PaqEnd *end)
 {
 	for (int i = 0; i < decision->nlater; i++)
-		if (paq_verdict_holds(decision->later[i], outcomes, rows, duration))
+		if (paq_verdict_holds(decision->later[i], end))
 			return decision->later[i]->record ? decision->later[i] : NULL;
 	if (decision->final == NULL)
 		return audited ? &settings_verdict : NULL;
@@ -296,14 +310,14 @@ settle_decision(const PaqDecision *decision, bool audited, uint32 outcomes, int6
  * The first rule in the file is the verdict; the settings come behind all rules.
  */
 static const PaqVerdict *
-settle(const PaqLateChoice *late, uint32 outcomes, int64 rows, int64 duration)
+settle(const PaqLateChoice *late, const PaqEnd *end)
 {
 	const PaqVerdict *best = late->best;
 
 	for (int i = 0; i < late->number; i++)
 	{
 		const PaqVerdict *verdict = settle_decision(late->decisions[i], late->audited,
-													outcomes, rows, duration);
+													end);
 
 		if (best == &settings_verdict)
 			best = verdict ? verdict : best;
@@ -359,10 +373,10 @@ mask_constants(PaqText *statement, PaqText *parameters, PaqMasked *shown, uint32
 
 /* Give the record the texts and the name that the verdict wants, if it lacks them. */
 static PaqPending *
-revise(PaqPending *pending, const PaqVerdict *verdict)
+revise(PaqPending *pending, const PaqVerdict *verdict, bool masked)
 {
 	const uint32 flags = paq_pending_header(pending)->flags;
-	const PaqWish wish = paq_verdict_wish(verdict);
+	const PaqWish wish = paq_verdict_wish(verdict, masked);
 	PaqText    *statement;
 	PaqText    *parameters;
 	PaqContents contents;
@@ -412,18 +426,20 @@ paq_choice_settle(PaqPending *pending, const PaqError *error, TimestampTz end_ti
 	const PaqRecordHeader *header = paq_pending_header(pending);
 	PaqLateChoice *late = pending->choice;
 	const PaqVerdict *verdict;
-	uint32		outcomes = PAQ_OUTCOME_OK;
+	PaqEnd		end = {.outcomes = PAQ_OUTCOME_OK};
 
 	if (header->sqlstate != 0 || error != NULL)
-		outcomes = paq_outcome_bits(header->sqlstate ? header->sqlstate : error->sqlstate);
+		end.outcomes = paq_outcome_bits(header->sqlstate ? header->sqlstate : error->sqlstate);
 	else if (header->flags & PAQ_RECORD_NO_OUTCOME)
-		outcomes = 0;
-	verdict = settle(late, outcomes, Max(header->rows, late->rows),
-					 end_time - header->start_time);
+		end.outcomes = 0;
+	end.interrupted = (header->flags & PAQ_RECORD_INTERRUPTED) != 0;
+	end.rows = header->rows >= 0 ? header->rows : late->rows;
+	end.duration = end_time - header->start_time;
+	verdict = settle(late, &end);
 	if (verdict != NULL)
 	{
 		paq_verdict_apply(pending, verdict);
-		pending = revise(pending, verdict);
+		pending = revise(pending, verdict, late->masked);
 	}
 	paq_choice_detach(pending);
 	if (verdict != NULL)
@@ -447,12 +463,14 @@ paq_event_choose(PaqEvent *event, const PaqSubject *subject, int sqlstate)
 	PaqChoice	choice = {NULL};
 	const PaqDecision *decision = paq_choose(&choice, subject);
 	const bool	audited = paq_class_is_audited(event->class);
+	PaqEnd		end = {.rows = PAQ_ROWS_NONE};
 
 	if (likely(decision == NULL))
 		return audited;
-	event->verdict = settle_decision(decision, audited,
-									 sqlstate == -1 ? 0 : paq_outcome_bits(sqlstate), -1,
-									 GetCurrentTimestamp() - event->start_time);
+	if (sqlstate != -1)
+		end.outcomes = paq_outcome_bits(sqlstate);
+	end.duration = GetCurrentTimestamp() - event->start_time;
+	event->verdict = settle_decision(decision, audited, &end);
 	paq_choice_clear(&choice);
 	return event->verdict != NULL;
 }

@@ -60,7 +60,7 @@ restore_texts(PaqRecord *record, const PaqStatement *statement)
 	else if (record->header.field_len[PAQ_FIELD_PARAMETER] != PAQ_NULL_LEN)
 		*params = paq_encode_params(statement->params,
 									statement->part ? statement->part : statement->text,
-									&flags);
+									paq_log_parameter_max_size, &flags);
 }
 
 /* Show the record of the statement as it is now. */

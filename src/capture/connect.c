@@ -53,11 +53,16 @@ capture_ClientAuthentication(Port *port, int status)
 		prev_ClientAuthentication(port, status);
 }
 
-/* Record what the process has done since it began, with its outcome. */
+/*
+ * Record what the process has done since it began, with its outcome.  may_look_up:
+ * catalogs can be read.
+ */
 static void
-record_session(const char *command, const PaqError *error)
+record_session(const char *command, const PaqError *error, bool may_look_up)
 {
-	const PaqSubject subject = {.class = PAQ_CLASS_CONNECT};
+	const PaqSubject subject = {
+		.class = PAQ_CLASS_CONNECT, .may_look_up = may_look_up
+	};
 	PaqEvent	event = {.class = PAQ_CLASS_CONNECT};
 	PaqPending *pending;
 
@@ -90,7 +95,7 @@ paq_connect_login(void)
 	paq_session_logged_in();
 	paq_register_exit();
 	paq_policy_follow();
-	record_session("LOGIN", NULL);
+	record_session("LOGIN", NULL, true);
 	if (am_walsender)
 		paq_protocol_watch();
 	return true;
@@ -105,7 +110,7 @@ paq_connect_failed(const PaqError *error)
 	login_failed = true;
 	if (!paq_policy_is_current())
 		paq_policy_refresh(false);
-	record_session("LOGIN", error);
+	record_session("LOGIN", error, false);
 }
 
 /*
@@ -146,7 +151,7 @@ paq_connect_exit(const PaqError *error)
 	const PaqError *cause = exit_cause(error);
 
 	if (paq_logged_in)
-		record_session("LOGOUT", cause);
+		record_session("LOGOUT", cause, false);
 	else if (cause != NULL)
 		paq_connect_failed(cause);
 }

@@ -94,7 +94,7 @@ static PaqSubject
 call_subject(Oid function)
 {
 	PaqSubject	subject = {
-		.class = PAQ_CLASS_FUNCTION,.tag = CMDTAG_EXECUTE,.may_look_up = true
+		.class = PAQ_CLASS_FUNCTION, .tag = CMDTAG_EXECUTE, .may_look_up = true
 	};
 
 	subject.object = PAQ_OBJECT_NAMED;
@@ -189,7 +189,7 @@ record_early_call(Oid function, bool always)
 	event.flags = PAQ_RECORD_NO_OUTCOME | PAQ_RECORD_PARAM_NOT_LOGGED;
 	event.command = GetCommandTagName(CMDTAG_EXECUTE);
 	event.object_type = "FUNCTION";
-	if (paq_verdict_wish(event.verdict).statement && text_bytes > PAQ_MAX_TEXT_BYTES)
+	if (paq_verdict_wish(event.verdict, false).statement && text_bytes > PAQ_MAX_TEXT_BYTES)
 		event.flags |= PAQ_RECORD_STMT_PREVIOUS;
 	else
 	{

@@ -213,7 +213,7 @@ append_text(StringInfo buf, const char *str, bool is_text, uint32 *flags)
 
 static void
 encode_param(StringInfo buf, const ParamExternData *param, bool secret,
-			 uint32 *flags)
+			 int max_size, uint32 *flags)
 {
 	Oid			output;
 	bool		is_varlena;
@@ -233,8 +233,7 @@ encode_param(StringInfo buf, const ParamExternData *param, bool secret,
 
 	getTypeOutputInfo(param->ptype, &output, &is_varlena);
 	size = is_varlena ? value_size(param->value) : 0;
-	if (paq_log_parameter_max_size > 0 &&
-		size > (Size) paq_log_parameter_max_size)
+	if (max_size > 0 && size > (Size) max_size)
 	{
 		append_param(buf, PAQ_PARAM_SUPPRESSED, NULL);
 		return;
@@ -334,12 +333,14 @@ find_secrets(ParamListInfo params, const char *statement, uint32 *flags)
 }
 
 /*
- * Encode the parameters, which may be NULL, of the statement with that text.
- * Unless the list is empty, its bytes are palloc'ed.  Adds to *flags if
+ * Encode the parameters, which may be NULL, of the statement with that text.  Values
+ * longer than max_size bytes, unless that is 0, are left out.  Unless the list is empty,
+ * its bytes are palloc'ed.  Adds to *flags if
  * something had to be left out.
  */
 PaqText
-paq_encode_params(ParamListInfo params, const char *statement, uint32 *flags)
+paq_encode_params(ParamListInfo params, const char *statement, int max_size,
+				  uint32 *flags)
 {
 	PaqText		result = {"", 0};
 	StringInfoData buf;
@@ -355,7 +356,7 @@ paq_encode_params(ParamListInfo params, const char *statement, uint32 *flags)
 		ParamExternData workspace;
 
 		encode_param(&buf, fetch_param(params, i, &workspace),
-					 secrets != NULL && secrets[i], flags);
+					 secrets != NULL && secrets[i], max_size, flags);
 	}
 	if (secrets != NULL)
 		pfree(secrets);

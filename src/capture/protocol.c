@@ -223,7 +223,7 @@ bool
 paq_fastpath_refused(PaqEvent *event, int sqlstate)
 {
 	const PaqSubject subject = {
-		.class = PAQ_CLASS_FUNCTION,.tag = CMDTAG_EXECUTE,.object = PAQ_OBJECT_UNKNOWN
+		.class = PAQ_CLASS_FUNCTION, .tag = CMDTAG_EXECUTE, .object = PAQ_OBJECT_UNKNOWN
 	};
 
 	if (!is_fastpath() || call.message == GetCurrentStatementStartTimestamp())

@@ -98,11 +98,11 @@ wish_of(const PaqChoice *choice)
 	PaqWish		wish;
 
 	if (unlikely(choice != NULL))
-		return paq_choice_wish(choice);
+		return paq_choice_wish(choice, false);
 	wish.statement = paq_log_statement;
 	wish.parameters = paq_log_parameter;
 	wish.repeated = !paq_log_statement_once;
-	wish.normalized = false;
+	wish.long_parameters = wish.normalized = false;
 	return wish;
 }
 
@@ -153,13 +153,10 @@ add_own_record(PaqStatement *statement, PaqPending *pending, bool late_ids)
 	paq_record_add(statement, pending, late_ids, true);
 }
 
-/* Does a record of the class show the statement without constants? */
+/* Do the settings have a record of the class show the statement without constants? */
 static inline bool
-hides_constants(const PaqStatement *statement, PaqClass class,
-				const PaqChoice *choice)
+masks_constants(const PaqStatement *statement, PaqClass class)
 {
-	if (unlikely(choice != NULL) && paq_choice_wish(choice).normalized)
-		return true;
 	return unlikely(paq_mask_classes != PAQ_CLASSES_NONE) &&
 		(paq_masks_constants(class) ||
 		 paq_masks_constants(paq_classify(&statement->command)));
@@ -207,10 +204,20 @@ create_record(PaqStatement *statement, PaqClass class, CommandTag tag,
 	const char *part = paq_statement_part(statement);
 	const bool	first = replaced != NULL ?
 		statement->provisional_first : paq_is_first(statement);
-	const bool	without_constants = hides_constants(statement, class, choice);
+	const bool	masked = masks_constants(statement, class);
+	bool		without_constants = masked;
+	int			max_size = paq_log_parameter_max_size;
 	PaqPending *pending;
 	bool		complete;
 
+	if (unlikely(choice != NULL))
+	{
+		const PaqWish wish = paq_choice_wish(choice, masked);
+
+		without_constants = wish.normalized;
+		if (wish.long_parameters)
+			max_size = 0;
+	}
 	if (object->granted)
 		flags |= PAQ_RECORD_OBJECT;
 	if (without_constants)
@@ -225,7 +232,7 @@ create_record(PaqStatement *statement, PaqClass class, CommandTag tag,
 		if ((flags & (PAQ_RECORD_PARAM_NOT_LOGGED | PAQ_RECORD_CONSTANTS)) == 0)
 		{
 			encoded = paq_encode_params(params, part ? part : statement->text,
-										&flags);
+										max_size, &flags);
 			texts[PAQ_FIELD_PARAMETER - PAQ_NSESSION_FIELDS] = encoded;
 		}
 	}
@@ -248,7 +255,9 @@ create_record(PaqStatement *statement, PaqClass class, CommandTag tag,
 	if (encoded.len > 0)
 		pfree((char *) encoded.data);
 	if (pending != NULL)
-		paq_choice_attach(pending, choice, paq_class_is_audited(class) || object->granted);
+		paq_choice_attach(pending, choice, paq_class_is_audited(class) || object->granted, masked,
+						  statement->command.node == T_CopyStmt ? PAQ_ROWS_UNKNOWN :
+						  PAQ_ROWS_NONE);
 	return pending;
 }
 
@@ -598,7 +607,8 @@ void
 paq_event_set_text(PaqEvent *event, bool may_scan)
 {
 	PaqMasked  *shown = &event->shown[0];
-	const PaqWish wish = paq_verdict_wish(event->verdict);
+	const PaqWish wish = paq_verdict_wish(event->verdict,
+										  paq_masks_constants(event->class));
 
 	if (!wish.statement)
 	{
@@ -609,8 +619,7 @@ paq_event_set_text(PaqEvent *event, bool may_scan)
 	if (debug_query_string == NULL)
 		return;
 	paq_mask_text(debug_query_string, (may_scan ? PAQ_MASK_SCAN : 0) |
-				  (wish.normalized || paq_masks_constants(event->class) ?
-				   PAQ_MASK_CONSTANTS : 0), shown);
+				  (wish.normalized ? PAQ_MASK_CONSTANTS : 0), shown);
 	event->text = shown->text;
 	event->flags |= paq_masked_flags(shown);
 }

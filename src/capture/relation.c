@@ -64,6 +64,7 @@
 typedef struct Granted
 {
 	RangeTblEntry *rte;			/* in the plan */
+	const PaqDecision *decision;	/* of the statement's rules; NULL: there are none */
 	PaqCommand	command;
 	PaqObject	object;
 } Granted;
@@ -399,42 +400,42 @@ paq_choose_relations(PaqStatement *statement, List *rangeTable, List *perminfos)
 	statement->chosen = true;
 }
 
-/*
- * What the rules of the statement have decided about one of its relations.  The choice,
- * for a record of its own, is theirs; forget_choice() ends it.
- */
+/* What the rules of the statement decide about one of its relations */
 static const PaqDecision *
-choose_relation(const PaqStatement *statement, RangeTblEntry *rte, List *perminfos,
-				PaqRtePerms *perms, PaqChoice *choice)
+decide_relation(const PaqStatement *statement, RangeTblEntry *rte, List *perminfos,
+				PaqRtePerms *perms)
 {
 	PaqSubject	subject = relation_subject(statement, rte, perminfos, perms);
 
+	return paq_policy_decide(statement->choice.rules, &subject);
+}
+
+/*
+ * The choice for a record of one object, by a decision of the statement's rules, NULL if
+ * it has none.  It is the caller's, but for "later".
+ */
+static const PaqChoice *
+choice_of(const PaqStatement *statement, const PaqDecision *decision, PaqChoice *choice)
+{
+	if (decision == NULL)
+		return NULL;
 	memset(choice, 0, sizeof(*choice));
 	choice->rules = statement->choice.rules;
-	return paq_choose(choice, &subject);
+	paq_choice_add(choice, decision);
+	return choice;
 }
 
-static void
-forget_choice(PaqChoice *choice)
+/*
+ * Is there a record of the object?  By the grants of the audit role, if rules leave it
+ * to the settings.
+ */
+static inline bool
+is_selected(const PaqDecision *decision, bool granted_by_settings)
 {
-	list_free(choice->later);
-}
-
-/* Do the rules leave it to the settings, or have they selected it by grants? */
-static bool
-rules_select(const PaqStatement *statement, RangeTblEntry *rte, List *perminfos,
-			 PaqRtePerms *perms, bool granted_by_settings)
-{
-	const PaqDecision *decision;
-	PaqChoice	choice;
-	bool		result;
-
-	if (likely(statement->choice.rules == NULL))
+	if (likely(decision == NULL))
 		return granted_by_settings;
-	decision = choose_relation(statement, rte, perminfos, perms, &choice);
-	result = decision->granted || (granted_by_settings && choice.by_settings);
-	forget_choice(&choice);
-	return result;
+	return decision->granted ||
+		(granted_by_settings && decision->final == NULL && decision->nlater == 0);
 }
 
 /* ----------
@@ -463,14 +464,18 @@ paq_find_granted(PaqStatement *statement, PlannedStmt *plan)
 	{
 		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
 		PaqRtePerms perms = paq_rte_perms(rte, perminfos);
+		const PaqDecision *decision = NULL;
 		Granted    *granted;
 
-		if (perms.requiredPerms == 0 || !OidIsValid(rte->relid) ||
-			!rules_select(statement, rte, perminfos, &perms,
-						  role != InvalidOid &&
-						  paq_role_is_granted(role, rte, perminfos)))
+		if (perms.requiredPerms == 0 || !OidIsValid(rte->relid))
+			continue;
+		if (unlikely(statement->choice.rules != NULL))
+			decision = decide_relation(statement, rte, perminfos, &perms);
+		if (!is_selected(decision, role != InvalidOid &&
+						 paq_role_is_granted(role, rte, perminfos)))
 			continue;
 		granted = palloc(sizeof(Granted));
+		granted->decision = decision;
 		granted->rte = rte;
 		granted->command = paq_perms_command(perms.requiredPerms,
 											 rte->rellockmode,
@@ -667,6 +672,8 @@ record_by_rules(PaqStatement *statement, List *rangeTable, List *perminfos)
 		!paq_choice_records(&statement->choice, false);
 	if (!found || (!paq_log_relation && !at_end))
 		record_whole_by_rules(statement, rangeTable, perminfos, visible);
+	if (role == InvalidOid && !paq_policy.has_roles && !paq_log_relation)
+		return;
 
 	foreach(lc, rangeTable)
 	{
@@ -678,15 +685,16 @@ record_by_rules(PaqStatement *statement, List *rangeTable, List *perminfos)
 
 		if (perms.requiredPerms == 0 || !OidIsValid(rte->relid))
 			continue;
-		decision = choose_relation(statement, rte, perminfos, &perms, &choice);
-		granted = decision->granted ||
-			(choice.by_settings && role != InvalidOid &&
-			 !catalog_is_hidden(rte, &perms) && is_granted(statement, rte, perminfos));
+		decision = decide_relation(statement, rte, perminfos, &perms);
+		granted = is_selected(decision, role != InvalidOid &&
+							  !catalog_is_hidden(rte, &perms) &&
+							  is_granted(statement, rte, perminfos));
+		(void) choice_of(statement, decision, &choice);
 		choice.by_settings = choice.by_settings && session &&
 			!catalog_is_hidden(rte, &perms);
-		if (granted || paq_log_relation)
-			record_relation(statement, rte, &perms, granted, paq_log_relation, &choice);
-		forget_choice(&choice);
+		record_relation(statement, rte, &perms, granted,
+						paq_log_relation && !decision->granted, &choice);
+		list_free(choice.later);
 	}
 }
 
@@ -770,7 +778,8 @@ paq_record_relations(PaqStatement *statement, List *rangeTable,
 
 /*
  * A relation is about to be truncated: rules decide about it, too, and there is an
- * object record, if the audit role is granted TRUNCATE on it.  PostgreSQL may tell of the same one twice in a row.
+ * object record, if the audit role is granted TRUNCATE on it.  PostgreSQL may tell of
+ * the same one twice in a row.
  */
 void
 paq_record_truncate(PaqStatement *statement, Oid relid)
@@ -778,7 +787,7 @@ paq_record_truncate(PaqStatement *statement, Oid relid)
 	Oid			role = find_audit_role();
 	PaqSubject	subject = {.object = PAQ_OBJECT_RELATION, .may_look_up = true};
 	const PaqDecision *decision = NULL;
-	bool		granted;
+	PaqChoice	choice;
 	PaqObject	object;
 
 	if (statement->truncated == relid)
@@ -794,17 +803,16 @@ paq_record_truncate(PaqStatement *statement, Oid relid)
 		if (statement->provisional == NULL && paq_statement_is_audited(statement))
 			paq_record_provisional(statement);
 	}
-	granted = role != InvalidOid && paq_role_has_grant(role, relid, ACL_TRUNCATE);
-	if (decision != NULL)
-		granted = decision->granted ||
-			(granted && decision->final == NULL && decision->nlater == 0);
-	if (!granted)
+	if (!is_selected(decision, role != InvalidOid &&
+					 paq_role_has_grant(role, relid, ACL_TRUNCATE)))
 		return;
 	statement->truncated = relid;
 	object.granted = true;
 	object.type = paq_relkind_name(get_rel_relkind(relid));
 	object.name = paq_relation_name(relid);
-	paq_record_object(statement, &object, decision ? &statement->choice : NULL);
+	paq_record_object(statement, &object, choice_of(statement, decision, &choice));
+	if (decision != NULL)
+		list_free(choice.later);
 }
 
 /*
@@ -848,6 +856,7 @@ void
 paq_record_failed_start(PaqStatement *statement, PlannedStmt *plan)
 {
 	const PaqChoice *choice;
+	PaqChoice	own;
 	PaqCommand	command;
 	ListCell   *lc;
 
@@ -865,7 +874,10 @@ paq_record_failed_start(PaqStatement *statement, PlannedStmt *plan)
 	{
 		Granted    *granted = lfirst(lc);
 
-		paq_record_denied(statement, &granted->command, &granted->object, choice);
+		paq_record_denied(statement, &granted->command, &granted->object,
+						  choice_of(statement, granted->decision, &own));
+		if (granted->decision != NULL)
+			list_free(own.later);
 	}
 }
 

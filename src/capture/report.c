@@ -49,8 +49,8 @@ record_error(const PaqError *error)
 
 	/* What is still held has succeeded before, in the same pipeline. */
 	paq_publish_held(NULL, PAQ_SPACE_NOWAIT);
-	event.message = paq_verdict_wish(event.verdict).normalized ||
-		paq_masks_constants(event.class) ? PAQ_MASKED_MESSAGE :
+	event.message = paq_verdict_wish(event.verdict, paq_masks_constants(event.class)).normalized ?
+		PAQ_MASKED_MESSAGE :
 		error->message;
 	paq_event_set_text(&event, false);
 	paq_record_event(&event, error->sqlstate);

@@ -145,6 +145,10 @@ at_exit(int code, Datum arg)
 			continue;
 		if (error == &crash)
 			frame->statement->flags |= PAQ_RECORD_INTERRUPTED;
+		if (frame->query_desc != NULL && frame->query_desc->estate != NULL)
+			paq_choice_note_rows(&frame->statement->records,
+								 Max(frame->statement->rows, 0) +
+									 (int64) frame->query_desc->estate->es_processed);
 		paq_statement_fail(frame->statement, error);
 	}
 	paq_statement_close_all(InvalidSubTransactionId, paq_error(), 0);

@@ -70,18 +70,22 @@ static MemoryContext scratch = NULL;
  * ----------
  */
 
-/* Does the expression match anywhere in the text? */
-bool
-paq_regex_matches(regex_t *regex, const char *text)
+/* Does the expression match anywhere in the text?  NULL: nobody can tell (rule.c) */
+PaqMatch
+paq_match_regex(regex_t *regex, const char *text)
 {
 	const Size	len = strlen(text);
-	pg_wchar   *wide = palloc((len + 1) * sizeof(pg_wchar));
-	const int	wide_len = pg_mb2wchar_with_len(text, wide, len);
+	pg_wchar   *wide;
+	int			wide_len;
 	bool		result;
 
+	if (regex == NULL)
+		return PAQ_MATCH_UNKNOWN;
+	wide = palloc((len + 1) * sizeof(pg_wchar));
+	wide_len = pg_mb2wchar_with_len(text, wide, len);
 	result = paq_regexec(regex, wide, wide_len, 0, 0, NULL) == REG_OKAY;
 	pfree(wide);
-	return result;
+	return result ? PAQ_MATCH_YES : PAQ_MATCH_NO;
 }
 
 /* Does the name match the pattern, in which "*" stands for any characters? */
@@ -115,31 +119,31 @@ pattern_matches(const char *pattern, const char *name)
 	}
 }
 
-static bool
-name_matches(const PaqObjectItem *item, const ObjectName *name)
+static PaqMatch
+match_object_name(const PaqObjectItem *item, const ObjectName *name)
 {
 	const char *schema = name->schema ? name->schema : "";
-	bool		result;
+	PaqMatch	result;
 	char	   *text;
 
 	if (item->kind == PAQ_ITEM_NAME)
 		return pattern_matches(item->schema, schema) &&
-			pattern_matches(item->name, name->name);
+			pattern_matches(item->name, name->name) ? PAQ_MATCH_YES : PAQ_MATCH_NO;
 	text = name->schema ? psprintf("%s.%s", schema, name->name) : pstrdup(name->name);
-	result = paq_regex_matches(item->regex, text);
+	result = paq_match_regex(item->regex, text);
 	pfree(text);
 	return result;
 }
 
-static bool
-any_name_matches(const PaqObjectItem *item, List *names)
+static PaqMatch
+match_any_name(const PaqObjectItem *item, List *names)
 {
+	PaqMatch	match = PAQ_MATCH_NO;
 	ListCell   *lc;
 
 	foreach(lc, names)
-		if (name_matches(item, lfirst(lc)))
-			return true;
-	return false;
+		match = Max(match, match_object_name(item, lfirst(lc)));
+	return match;
 }
 
 /* Add the name of a relation, unless it has vanished. */
@@ -258,20 +262,24 @@ is_granted(const char *name, const PaqSubject *subject)
 	return subject->perms != 0 && paq_role_has_grant(role, subject->relid, subject->perms);
 }
 
-static bool
-relation_matches(const PaqRule *rule, const PaqObjectItem *item, Search *search)
+static PaqMatch
+match_relation(const PaqRule *rule, const PaqObjectItem *item, Search *search)
 {
+	PaqMatch	match;
+
 	if (item->kind == PAQ_ITEM_ROLE)
-		return search->granted = is_granted(item->name, search->subject);
+	{
+		search->granted = is_granted(item->name, search->subject);
+		return search->granted ? PAQ_MATCH_YES : PAQ_MATCH_NO;
+	}
 	if (!search->has_names)
 		find_names(search);
-	if (any_name_matches(item, search->names))
-		return true;
-	if (!rule->verdict.record)
-		return false;
+	match = match_any_name(item, search->names);
+	if (match == PAQ_MATCH_YES || !rule->verdict.record)
+		return match;
 	if (search->has_parts)
 		find_parts(search);
-	return any_name_matches(item, search->parts);
+	return Max(match, match_any_name(item, search->parts));
 }
 
 static PaqMatch
@@ -279,7 +287,6 @@ match_object(const PaqRule *rule, const PaqObjectItem *item, Search *search)
 {
 	const PaqSubject *subject = search->subject;
 	ObjectName	name;
-	bool		result = false;
 
 	search->granted = false;
 	if (item->kind == PAQ_ITEM_ANY)
@@ -289,38 +296,27 @@ match_object(const PaqRule *rule, const PaqObjectItem *item, Search *search)
 		case PAQ_OBJECT_NONE:
 			break;
 		case PAQ_OBJECT_UNKNOWN:
-			return PAQ_MATCH_UNKNOWN;
+			return item->kind == PAQ_ITEM_ROLE ? PAQ_MATCH_NO : PAQ_MATCH_UNKNOWN;
 		case PAQ_OBJECT_RELATION:
-			result = relation_matches(rule, item, search);
-			break;
+			return match_relation(rule, item, search);
 		case PAQ_OBJECT_NAMED:
 			name.schema = subject->schema;
 			name.name = subject->name;
-			result = item->kind != PAQ_ITEM_ROLE && name_matches(item, &name);
-			break;
+			return item->kind != PAQ_ITEM_ROLE ? match_object_name(item, &name) :
+				PAQ_MATCH_NO;
 	}
-	return result ? PAQ_MATCH_YES : PAQ_MATCH_NO;
+	return PAQ_MATCH_NO;
 }
 
 static bool
 object_matches(const PaqRule *rule, Search *search)
 {
-	bool		unknown = false;
+	PaqMatch	match = PAQ_MATCH_NO;
 
-	for (int i = 0; i < rule->nobjects; i++)
-	{
-		switch (match_object(rule, &rule->objects[i], search))
-		{
-			case PAQ_MATCH_YES:
-				return true;
-			case PAQ_MATCH_UNKNOWN:
-				unknown = true;
-				break;
-			case PAQ_MATCH_NO:
-				break;
-		}
-	}
-	return unknown && rule->verdict.record;
+	for (int i = 0; i < rule->nobjects && match != PAQ_MATCH_YES; i++)
+		match = Max(match, match_object(rule, &rule->objects[i], search));
+	return match == PAQ_MATCH_YES ||
+		(match == PAQ_MATCH_UNKNOWN && rule->verdict.record);
 }
 
 /* ----------
@@ -534,19 +530,24 @@ compare(const PaqComparison *comparison, int64 value)
 }
 
 /*
- * Do the conditions of a rule that matches hold?  outcomes 0: the outcome is not
- * known, which is so for a rule to record.  rows -1: there are none.  duration in
- * microseconds.
+ * Do the conditions of a rule that matches hold?  Those that nobody can tell of hold
+ * for a rule to record only.
  */
 bool
-paq_verdict_holds(const PaqVerdict *verdict, uint32 outcomes, int64 rows, int64 duration)
+paq_verdict_holds(const PaqVerdict *verdict, const PaqEnd *end)
 {
+	if (end->interrupted)
+		return verdict->record;
 	if (verdict->outcomes != 0 &&
-		(outcomes != 0 ? (verdict->outcomes & outcomes) == 0 : !verdict->record))
+		(end->outcomes != 0 ? (verdict->outcomes & end->outcomes) == 0 : !verdict->record))
 		return false;
-	if (verdict->rows.op != PAQ_OP_NONE && rows < 0)
+	if (!compare(&verdict->duration, end->duration))
 		return false;
-	return compare(&verdict->rows, rows) && compare(&verdict->duration, duration);
+	if (verdict->rows.op == PAQ_OP_NONE)
+		return true;
+	if (end->rows == PAQ_ROWS_UNKNOWN)
+		return verdict->record;
+	return end->rows >= 0 && compare(&verdict->rows, end->rows);
 }
 
 /* ----------

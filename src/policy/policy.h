@@ -159,6 +159,17 @@ extern PaqPolicy paq_policy;
 /* In shared memory: which rules are in effect, see store.c */
 extern pg_atomic_uint64 *paq_policy_generation;
 
+/* How a statement has ended */
+typedef struct PaqEnd
+{
+	uint32		outcomes;		/* PAQ_OUTCOME_xxx, 0: not known */
+	bool		interrupted;	/* the server died; nothing else is known */
+	int64		rows;			/* or one of these: */
+#define PAQ_ROWS_NONE		(-1)	/* it is not about rows */
+#define PAQ_ROWS_UNKNOWN	(-2)
+	int64		duration;		/* microseconds */
+} PaqEnd;
+
 /* session.c */
 extern void paq_policy_refresh(bool may_look_up);
 extern PaqSessionRules *paq_policy_pin(PaqSessionRules *rules);
@@ -168,8 +179,7 @@ extern void paq_policy_init(void);
 /* match.c */
 extern const PaqDecision *paq_policy_decide(PaqSessionRules *rules,
 											const PaqSubject *subject);
-extern bool paq_verdict_holds(const PaqVerdict *verdict, uint32 outcomes, int64 rows,
-							  int64 duration);
+extern bool paq_verdict_holds(const PaqVerdict *verdict, const PaqEnd *end);
 extern uint32 paq_outcome_bits(int sqlstate);
 
 /* grants.c */

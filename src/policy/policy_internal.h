@@ -174,8 +174,8 @@ typedef struct PaqRuleLine
 extern PaqRuleSet *paq_rule_set_read(const char *path, List **lines, char **error,
 									 bool *missing);
 extern bool paq_rule_set_is_valid(const char *data, Size size);
-extern void paq_rules_begin(PaqRuleReader *reader, const PaqRuleSet *set);
-extern PaqRule *paq_rules_next(PaqRuleReader *reader);
+extern void paq_rule_set_begin(PaqRuleReader *reader, const PaqRuleSet *set);
+extern PaqRule *paq_rule_set_next(PaqRuleReader *reader);
 
 /* The largest rule set, bytes */
 #define PAQ_MAX_RULE_SET	(64 * 1024 * 1024)
@@ -204,7 +204,7 @@ extern bool paq_kept_write(const PaqRuleSet *set, const char *recorded);
  * behind paq_policy_generation, if this process cannot have the newest one.  Does not
  * raise.
  */
-extern const PaqRuleSet *paq_store_get(uint64 *generation);
+extern bool paq_store_get(const PaqRuleSet **set, uint64 *generation);
 extern bool paq_store_is_in_effect(const char *checksum);
 
 /* Whose rules are wanted */
@@ -261,13 +261,13 @@ struct PaqSessionRules
 
 /* session.c */
 extern dlist_head paq_all_rules;	/* all there are in this process */
-extern PaqSessionRules *paq_session_rules_make(const PaqRuleSet *set,
+extern PaqSessionRules *paq_session_rules_make(bool known, const PaqRuleSet *set,
 											   const PaqIdentity *who, bool enabled);
 extern void paq_session_rules_free(PaqSessionRules *rules);
 extern bool paq_rule_applies_to(const PaqRule *rule, Oid role, const char *name);
 
 /* match.c */
-extern bool paq_regex_matches(regex_t *regex, const char *text);
+extern PaqMatch paq_match_regex(regex_t *regex, const char *text);
 extern const PaqDecision *paq_rules_decide(PaqSessionRules *rules, Oid user,
 										   const PaqSubject *subject);
 extern void paq_match_init(void);

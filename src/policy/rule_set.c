@@ -218,7 +218,7 @@ free_fields(List *fields)
 }
 
 void
-paq_rules_begin(PaqRuleReader *reader, const PaqRuleSet *set)
+paq_rule_set_begin(PaqRuleReader *reader, const PaqRuleSet *set)
 {
 	reader->set = set;
 	reader->next = rules_of(set).next;
@@ -230,7 +230,7 @@ paq_rules_begin(PaqRuleReader *reader, const PaqRuleSet *set)
  * there is not enough memory, and if the words are those of a later version.
  */
 PaqRule *
-paq_rules_next(PaqRuleReader *reader)
+paq_rule_set_next(PaqRuleReader *reader)
 {
 	Cursor		cursor = rules_of(reader->set);
 	PackedRule	packed;

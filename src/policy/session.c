@@ -35,6 +35,7 @@
 #include "replication/walsender.h"
 #include "utils/acl.h"
 #include "utils/inval.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/syscache.h"
 
@@ -44,6 +45,9 @@
 	 (tag) == CMDTAG_DELETE || (tag) == CMDTAG_MERGE)
 
 PaqPolicy	paq_policy;
+
+/* Counts changes of roles, memberships and databases that we have been told of */
+static uint64 changes = 0;
 
 dlist_head	paq_all_rules = DLIST_STATIC_INIT(paq_all_rules);
 
@@ -82,7 +86,7 @@ match_name(const PaqName *name, const PaqIdentity *who, const char *text)
 		case PAQ_NAME_EXACT:
 			return text != NULL && strcmp(name->text, text) == 0 ? PAQ_MATCH_YES : PAQ_MATCH_NO;
 		case PAQ_NAME_REGEX:
-			return text != NULL && paq_regex_matches(name->regex, text) ? PAQ_MATCH_YES : PAQ_MATCH_NO;
+			return text != NULL ? paq_match_regex(name->regex, text) : PAQ_MATCH_NO;
 		case PAQ_NAME_GROUP:
 			return who->user != NULL ? match_group(name->text, who) : PAQ_MATCH_NO;
 		default:
@@ -339,11 +343,12 @@ paq_session_rules_free(PaqSessionRules *rules)
 }
 
 /*
- * The rules of the set that can apply; set NULL: it cannot be had.  enabled: also
- * those that are not mandatory.
+ * The rules of the set that can apply; known false: the set cannot be had; NULL: there
+ * is none.  enabled: also those that are not mandatory.
  */
 PaqSessionRules *
-paq_session_rules_make(const PaqRuleSet *set, const PaqIdentity *who, bool enabled)
+paq_session_rules_make(bool known, const PaqRuleSet *set, const PaqIdentity *who,
+					   bool enabled)
 {
 	MemoryContext context = AllocSetContextCreate(TopMemoryContext,
 												  "pg_audit_queue rules",
@@ -357,12 +362,12 @@ paq_session_rules_make(const PaqRuleSet *set, const PaqIdentity *who, bool enabl
 	dlist_push_head(&paq_all_rules, &rules->node);
 	PG_TRY();
 	{
-		if (set == NULL)
+		if (!known)
 			add_rule(rules, make_record_all());
-		else
+		else if (set != NULL)
 		{
-			paq_rules_begin(&reader, set);
-			while ((rule = paq_rules_next(&reader)) != NULL)
+			paq_rule_set_begin(&reader, set);
+			while ((rule = paq_rule_set_next(&reader)) != NULL)
 				if ((enabled || rule->verdict.mandatory) && applies(rule, who))
 					add_rule(rules, rule);
 				else
@@ -437,7 +442,9 @@ void
 paq_policy_refresh(bool may_look_up)
 {
 	const bool	enabled = paq_policy_enabled;
+	const uint64 before = changes;
 	const PaqRuleSet *set;
+	bool		known;
 	PaqSessionRules *rules;
 	PaqIdentity who;
 	uint64		generation;
@@ -446,21 +453,9 @@ paq_policy_refresh(bool may_look_up)
 	if (!may_look_up && paq_policy.rules != NULL)
 		return;
 
-	/* Out of date from here on, if anything changes while it is looked up. */
-	set = paq_store_get(&generation);
-	paq_policy.generation = generation;
-	paq_policy.enabled = enabled;
-	PG_TRY();
-	{
-		identify(&who, may_look_up);
-		rules = paq_session_rules_make(set, &who, enabled);
-	}
-	PG_CATCH();
-	{
-		paq_policy.generation = 0;
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
+	known = paq_store_get(&set, &generation);
+	identify(&who, may_look_up);
+	rules = paq_session_rules_make(known, set, &who, enabled);
 
 	paq_policy_unpin(paq_policy.rules);
 	rules->pins = 1;
@@ -470,13 +465,14 @@ paq_policy_refresh(bool may_look_up)
 	paq_policy.has_roles = rules->has_roles;
 	paq_policy.recorded = rules->recorded;
 	paq_policy.ignored = rules->ignored;
-	if (!may_look_up)
-		paq_policy.generation = 0;
+	paq_policy.enabled = enabled;
+	paq_policy.generation = may_look_up && changes == before ? generation : 0;
 }
 
 static void
 forget_session(Datum arg, int cacheid, uint32 hashvalue)
 {
+	changes++;
 	paq_policy.generation = 0;
 }
 

@@ -51,7 +51,10 @@ typedef struct PolicyShared
 	char		checksum[PAQ_CHECKSUM_LEN]; /* of the rules in effect; empty: none */
 } PolicyShared;
 
-pg_atomic_uint64 *paq_policy_generation = NULL;
+/* Before there is shared memory, no rules are in effect. */
+static pg_atomic_uint64 none = {0};
+
+pg_atomic_uint64 *paq_policy_generation = &none;
 
 static PolicyShared *shared = NULL;
 
@@ -256,8 +259,8 @@ can_be_used(const PaqRuleSet *set)
 		PaqRuleReader reader;
 		PaqRule    *rule;
 
-		paq_rules_begin(&reader, set);
-		while ((rule = paq_rules_next(&reader)) != NULL)
+		paq_rule_set_begin(&reader, set);
+		while ((rule = paq_rule_set_next(&reader)) != NULL)
 			paq_rule_free(rule);
 		ok = true;
 	}
@@ -308,8 +311,8 @@ paq_policy_startup(void)
 	share_checksum();
 }
 
-const PaqRuleSet *
-paq_store_get(uint64 *generation)
+bool
+paq_store_get(const PaqRuleSet **set, uint64 *generation)
 {
 	static uint64 failed = 0;	/* said so of this generation */
 	const uint64 wanted = pg_atomic_read_u64(&shared->generation);
@@ -328,7 +331,8 @@ paq_store_get(uint64 *generation)
 			failed = wanted;
 	}
 	*generation = current_generation;
-	return current;
+	*set = current;
+	return current != NULL || current_generation == wanted;
 }
 
 /*-------------------------------------------------------------------------
@@ -389,11 +393,12 @@ put_into_effect(PaqRuleSet *set)
 static void
 take_over(void)
 {
+	const PaqRuleSet *set;
 	uint64		generation;
 
 	(void) paq_kept_read(&kept, true);
 	if (shared->taken_over)
-		(void) paq_store_get(&generation);
+		(void) paq_store_get(&set, &generation);
 	else if (current != NULL)
 		(void) keep(current, kept.recorded);
 }
