@@ -146,6 +146,35 @@ static const struct config_enum_entry synchronous_commit_options[] = {
 };
 
 /* ---------------------------------------------------------------------------
+ * What settings and rules want
+ * ---------------------------------------------------------------------------
+ */
+
+uint32		paq_wanted_classes = PAQ_CLASSES_NONE;
+
+/* What rules do to the classes of log */
+static uint32 recorded_by_rules = PAQ_CLASSES_NONE;
+static uint32 ignored_by_rules = PAQ_CLASSES_NONE;
+
+static void
+update_wanted(void)
+{
+	paq_wanted_classes = (paq_log_classes & ~ignored_by_rules) | recorded_by_rules;
+}
+
+/*
+ * In this process, rules may record something of the first classes, and record nothing
+ * of the second ones, whatever the settings are.
+ */
+void
+paq_set_rule_classes(uint32 recorded, uint32 ignored)
+{
+	recorded_by_rules = recorded;
+	ignored_by_rules = ignored;
+	update_wanted();
+}
+
+/* ---------------------------------------------------------------------------
  * Values and their changes
  * ---------------------------------------------------------------------------
  */
@@ -599,12 +628,15 @@ ASSIGN_HOOK(name, int, .enumval = newval, (void) 0)
 #define PAQ_STRING(name, variable, ...) \
 char	   *variable = NULL; \
 ASSIGN_HOOK(name, const char *, .stringval = unconstify(char *, newval), (void) 0)
-/* of a list, the variable is what the check hook has made of the text */
+/*
+ * Of a list, the variable is what the check hook has made of the text.  That of log
+ * decides together with rules.
+ */
 #define PAQ_CLASSES(name, variable, ...) \
 uint32		variable = PAQ_CLASSES_NONE; \
 static char *name##_text = NULL; \
 ASSIGN_HOOK(name, const char *, .stringval = unconstify(char *, newval), \
-			variable = *(uint32 *) extra_data(extra))
+			variable = *(uint32 *) extra_data(extra); update_wanted())
 #define PAQ_PATTERNS(name, variable, ...) \
 const char *variable = ""; \
 static char *name##_text = NULL; \

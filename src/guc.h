@@ -59,6 +59,10 @@ typedef enum PaqSinkKind
 #define PAQ_PATTERNS(name, variable, ...)	extern const char *variable;
 #include "guc_list.h"
 
+/* Classes of which something may be recorded, by session auditing or by rules */
+extern uint32 paq_wanted_classes;
+extern void paq_set_rule_classes(uint32 recorded, uint32 ignored);
+
 /*
  * Patterns stand one behind the other, each with its terminator, and one more
  * at the end; the version changes whenever they do.

@@ -538,17 +538,11 @@ paq_class_is_audited(PaqClass class)
 	return (paq_log_classes & PAQ_CLASS_BIT(class)) != 0;
 }
 
-/* Classes of which something may be recorded, by rules or settings */
-static inline uint32
-paq_wanted_classes(void)
-{
-	return (paq_log_classes & ~paq_policy.ignored) | paq_policy.recorded;
-}
-
+/* Can anything of the class be recorded? */
 static inline bool
 paq_class_is_wanted(PaqClass class)
 {
-	return (paq_wanted_classes() & PAQ_CLASS_BIT(class)) != 0;
+	return (paq_wanted_classes & PAQ_CLASS_BIT(class)) != 0;
 }
 
 /* The rules record it, or may do so, or leave it to settings that do (audited). */
@@ -582,7 +576,7 @@ paq_capture_possible(void)
 static inline bool
 paq_auditing_is_on(void)
 {
-	return (paq_wanted_classes() & PAQ_CLASSES_STATEMENTS) != 0 ||
+	return (paq_wanted_classes & PAQ_CLASSES_STATEMENTS) != 0 ||
 		paq_role[0] != '\0';
 }
 

@@ -121,7 +121,7 @@ firing_statement(FunctionCallInfo fcinfo, uint32 classes)
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_EVENT_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("function was not called by an event trigger")));
-	if ((paq_wanted_classes() & classes) == 0 || !paq_capture_possible())
+	if ((paq_wanted_classes & classes) == 0 || !paq_capture_possible())
 		return NULL;
 	statement = paq_current_statement();
 	return statement != NULL && statement->query_desc == NULL ? statement : NULL;

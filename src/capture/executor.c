@@ -213,14 +213,30 @@ start_in_worker(QueryDesc *queryDesc, int eflags)
 	start(queryDesc, eflags);
 }
 
-static void
-capture_ExecutorStart(QueryDesc *queryDesc, int eflags)
+static inline void
+start_anywhere(QueryDesc *queryDesc, int eflags)
 {
-	paq_policy_follow();
 	if (unlikely(IsParallelWorker() && !paq_stack.in_part))
 		start_in_worker(queryDesc, eflags);
 	else
 		start(queryDesc, eflags);
+}
+
+/* Other rules are in effect than before. */
+static pg_noinline void
+follow_policy(QueryDesc *queryDesc, int eflags)
+{
+	paq_policy_refresh(true);
+	start_anywhere(queryDesc, eflags);
+}
+
+static void
+capture_ExecutorStart(QueryDesc *queryDesc, int eflags)
+{
+	if (likely(paq_policy_is_current()))
+		start_anywhere(queryDesc, eflags);
+	else
+		follow_policy(queryDesc, eflags);
 }
 
 static void

@@ -95,7 +95,7 @@ note_report(ErrorData *edata)
 static bool
 is_wanted(void)
 {
-	return paq_wanted_classes() != PAQ_CLASSES_NONE || paq_role[0] != '\0' ||
+	return paq_wanted_classes != PAQ_CLASSES_NONE || paq_role[0] != '\0' ||
 		(!paq_logged_in && !paq_policy_is_current());
 }
 

@@ -148,9 +148,6 @@ typedef struct PaqPolicy
 	bool		has_rules;		/* any rule may decide anything here */
 	bool		has_temp;		/* PaqSubject.temp matters */
 	bool		has_roles;		/* grants select objects */
-	uint32		recorded;		/* classes of which a rule may record something */
-	uint32		ignored;		/* classes of which rules record nothing, whatever the
-								 * settings are */
 	PaqSessionRules *rules;
 } PaqPolicy;
 

@@ -251,7 +251,7 @@ struct PaqSessionRules
 	bool		has_temp;		/* a rule has the class word "temp" */
 	bool		has_roles;		/* or objects selected by grants, */
 	bool		has_current_users;	/* or a condition currentuser */
-	uint32		recorded;		/* see PaqPolicy */
+	uint32		recorded;		/* see paq_set_rule_classes() */
 	uint32		ignored;
 	List	   *decisions;		/* all different ones so far */
 	PaqKnownDecision known[PAQ_KNOWN_DECISIONS];

@@ -463,8 +463,7 @@ paq_policy_refresh(bool may_look_up)
 	paq_policy.has_rules = rules->nrules > 0;
 	paq_policy.has_temp = rules->has_temp;
 	paq_policy.has_roles = rules->has_roles;
-	paq_policy.recorded = rules->recorded;
-	paq_policy.ignored = rules->ignored;
+	paq_set_rule_classes(rules->recorded, rules->ignored);
 	paq_policy.enabled = enabled;
 	paq_policy.generation = may_look_up && changes == before ? generation : 0;
 }
