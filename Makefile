@@ -17,7 +17,7 @@ OBJS = $(patsubst %.c,%.o,$(sort pg_audit_queue.c $(wildcard src/*.c src/*/*.c))
 PGFILEDESC = "pg_audit_queue - audit trail through a shared queue"
 
 EXTENSION = pg_audit_queue
-DATA = $(sort $(wildcard pg_audit_queue--*.sql))
+DATA = $(sort $(wildcard pg_audit_queue--*.sql)) audit_policy.conf.sample
 
 # The symbols that are not hidden
 SHLIB_EXPORTS = exports.txt

@@ -21,6 +21,7 @@ SET pg_audit_queue.log_rows = off;
 SET pg_audit_queue.log_statement = off;
 SET pg_audit_queue.log_statement_once = on;
 SET pg_audit_queue.mode = 'queued';
+SET pg_audit_queue.policy = off;
 SET pg_audit_queue.role = '';
 SELECT set_config('pg_audit_queue.log', 'none', false);
 CREATE FUNCTION regress_paq.f() RETURNS int LANGUAGE sql
@@ -31,6 +32,7 @@ ALTER SYSTEM SET pg_audit_queue.format = 'json';
 \set VERBOSITY sqlstate
 SHOW pg_audit_queue.log_directory;
 SHOW pg_audit_queue.log_filename;
+SHOW pg_audit_queue.policy_file;
 SHOW pg_audit_queue.queue_directory;
 \set VERBOSITY default
 -- no harm in the others
@@ -48,6 +50,7 @@ SELECT * FROM pg_stat_get_audit_queue();
 SELECT * FROM pg_stat_audit_queue;
 SELECT * FROM pg_stat_audit_queue_classes;
 SELECT * FROM audit_check();
+SELECT * FROM audit_policy_rules;
 SELECT * FROM audit_records;
 SELECT * FROM audit_trail;
 SELECT * FROM audit_trail(NULL, NULL);
@@ -59,6 +62,7 @@ SELECT count(*) FROM audit_queue_stats;
 SELECT count(*) FROM pg_stat_audit_queue;
 SELECT count(*) > 1 AS classes FROM pg_stat_audit_queue_classes;
 SELECT count(*) > 1 AS findings FROM audit_check();
+SELECT count(*) FROM audit_policy_rules;
 SELECT audit_flush();
 SELECT audit_rotate();
 SELECT audit_seal();

@@ -47,6 +47,7 @@ SET pg_audit_queue.log_rows = 'perhaps';
 SET pg_audit_queue.log_statement = 'perhaps';
 SET pg_audit_queue.log_statement_once = 'perhaps';
 SET pg_audit_queue.mode = 'sometimes';
+SET pg_audit_queue.policy = 'perhaps';
 
 -- units
 SET pg_audit_queue.log_parameter_max_size = '1kB';
@@ -69,6 +70,7 @@ ALTER SYSTEM SET pg_audit_queue.log_retention_size = '90d';
 ALTER SYSTEM SET pg_audit_queue.log_rotation_age = '1MB';
 ALTER SYSTEM SET pg_audit_queue.log_rotation_size = '1d';
 ALTER SYSTEM SET pg_audit_queue.overflow = 'sometimes';
+ALTER SYSTEM SET pg_audit_queue.policy_file = 'other.conf';
 ALTER SYSTEM SET pg_audit_queue.queue_directory = '';
 ALTER SYSTEM SET pg_audit_queue.queue_size = '1d';
 ALTER SYSTEM SET pg_audit_queue.sink = 'nowhere';

@@ -101,6 +101,9 @@ my %wrong = (
 	log_statement_once     => [ 'perhaps',   qr/requires a Boolean value/ ],
 	mode                   => [ 'sometimes', qr/HINT: .*queued, commit, immediate/ ],
 	overflow               => [ 'sometimes', qr/HINT: .*wait/ ],
+	policy                 => [ 'perhaps',   qr/requires a Boolean value/ ],
+	# which ALTER SYSTEM does not change at all
+	policy_file            => [ '',          qr/DETAIL: .*file name|cannot be changed/ ],
 	queue_directory        => [ '',          qr/DETAIL: .*directory name/ ],
 	queue_size             => [ '63kB',      qr/outside the valid range/ ],
 	seal                   => [ 'perhaps',   qr/requires a Boolean value/ ],

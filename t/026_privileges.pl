@@ -123,7 +123,7 @@ is( $node->safe_psql(
 
 # Where the files are is nobody's business
 
-foreach my $name (qw(log_directory log_filename queue_directory))
+foreach my $name (qw(log_directory log_filename policy_file queue_directory))
 {
 	($ret, $stdout, $stderr) = $node->psql(
 		'postgres', "SHOW pg_audit_queue.$name",

@@ -51,10 +51,9 @@ typedef struct PolicyShared
 	char		checksum[PAQ_CHECKSUM_LEN]; /* of the rules in effect; empty: none */
 } PolicyShared;
 
-/* Before there is shared memory, no rules are in effect. */
-static pg_atomic_uint64 none = {0};
-
-pg_atomic_uint64 *paq_policy_generation = &none;
+/* Where there is no shared memory of ours, there are no rules, either. */
+static pg_atomic_uint64 no_generation = {0};
+pg_atomic_uint64 *paq_policy_generation = &no_generation;
 
 static PolicyShared *shared = NULL;
 
