@@ -149,10 +149,10 @@ typedef struct PaqRuleReader
 } PaqRuleReader;
 
 /*
- * rule.c: words to a rule, in the current memory context.  fields is a list of
- * lists of AuthToken.  On an error the result is NULL and *error says why, palloc'ed,
- * without the line.  Used where raising is forbidden, too: out of memory is the only
- * error that is raised.
+ * rule.c: words to a rule, in the current memory context.  fields is a list of lists
+ * of AuthToken, none of which is empty.  On an error the result is NULL and *error says
+ * why, palloc'ed, without the line.  Used where raising is forbidden, too: out of
+ * memory is the only error that is raised.
  */
 extern PaqRule *paq_rule_make(List *fields, char **error);
 extern void paq_rule_free(PaqRule *rule);
@@ -160,8 +160,9 @@ extern void paq_rule_free(PaqRule *rule);
 /*
  * rule_set.c: a file to a rule set.  Every line, right or wrong, is one PaqRuleLine of
  * the list *lines, in the order of the file.  NULL, with at least one error in *lines or
- * in *error (the file as a whole), if there is any error.  A set without rules has
- * nrules 0.
+ * in *error (the file as a whole), if there is any error; *missing tells whether it is
+ * that there is no file.  A set without rules has nrules 0.  Raises what the reading of
+ * included files does, and if memory is short.
  */
 typedef struct PaqRuleLine
 {

@@ -51,6 +51,9 @@ static const char *const field_names[NFIELDS] = {
 	"action", "database", "user", "address", "class", "object"
 };
 
+/* The option without a value */
+#define MANDATORY		"mandatory"
+
 /* A condition or an option */
 typedef struct Option
 {
@@ -448,6 +451,16 @@ make_classes(List *tokens, PaqRule *rule, char **error)
 
 #define ROLE_PREFIX		"role:"
 
+/*
+ * Is that what a condition or option looks like?  A list in a file that is empty is no
+ * field for PostgreSQL, so that the fields behind it are taken for those before them.
+ */
+static bool
+is_misplaced_option(const char *word)
+{
+	return strpbrk(word, "<=>") != NULL || strcmp(word, MANDATORY) == 0;
+}
+
 /* schema.name, or all that is in a schema.  What is behind the first dot is the name. */
 static bool
 make_qualified(const char *word, PaqObjectItem *item, char **error)
@@ -485,6 +498,8 @@ make_object(const AuthToken *token, PaqObjectItem *item, char **error)
 		item->name = pstrdup(word + strlen(ROLE_PREFIX));
 		return check_name(item->name, error);
 	}
+	if (is_misplaced_option(word))
+		return complain(error, "missing field before \"%s\"", word);
 	return make_qualified(word, item, error);
 }
 
@@ -668,7 +683,7 @@ make_rule_name(const Option *option, PaqOperator op, List *values, PaqRule *rule
 	return check_name(rule->verdict.name, error);
 }
 
-/* The one without a value has no function. */
+/* MANDATORY has no function. */
 static const Option options[] = {
 	{"outcome", true, false, true, make_outcome},
 	{"rows", true, true, false, make_rows},
@@ -678,7 +693,7 @@ static const Option options[] = {
 	{"parameters", false, false, false, make_parameters},
 	{"statement", false, false, false, make_statement},
 	{"name", false, false, false, make_rule_name},
-	{"mandatory", false, false, false, NULL}
+	{MANDATORY, false, false, false, NULL}
 };
 
 /* The operator at the beginning of the text, which goes on behind it */
@@ -821,10 +836,7 @@ make_field(Field field, List *tokens, PaqRule *rule, char **error)
 	return true;
 }
 
-/*
- * The fields, then whatever follows.  A field without words is what is left of a list
- * in a file that is empty.
- */
+/* The fields, then whatever follows */
 static bool
 make_fields(List *fields, PaqRule *rule, char **error)
 {
@@ -832,18 +844,14 @@ make_fields(List *fields, PaqRule *rule, char **error)
 
 	for (int i = 0; i < NFIELDS; i++)
 	{
-		if (i >= list_length(fields) || list_nth(fields, i) == NIL)
+		if (i >= list_length(fields))
 			return complain(error, "missing field \"%s\"", field_names[i]);
 		if (!make_field((Field) i, (List *) list_nth(fields, i), rule, error))
 			return false;
 	}
 	for (int i = NFIELDS; i < list_length(fields); i++)
-	{
-		List	   *tokens = (List *) list_nth(fields, i);
-
-		if (tokens != NIL && !make_option(tokens, &given, rule, error))
+		if (!make_option((List *) list_nth(fields, i), &given, rule, error))
 			return false;
-	}
 	return true;
 }
 

@@ -84,10 +84,12 @@ take_string(Cursor *cursor)
 	return string;
 }
 
-/* Go to the end of the words of a rule; false if there is none. */
+/* Go to the end of the words of a rule; false if there is none, or a field without words. */
 static bool
 skip_words(Cursor *cursor)
 {
+	int			words = 0;
+
 	while (cursor->next < cursor->end)
 	{
 		switch (*cursor->next++)
@@ -96,8 +98,12 @@ skip_words(Cursor *cursor)
 			case W_QUOTED:
 				if (take_string(cursor) == NULL)
 					return false;
+				words++;
 				break;
 			case W_END_FIELD:
+				if (words == 0)
+					return false;
+				words = 0;
 				break;
 			case W_END_RULE:
 				return true;
