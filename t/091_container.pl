@@ -130,6 +130,7 @@ is_deeply(
 	[
 		'./lib/pg_audit_queue.so',
 		'./licenses/LICENSE',
+		'./share/extension/audit_policy.conf.sample',
 		sort map { "./share/extension/$_" }
 		  grep { /^pg_audit_queue.*\.(?:sql|control)$/ } slurp_dir($source)
 	],
