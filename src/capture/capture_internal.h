@@ -253,7 +253,7 @@ extern void paq_choice_attach(PaqPending *pending, const PaqChoice *choice,
 extern void paq_verdict_apply(PaqPending *pending, const PaqVerdict *verdict);
 extern void paq_choice_detach(PaqPending *pending);
 extern void paq_choice_note_rows(dlist_head *records, int64 rows);
-extern PaqMode paq_record_mode(const PaqPending *pending, PaqClass class);
+extern PaqMode paq_choice_mode(const PaqPending *pending, PaqClass class);
 extern PaqPending *paq_choice_settle(PaqPending *pending, const PaqError *error,
 									 TimestampTz end_time);
 extern bool paq_event_choose(PaqEvent *event, const PaqSubject *subject, int sqlstate);
@@ -551,6 +551,15 @@ paq_choice_records(const PaqChoice *choice, bool audited)
 {
 	return choice->best != NULL || choice->later != NIL ||
 		(choice->by_settings && audited);
+}
+
+/* When a session has to wait for the record, of that class */
+static inline PaqMode
+paq_record_mode(const PaqPending *pending, PaqClass class)
+{
+	if (unlikely(pending->choice != NULL || pending->mode >= 0))
+		return paq_choice_mode(pending, class);
+	return (paq_immediate_classes & PAQ_CLASS_BIT(class)) ? PAQ_MODE_IMMEDIATE : paq_mode;
 }
 
 /* Before a statement: see to it that the rules are those in effect. */

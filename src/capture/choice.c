@@ -208,8 +208,7 @@ paq_verdict_apply(PaqPending *pending, const PaqVerdict *verdict)
 }
 
 /*
- * The record has been made because of the choice, which may be NULL: note what it is to
- * have, and what is yet to be decided.  audited: where the settings decide, they want it;
+ * The record has been made because of the choice: note what it is to have, and what is yet to be decided.  audited: where the settings decide, they want it;
  * masked: and mask its constants.
  * rows: PAQ_ROWS_UNKNOWN if a failure does not tell how many there were.  Without
  * memory for that, nothing else decides about the record.
@@ -218,12 +217,12 @@ void
 paq_choice_attach(PaqPending *pending, const PaqChoice *choice, bool audited, bool masked,
 				  int64 rows)
 {
-	const int	number = choice ? list_length(choice->later) : 0;
+	const int	number = list_length(choice->later);
 	PaqLateChoice *late;
 
-	if (choice != NULL && choice->best != NULL)
+	if (choice->best != NULL)
 		paq_verdict_apply(pending, choice->best);
-	if (likely(number == 0))
+	if (number == 0)
 		return;
 	late = MemoryContextAllocExtended(TopMemoryContext,
 									  offsetof(PaqLateChoice, decisions) +
@@ -275,9 +274,12 @@ paq_choice_note_rows(dlist_head *records, int64 rows)
 	}
 }
 
-/* Must a session wait for the record before its transaction commits? */
+/*
+ * When a session has to wait for the record: as its rule says, or as the strictest of
+ * those that may be its rule.
+ */
 PaqMode
-paq_record_mode(const PaqPending *pending, PaqClass class)
+paq_choice_mode(const PaqPending *pending, PaqClass class)
 {
 	const PaqLateChoice *late = pending->choice;
 	PaqMode		mode = paq_mode;
@@ -286,11 +288,9 @@ paq_record_mode(const PaqPending *pending, PaqClass class)
 		mode = pending->mode;
 	else if (paq_immediate_classes & PAQ_CLASS_BIT(class))
 		mode = PAQ_MODE_IMMEDIATE;
-	if (likely(late == NULL))
-		return mode;
-	for (int i = 0; i < late->number; i++)
+	for (int i = 0; late != NULL && i < late->number; i++)
 		for (int j = 0; j < late->decisions[i]->nlater; j++)
-			mode = Max(mode, late->decisions[i]->later[j]->mode);
+			mode = Max((int) mode, late->decisions[i]->later[j]->mode);
 	return mode;
 }
 

@@ -106,12 +106,24 @@ wish_of(const PaqChoice *choice)
 	return wish;
 }
 
+static pg_noinline uint32
+chosen_text_flags(const PaqStatement *statement, const PaqChoice *choice)
+{
+	const PaqWish wish = paq_choice_wish(choice, false);
+
+	return text_flags(&wish, statement->text_recorded,
+					  statement->text_bytes > PAQ_MAX_TEXT_BYTES);
+}
+
 /* The flags of a record of the statement itself; one of these has the text. */
-static uint32
+static inline uint32
 own_text_flags(const PaqStatement *statement, const PaqChoice *choice)
 {
-	const PaqWish wish = wish_of(choice);
+	PaqWish		wish;
 
+	if (unlikely(choice != NULL))
+		return chosen_text_flags(statement, choice);
+	wish = wish_of(NULL);
 	return text_flags(&wish, statement->text_recorded,
 					  statement->text_bytes > PAQ_MAX_TEXT_BYTES);
 }
@@ -254,7 +266,7 @@ create_record(PaqStatement *statement, PaqClass class, CommandTag tag,
 	pending = paq_pending_replace(replaced, &header, session, texts, first);
 	if (encoded.len > 0)
 		pfree((char *) encoded.data);
-	if (pending != NULL)
+	if (unlikely(choice != NULL) && pending != NULL)
 		paq_choice_attach(pending, choice, paq_class_is_audited(class) || object->granted, masked,
 						  statement->command.node == T_CopyStmt ? PAQ_ROWS_UNKNOWN :
 						  PAQ_ROWS_NONE);
