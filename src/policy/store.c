@@ -64,7 +64,7 @@ static uint64 current_generation = 0;
 /* Why the policy file is not in effect, as far as postmaster or worker know; NULL: it is */
 static char *problem = NULL;
 
-/* The worker's: what the kept file has */
+/* The worker's: what the kept file has, as far as it can be used */
 static PaqKept kept;
 
 /* The worker's: the problem of which there is a record */
@@ -265,9 +265,11 @@ can_be_used(const PaqRuleSet *set)
 	}
 	PG_CATCH();
 	{
+		const char *message = caught_message(context);
+
 		ereport(LOG,
 				(errcode(ERRCODE_CONFIG_FILE_ERROR),
-				 errmsg("kept audit policy cannot be used: %s", caught_message(context))));
+				 errmsg("kept audit policy cannot be used: %s", message)));
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(old_context);
@@ -466,4 +468,6 @@ paq_policy_recorded(void)
 	set_string(&recorded_problem, problem);
 	if (current != NULL)
 		(void) keep(current, recorded_name(current));
+	else
+		kept.recorded[0] = '\0';	/* what cannot be used stays as it is */
 }
