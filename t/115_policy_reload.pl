@@ -1,7 +1,6 @@
 # Policies change under load: each statement is recorded once, by the rules before or
-# by those after the change.  Half of what a client does matches a rule with a
-# condition, which is judged when the statement ends, possibly by other rules than it
-# began with.
+# by those after the change.  The rules of one file have a condition that is judged when
+# a statement ends, possibly in the presence of other rules than it began with.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 
@@ -25,22 +24,15 @@ my $node = audited_node(
 	conf     => "autovacuum = off\n");
 my $changes = full_tests() ? 200 : 10;
 
-# Rules that record everything, one half of it by an early decision, the other by a
-# late one, in different places of the file.
-sub rules
-{
-	my ($name) = @_;
-	my @rules = (
-		"record all all all read all rows>=1 name=${name}_rows",
-		"record all all all all all name=$name");
-
-	# what does not concern the clients, so that the files differ in length, too
-	unshift @rules, map { "ignore other$_ all all all all" } 1 .. 50 if $name eq 'b';
-	return join '', map { "$_\n" } @rules;
-}
+# Two files that record what the clients do.  In one of them are many rules that do
+# not concern them, so that the places of rules differ, too.
+my %rules = (
+	late  => "record all loader all read all rows>=1 name=late\n",
+	early => join('', map { "ignore other$_ all all all all\n" } 1 .. 50)
+	  . "record all loader all read all name=early\n");
 
 unaudited_sql($node, 'CREATE ROLE loader SUPERUSER LOGIN');
-install_policy($node, rules('a'), log => 'none');
+install_policy($node, $rules{late}, log => 'none');
 
 my $load = start_load(
 	$node, 'load',
@@ -53,7 +45,7 @@ my $changed = 0;
 foreach my $change (1 .. $changes)
 {
 	last if !$running->();
-	install_policy($node, rules($change % 2 ? 'b' : 'a'), log => 'none');
+	install_policy($node, $rules{ $change % 2 ? 'early' : 'late' }, log => 'none');
 	$changed++;
 }
 cmp_ok($changed, '>=', 5, 'rules change while statements are executed');
@@ -66,7 +58,7 @@ my @ours = grep { ($_->{commandText} // '') =~ /'load-[0-9-]+'/ } @records;
 check_load($load, \@ours, 'each has one record');
 is(scalar @ours, $load->{number}, 'there are no more records');
 is_deeply([ sort(uniq(map { $_->{policy} // 'none' } @ours)) ],
-	[ 'a_rows', 'b_rows' ], 'by the rules before or after a change');
+	[ 'early', 'late' ], 'by the rules before or after a change');
 
 # A session sees the changes one after the other: it never goes back to older rules.
 my %turns;
