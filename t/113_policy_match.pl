@@ -180,6 +180,30 @@ foreach my $case (sort { $a <=> $b } keys %done)
 }
 cmp_ok(scalar keys %done, '>=', 500, 'many cases');
 
+# Words in another file, and what no rule changes
+
+append_to_file($node->data_dir . '/policy_users', "alice, # a comment\n\t\"Mixed\"\n+lead\n");
+install_policy($node, "record all \@policy_users all all all name=file\nignore all all all all all\n",
+	log => 'all');
+%done = %calls = ();
+foreach my $case ([ alice => 'file' ], [ Mixed => 'file' ], [ carol => 'file' ], [ bob => '-' ])
+{
+	my $case_number = note_case("words of a file: $case->[0]", 'one', $case->[1]);
+
+	run_statements($node, parse_session($case->[0]), { $case_number => { sql => 'SELECT# 1' } });
+}
+$seen = seen_decisions($node, \%calls);
+is($seen->{$_} // '-', $done{$_}{expected}, $done{$_}{name}) foreach sort keys %done;
+
+my @always = records_for(
+	$node,
+	"SELECT length(pg_read_file('PG_VERSION')); SET pg_audit_queue.log = 'none'",
+	config => 1);
+is_deeply(
+	[ columns('class command objectName', @always) ],
+	[ 'FUNCTION|EXECUTE|pg_catalog.pg_read_file', 'CONFIG|SET|pg_audit_queue.log' ],
+	'no rule ignores reads of files and changes of settings');
+
 # ---------------------------------------------------------------------------
 # What is wrong in a file
 # ---------------------------------------------------------------------------
