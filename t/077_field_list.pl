@@ -20,7 +20,7 @@ my @fields = fields_of_list(slurp_file("$root/src/record/fieldlist.h"));
 my %texts = (
 	page => slurp_file("$root/doc/formats.md"),
 	schema => slurp_file("$root/doc/audit-record.schema.json"),
-	script => slurp_file("$root/pg_audit_queue--1.0.sql"));
+	script => join('', map { slurp_file($_) } sort glob("$root/pg_audit_queue--*.sql")));
 
 # ---------------------------------------------------------------------------
 # What each of them says
@@ -123,13 +123,17 @@ sub type_of_property
 	return $type eq 'integer' ? 'number' : $type;
 }
 
-# Columns of the table that the SQL script makes
+# Columns of the table that the SQL scripts make
 sub fields_of_script
 {
 	my ($block) = $_[0] =~ /^CREATE TABLE audit_queue\.records \(\n(.*?)^\)/ms;
 
-	return map { /^    (\w+) (\w+)(?: NOT NULL)?,?$/ or die $_; +{ column => $1, sql_type => $2 } }
-	  split /\n/, $block;
+	return (
+		(map { /^    (\w+) (\w+)(?: NOT NULL)?,?$/ or die $_; +{ column => $1, sql_type => $2 } }
+			split /\n/, $block),
+		(map { /^    ADD COLUMN (\w+) (\w+)$/ or die $_; +{ column => $1, sql_type => $2 } }
+			map { split /[,;]\n/ }
+			$_[0] =~ /^ALTER TABLE audit_queue\.records\n((?:    ADD COLUMN .*\n)+)/mg));
 }
 
 # ---------------------------------------------------------------------------
@@ -243,7 +247,7 @@ foreach my $field (@fields)
 		my $property = qr/^\t\t"$json": \{\n(?:\t\t\t.*\n)*\t\t\},?\n/m;
 
 		$change{'type in the page'} =
-		  [ page => $row, sub { $_[0] =~ s/ \| \w+ \|/ | object |/r } ];
+		  [ page => $row, sub { $_[0] =~ s/ \| \w+ \|/ | other |/r } ];
 		# in front of another property, so that a comma stays between them
 		$change{'name in schema'} = [ schema => $property, sub { $_[0] =~ s/"$json"/"other"/r } ];
 		$change{'words in schema'} =
@@ -252,7 +256,8 @@ foreach my $field (@fields)
 	}
 	if (defined $column)
 	{
-		my $line = qr/^    $column \w+(?: NOT NULL)?,?\n(?=(?:    \w+ \w+(?: NOT NULL)?,?\n)*\) PARTITION)/m;
+		my $made = qr/^    $column \w+(?: NOT NULL)?,?\n(?=(?:    \w+ \w+(?: NOT NULL)?,?\n)*\) PARTITION)/m;
+		my $line = qr/$made|^    ADD COLUMN $column \w+[,;]\n/m;
 
 		$change{'column in the page'} = [ page => $row, sub { $_[0] =~ s/`$column` (\w+) \|/`other` $1 |/r } ];
 		$change{'type of column in the page'} = [ page => $row, sub { $_[0] =~ s/(`$column`) \w+ \|/$1 other |/r } ];
@@ -273,9 +278,9 @@ sub other_type
 {
 	my ($property) = @_;
 
-	return $property if $property =~ s/"\$ref": "[^"]*"/"type": "object"/;
-	return $property if $property =~ s/"type": (?:"\w+"|\[[^]]*\])/"type": "object"/;
-	return $property =~ s/"const": [^,\n]*/"type": "object"/r;
+	return $property if $property =~ s/"\$ref": "[^"]*"/"type": "other"/;
+	return $property if $property =~ s/"type": (?:"\w+"|\[[^]]*\])/"type": "other"/;
+	return $property =~ s/"const": [^,\n]*/"type": "other"/r;
 }
 
 done_testing();

@@ -63,14 +63,15 @@ is_valid_text(int encoding, const char *data, Size len)
 	return pg_encoding_verifymbstr(encoding, data, len) == len;
 }
 
+/* The same for all elements of a list */
 static bool
-has_valid_params(int encoding, PaqText params)
+is_valid_list(int encoding, PaqText list)
 {
 	PaqParamIter iter;
 	const char *value;
 	int32		len;
 
-	paq_param_begin(&iter, params);
+	paq_param_begin(&iter, list);
 	while (paq_param_next(&iter, &len, &value))
 		if (len > 0 && !is_valid_text(encoding, value, len))
 			return false;
@@ -86,8 +87,8 @@ has_valid_texts(int encoding, const PaqRecord *record)
 
 		if (text.data == NULL || field == PAQ_FIELD_SPILL)
 			continue;
-		if (field == PAQ_FIELD_PARAMETER ?
-			!has_valid_params(encoding, text) :
+		if (field == PAQ_FIELD_PARAMETER || field == PAQ_FIELD_SETTINGS ?
+			!is_valid_list(encoding, text) :
 			!is_valid_text(encoding, text.data, text.len))
 			return false;
 	}
@@ -103,19 +104,19 @@ put_byte_escaped(PaqBuffer *buf, unsigned char c)
 }
 
 /*
- * Append text within quotes.  With more, there is more of it to come: then a
- * character that may be incomplete is left alone.  Returns how many bytes were
- * taken.
+ * Append text within quotes, each of its own quotes nquotes times.  With more,
+ * there is more of it to come: then a character that may be incomplete is left
+ * alone.  Returns how many bytes were taken.
  */
 static Size
-put_quoted_part(const CsvRow *row, const char *data, Size len, bool more)
+put_quoted_part(const CsvRow *row, const char *data, Size len, int nquotes, bool more)
 {
 	const char *p = data;
 	const char *end = data + len;
 
 	if (!row->escape)
 	{
-		paq_put_escaped(row->out, data, len, 2, false);
+		paq_put_escaped(row->out, data, len, nquotes, false);
 		return len;
 	}
 	while (p < end && !(more && end - p < MAX_MULTIBYTE_CHAR_LEN))
@@ -128,7 +129,7 @@ put_quoted_part(const CsvRow *row, const char *data, Size len, bool more)
 			char_len = 1;
 		}
 		else
-			paq_put_escaped(row->out, p, char_len, 2, false);
+			paq_put_escaped(row->out, p, char_len, nquotes, false);
 		p += char_len;
 	}
 	return p - data;
@@ -142,7 +143,7 @@ static bool
 drain_message(PaqBuffer *buf)
 {
 	CsvRow	   *row = (CsvRow *) buf;
-	Size		done = put_quoted_part(row, buf->data, buf->used, true);
+	Size		done = put_quoted_part(row, buf->data, buf->used, 2, true);
 
 	memmove(buf->data, buf->data + done, buf->used - done);
 	buf->used -= done;
@@ -160,7 +161,7 @@ put_message(CsvRow *row)
 
 	paq_buffer_putc(row->out, '"');
 	paq_format_message(&row->message, row->record);
-	put_quoted_part(row, row->message.data, row->message.used, false);
+	put_quoted_part(row, row->message.data, row->message.used, 2, false);
 	paq_buffer_putc(row->out, '"');
 }
 
@@ -171,7 +172,7 @@ put_text(const CsvRow *row, PaqText text)
 	if (text.data != NULL)
 	{
 		paq_buffer_putc(row->out, '"');
-		put_quoted_part(row, text.data, text.len, false);
+		put_quoted_part(row, text.data, text.len, 2, false);
 		paq_buffer_putc(row->out, '"');
 	}
 	paq_buffer_putc(row->out, ',');
@@ -202,11 +203,11 @@ put_connection(const CsvRow *row)
 	if (paq_record_has_client(row->record))
 	{
 		paq_buffer_putc(row->out, '"');
-		put_quoted_part(row, host.data, host.len, false);
+		put_quoted_part(row, host.data, host.len, 2, false);
 		if (port.len > 0)
 		{
 			paq_buffer_putc(row->out, ':');
-			put_quoted_part(row, port.data, port.len, false);
+			put_quoted_part(row, port.data, port.len, 2, false);
 		}
 		paq_buffer_putc(row->out, '"');
 	}
@@ -274,15 +275,47 @@ put_detail(const CsvRow *row)
 	put_text(row, message);
 }
 
-/* One of several words in a quoted column */
+/* The next of several words in a quoted column begins. */
+static void
+begin_mark(const CsvRow *row, bool *first)
+{
+	paq_buffer_putc(row->out, *first ? '"' : ',');
+	*first = false;
+}
+
 static void
 put_mark(const CsvRow *row, bool is_set, const char *name, bool *first)
 {
 	if (!is_set)
 		return;
-	paq_buffer_putc(row->out, *first ? '"' : ',');
+	begin_mark(row, first);
 	paq_buffer_puts(row->out, name);
-	*first = false;
+}
+
+/* name="value", or name= for null */
+static void
+put_named_mark(const CsvRow *row, PaqText name, PaqText value, bool *first)
+{
+	begin_mark(row, first);
+	put_quoted_part(row, name.data, name.len, 2, false);
+	paq_buffer_putc(row->out, '=');
+	if (value.data == NULL)
+		return;
+	PAQ_PUT_LITERAL(row->out, "\"\"");
+	put_quoted_part(row, value.data, value.len, 4, false);
+	PAQ_PUT_LITERAL(row->out, "\"\"");
+}
+
+static void
+put_settings(const CsvRow *row, bool *first)
+{
+	PaqParamIter iter;
+	PaqText		name;
+	PaqText		value;
+
+	paq_param_begin(&iter, row->record->field[PAQ_FIELD_SETTINGS]);
+	while (paq_setting_next(&iter, &name, &value))
+		put_named_mark(row, name, value, first);
 }
 
 /* hint */
@@ -290,12 +323,16 @@ static void
 put_marks(const CsvRow *row)
 {
 	const uint32 flags = row->record->header.flags;
+	const PaqText policy = row->record->field[PAQ_FIELD_POLICY];
 	bool		first = true;
 
 #define PAQ_TRAIL_MARK(id, json, column, flag, what) \
 	put_mark(row, (flags & flag) != 0, json, &first);
 #include "record/fieldlist.h"
 	put_mark(row, row->escape, "escaped", &first);
+	if (policy.data != NULL)
+		put_named_mark(row, (PaqText){ "policy", 6 }, policy, &first);
+	put_settings(row, &first);
 	if (!first)
 		paq_buffer_putc(row->out, '"');
 	paq_buffer_putc(row->out, ',');

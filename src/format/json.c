@@ -601,6 +601,38 @@ put_cluster_name(JsonLine *line, char *p, const PaqRecord *record)
 	return put_setting(line, p, cluster_name);
 }
 
+static pg_noinline char *
+put_setting_values(JsonLine *line, char *p, PaqText settings)
+{
+	PaqParamIter iter;
+	PaqText		name;
+	PaqText		value;
+	bool		first = true;
+
+	*p++ = '{';
+	paq_param_begin(&iter, settings);
+	while (paq_setting_next(&iter, &name, &value))
+	{
+		if (!first)
+			*p++ = ',';
+		first = false;
+		p = put_text(line, p, name);
+		*p++ = ':';
+		p = put_text(line, p, value);
+	}
+	*p++ = '}';
+	return p;
+}
+
+static inline char *
+put_settings(JsonLine *line, char *p, const PaqRecord *record)
+{
+	PaqText		settings = record->field[PAQ_FIELD_SETTINGS];
+
+	return likely(settings.data == NULL) ? put_null(p) :
+		put_setting_values(line, p, settings);
+}
+
 static inline char *
 put_vxid(JsonLine *line, char *p, const PaqRecord *record)
 {

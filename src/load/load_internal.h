@@ -53,6 +53,7 @@ typedef struct PaqBatch
 	uint64		count;			/* of rows */
 	StringInfoData rows;		/* in COPY's text format */
 	List	   *days;			/* of rows, see paq_day_of(), each once; ints */
+	List	   *columns;		/* of rows, see paq_table_columns() */
 } PaqBatch;
 
 /* files.c */
@@ -69,10 +70,10 @@ extern void paq_files_forget(void);
 /* row.c */
 extern bool paq_row_add(PaqBatch *batch, const PaqLoadLine *line);
 extern bool paq_row_day(const PaqLoadLine *line, int *day);
-extern List *paq_row_columns(void);
 
 /* table.c */
 extern uint64 paq_table_sequence(uint64 series);
+extern List *paq_table_columns(void);
 extern void paq_table_load(PaqBatch *batch);
 extern uint64 paq_table_count(uint64 series, uint64 after, uint64 last,
 							  int first_day);

@@ -342,6 +342,7 @@ reset_batch(void)
 {
 	MemoryContextReset(batch.context);
 	batch.days = NIL;
+	batch.columns = NIL;
 	batch.count = 0;
 }
 
@@ -355,6 +356,7 @@ begin_batch(uint64 series)
 	batch.before = batch.sequence = paq_table_sequence(series);
 	old_context = MemoryContextSwitchTo(batch.context);
 	initStringInfo(&batch.rows);
+	batch.columns = paq_table_columns();
 	MemoryContextSwitchTo(old_context);
 }
 

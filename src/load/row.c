@@ -17,7 +17,6 @@
 #include "postgres.h"
 
 #include "load/load_internal.h"
-#include "nodes/value.h"
 #include "read/read.h"
 #include "utils/datetime.h"
 #include "utils/timestamp.h"
@@ -27,18 +26,6 @@ typedef struct Row
 {
 	const char *values[PAQ_TRAIL_NFIELDS];
 } Row;
-
-/* Names of the columns in the order of a row, as COPY wants them. */
-List *
-paq_row_columns(void)
-{
-	List	   *names = NIL;
-
-	for (int i = 0; i < PAQ_TRAIL_NFIELDS; i++)
-		if (paq_trail_fields[i].column != NULL)
-			names = lappend(names, makeString(pstrdup(paq_trail_fields[i].column)));
-	return names;
-}
 
 /* Take over what the line says; false if it is damaged. */
 static bool
@@ -186,14 +173,13 @@ bool
 paq_row_add(PaqBatch *batch, const PaqLoadLine *line)
 {
 	Row			row;
+	ListCell   *lc;
 
 	if (!fill_row(&row, line) || !complete_row(&row, line, batch))
 		return false;
-	for (int i = 0; i < PAQ_TRAIL_NFIELDS; i++)
+	foreach(lc, batch->columns)
 	{
-		if (paq_trail_fields[i].column == NULL)
-			continue;
-		append_value(&batch->rows, row.values[i]);
+		append_value(&batch->rows, row.values[lfirst_int(lc)]);
 		appendStringInfoChar(&batch->rows, '\t');
 	}
 	batch->rows.data[batch->rows.len - 1] = '\n';

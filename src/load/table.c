@@ -62,6 +62,7 @@
 #include "parser/parse_relation.h"
 #include "port/pg_bswap.h"
 #include "port/pg_crc32c.h"
+#include "record/record.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/datetime.h"
@@ -302,6 +303,36 @@ paq_table_sequence(uint64 series)
 	return reached.sequence;
 }
 
+/*
+ * The fields that the table has columns for, by PaqTrailField; ints.  It lacks those
+ * of later versions than the extension has in the database.
+ */
+List *
+paq_table_columns(void)
+{
+	const Oid	table = table_oid();
+	List	   *fields = NIL;
+
+	for (int i = 0; i < PAQ_TRAIL_NFIELDS; i++)
+		if (paq_trail_fields[i].column != NULL &&
+			get_attnum(table, paq_trail_fields[i].column) != InvalidAttrNumber)
+			fields = lappend_int(fields, i);
+	return fields;
+}
+
+/* Names of the columns, as COPY wants them */
+static List *
+column_names(const List *fields)
+{
+	List	   *names = NIL;
+	ListCell   *lc;
+
+	foreach(lc, fields)
+		names = lappend(names,
+						makeString(pstrdup(paq_trail_fields[lfirst_int(lc)].column)));
+	return names;
+}
+
 /* COPY's callback: hand out at most maxread bytes. */
 static int
 copy_source(void *outbuf, int minread, int maxread)
@@ -331,7 +362,7 @@ copy_rows(const PaqBatch *batch)
 	copy_data = batch->rows.data;
 	copy_left = batch->rows.len;
 	state = BeginCopyFrom(pstate, rel, NULL, NULL, false, copy_source,
-						  paq_row_columns(), options);
+						  column_names(batch->columns), options);
 	count = CopyFrom(state);
 	EndCopyFrom(state);
 	free_parsestate(pstate);

@@ -134,8 +134,13 @@ cut_texts(PaqText *statement, const PaqSessionBlock *session, uint32 max,
 {
 	static const PaqField fields[] = {
 		PAQ_FIELD_STATEMENT, PAQ_FIELD_OBJECT_NAME, PAQ_FIELD_OLD_VALUE,
-		PAQ_FIELD_NEW_VALUE
+		PAQ_FIELD_NEW_VALUE, PAQ_FIELD_SETTINGS
 	};
+	PaqText    *settings = &statement[PAQ_FIELD_SETTINGS - PAQ_NSESSION_FIELDS];
+
+	/* The application must not be able to crowd the statement out. */
+	if (paq_record_size(header->flags, session, statement) > max)
+		cut_text(settings, settings->len, max / 4, header);
 
 	for (int i = 0; i < lengthof(fields); i++)
 	{

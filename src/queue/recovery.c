@@ -235,7 +235,7 @@ frame_time(PaqQueueFile *qf, uint64 pos)
 	PaqFrame   *frame = paq_frame_at(qf, pos);
 	const PaqRecordHeader *header = (PaqRecordHeader *) (frame + 1);
 
-	if (frame->kind != PAQ_FRAME_RECORD || frame->length < sizeof(PaqRecordHeader))
+	if (frame->kind != PAQ_FRAME_RECORD || frame->length < offsetof(PaqRecordHeader, field_len))
 		return 0;
 	return header->end_time != 0 ? header->end_time : header->start_time;
 }
@@ -401,7 +401,7 @@ entry_record(PaqSlotEntry *entry)
 	PaqRecordHeader *header = (PaqRecordHeader *) (entry + 1);
 
 	if (entry->valid != 1 ||
-		entry->size < sizeof(PaqSlotEntry) + sizeof(PaqRecordHeader) ||
+		entry->size < sizeof(PaqSlotEntry) + offsetof(PaqRecordHeader, field_len) ||
 		header->length > entry->size - sizeof(PaqSlotEntry) ||
 		entry->crc != paq_fields_crc((char *) header, header->length))
 		return NULL;

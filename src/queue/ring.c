@@ -179,12 +179,12 @@ paq_ring_max_record(void)
 pg_crc32c
 paq_fields_crc(const char *record, uint32 len)
 {
+	const uint32 header_size = paq_record_header_size(record, len);
 	pg_crc32c	crc;
 
 	INIT_CRC32C(crc);
-	if (likely(len > sizeof(PaqRecordHeader)))
-		COMP_CRC32C(crc, record + sizeof(PaqRecordHeader),
-					len - sizeof(PaqRecordHeader));
+	if (likely(len > header_size))
+		COMP_CRC32C(crc, record + header_size, len - header_size);
 	return crc;
 }
 
@@ -201,7 +201,7 @@ finish_crc(PaqQueueFile *qf, pg_crc32c crc, uint64 pos, const char *record,
 	memcpy(place, &qf->salt, sizeof(qf->salt));
 	memcpy(place + sizeof(qf->salt), &pos, sizeof(pos));
 	memcpy(place + sizeof(qf->salt) + sizeof(pos), &len, sizeof(len));
-	COMP_CRC32C(crc, record, Min(len, sizeof(PaqRecordHeader)));
+	COMP_CRC32C(crc, record, Min(len, paq_record_header_size(record, len)));
 	COMP_CRC32C(crc, place, sizeof(place));
 	FIN_CRC32C(crc);
 	return crc;

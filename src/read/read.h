@@ -58,8 +58,8 @@ extern void paq_shorten_add(PaqShortener *shortener, const char *data, Size len)
 /* text.c; all results are palloc'ed, or point to what is */
 
 /*
- * Texts of a line's fields, by PaqTrailField, in the database's encoding: an array as JSON,
- * all else as it is; NULL for null.  "shortened" tells that it comes from shorten.c.
+ * Texts of a line's fields, by PaqTrailField, in the database's encoding: an array or object
+ * as JSON, all else as it is; NULL for null.  "shortened" tells that it comes from shorten.c.
  * False if the line is damaged.
  */
 extern bool paq_line_texts(const PaqLine *line, bool shortened, const char **texts);

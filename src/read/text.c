@@ -192,6 +192,39 @@ array_text(const PaqValue *array, int encoding, bool shortened)
 	return text.data;
 }
 
+/* So is an object. */
+static char *
+object_text(const PaqValue *object, int encoding, bool shortened)
+{
+	const char *next = NULL;
+	PaqValue	name;
+	PaqValue	value;
+	StringInfoData text;
+
+	initStringInfo(&text);
+	appendStringInfoChar(&text, '{');
+	while (paq_line_member(object, &next, &name, &value))
+	{
+		char	   *name_text = string_text(&name, encoding, shortened);
+		char	   *string = NULL;
+
+		if (name_text == NULL ||
+			(value.kind == PAQ_VALUE_STRING &&
+			 (string = string_text(&value, encoding, shortened)) == NULL))
+			return NULL;
+		if (text.len > 1)
+			appendStringInfoChar(&text, ',');
+		escape_json(&text, name_text);
+		appendStringInfoChar(&text, ':');
+		if (string == NULL)
+			appendStringInfoString(&text, "null");
+		else
+			escape_json(&text, string);
+	}
+	appendStringInfoChar(&text, '}');
+	return text.data;
+}
+
 /* A value's text; NULL if it is null, or cannot be had. */
 static char *
 value_text(const PaqValue *value, int encoding, bool shortened)
@@ -205,6 +238,8 @@ value_text(const PaqValue *value, int encoding, bool shortened)
 			return string_text(value, encoding, shortened);
 		case PAQ_VALUE_ARRAY:
 			return array_text(value, encoding, shortened);
+		case PAQ_VALUE_OBJECT:
+			return object_text(value, encoding, shortened);
 		case PAQ_VALUE_NUMBER:
 		case PAQ_VALUE_BOOLEAN:
 			return pnstrdup(value->data, value->len);

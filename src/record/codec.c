@@ -128,23 +128,41 @@ paq_record_init_heartbeat(PaqRecordHeader *header, TimestampTz time)
 	header->kind = PAQ_KIND_HEARTBEAT;
 }
 
-/* Read the header, if there is one that this version can read. */
+/*
+ * Read the lengths of the fields of an older version into those of this one: what
+ * it lacks is null.
+ */
+static pg_noinline bool
+decode_old_lengths(const char *lengths, PaqRecordHeader *header)
+{
+	const int	before = PAQ_NFIELDS_V2 - 1;
+
+	if (header->version != 2 || header->nfields != PAQ_NFIELDS_V2)
+		return false;
+	memcpy(header->field_len, lengths, before * sizeof(uint32));
+	for (int field = before; field < PAQ_FIELD_MESSAGE; field++)
+		header->field_len[field] = PAQ_NULL_LEN;
+	memcpy(&header->field_len[PAQ_FIELD_MESSAGE], lengths + before * sizeof(uint32),
+		   sizeof(uint32));
+	header->nfields = PAQ_NFIELDS;
+	return true;
+}
+
+/* Read the header, if there is one of a version that can be read. */
 static bool
 decode_header(const char *data, uint32 len, PaqRecordHeader *header)
 {
-	Size		fixed = offsetof(PaqRecordHeader, field_len);
+	const Size	fixed = offsetof(PaqRecordHeader, field_len);
 
-	if (len < fixed)
+	if (len < paq_record_header_size(data, len))
 		return false;
 	memcpy(header, data, fixed);
-	if (header->version != PAQ_RECORD_VERSION ||
-		header->nfields != PAQ_NFIELDS ||
-		header->length != len ||
-		len < sizeof(PaqRecordHeader) ||
-		header->audit_class >= PAQ_NCLASSES)
+	if (header->length != len || header->audit_class >= PAQ_NCLASSES)
 		return false;
+	if (unlikely(header->version != PAQ_RECORD_VERSION))
+		return decode_old_lengths(data + fixed, header);
 	memcpy(header->field_len, data + fixed, sizeof(header->field_len));
-	return true;
+	return header->nfields == PAQ_NFIELDS;
 }
 
 /* Point the fields from "from" to before "to" at their bytes, from *next on. */
@@ -205,13 +223,13 @@ decode_spilled(PaqRecord *record, const char *spill, uint64 spill_len)
  * the contents of the record's spill file, or NULL and 0: a spilled record's
  * statement and parameters are then null, and it is marked PAQ_RECORD_CUT.
  * *record points into data and spill and has sequence 0.  Returns false, with
- * *record undefined, if the bytes are not a record of this version.
+ * *record undefined, if the bytes are not a record of a version that can be read.
  */
 bool
 paq_record_decode(const char *data, uint32 len,
 				  const char *spill, uint64 spill_len, PaqRecord *record)
 {
-	const char *p = data + sizeof(PaqRecordHeader);
+	const char *p = data + paq_record_header_size(data, len);
 	const char *end = data + len;
 
 	if (!decode_header(data, len, &record->header))
@@ -268,5 +286,26 @@ paq_param_next(PaqParamIter *iter, int32 *len, const char **value)
 	if (*len > iter->end - iter->next)
 		return false;
 	iter->next += *len;
+	return true;
+}
+
+/*
+ * Next setting of a list whose elements are names and values; a value may be null.
+ * Returns false at the end of the list: a setting that is not there whole, because
+ * the list had to be cut, is no part of it.
+ */
+bool
+paq_setting_next(PaqParamIter *iter, PaqText *name, PaqText *value)
+{
+	int32		name_len;
+	int32		value_len;
+
+	if (!paq_param_next(iter, &name_len, &name->data) || name_len < 0 ||
+		!paq_param_next(iter, &value_len, &value->data))
+		return false;
+	name->len = name_len;
+	value->len = Max(value_len, 0);
+	if (value_len < 0)
+		value->data = NULL;
 	return true;
 }

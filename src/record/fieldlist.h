@@ -21,7 +21,8 @@
  *	json		name in json: Aurora's database activity streams' where they
  *				have the field
  *	column		name of the column, NULL if the table does not have it
- *	type		in json: STRING, NUMBER, TIME (a string), ARRAY (of strings)
+ *	type		in json: STRING, NUMBER, TIME (a string), ARRAY (of strings), OBJECT
+ *				(likewise)
  *	sql_type	of the column
  *	source		where the value comes from: TEXT(PaqField), TIME(member of the
  *				record's header, 0 is null), NUMBER(likewise), or MADE(name):
@@ -67,6 +68,8 @@ PAQ_TRAIL_FIELD(HEAD, DURATION_US, "durationUs", "duration_us", NUMBER, "bigint"
 				"from startTime to endTime, microseconds; null unless both are known, negative if the clock was set back in between")
 PAQ_TRAIL_FIELD(HEAD, AUDIT_TYPE, "auditType", "audit_type", STRING, "text", MADE(audit_type),
 				"SESSION: selected by pg_audit_queue.log; OBJECT: selected by the grants of pg_audit_queue.role; null in a gap and a heartbeat")
+PAQ_TRAIL_FIELD(HEAD, POLICY, "policy", "policy", STRING, "text", TEXT(POLICY),
+				"name of the policy rule that decided that the record was made; null if none did")
 PAQ_TRAIL_FIELD(HEAD, CLASS, "class", "class", STRING, "text", MADE(class),
 				"READ, WRITE, FUNCTION, ROLE, DDL, MISC, ERROR, CONNECT, CONFIG; GAP in a gap; null in a heartbeat")
 PAQ_TRAIL_FIELD(HEAD, COMMAND, "command", "command", STRING, "text", TEXT(COMMAND),
@@ -141,6 +144,8 @@ PAQ_TRAIL_FIELD(SESSION, SERVER_VERSION, "serverVersion", "server_version", STRI
 PAQ_TRAIL_FIELD(SESSION, CLUSTER_NAME, "serviceName", "cluster_name", STRING, "text", MADE(cluster_name),
 				"cluster_name, null if it is not set")
 
+PAQ_TRAIL_FIELD(TAIL, SETTINGS, "settings", "settings", OBJECT, "jsonb", MADE(settings),
+				"values of the settings that log_settings names, null for one that does not exist; null if it names none, and for what is not a session's")
 PAQ_TRAIL_FIELD(TAIL, TRANSACTION_ID, "transactionId", "transaction_id", NUMBER, "bigint", NUMBER(xid),
 				"top-level transaction id, null if none was assigned")
 PAQ_TRAIL_FIELD(TAIL, VIRTUAL_TRANSACTION_ID, "virtualTransactionId", "virtual_transaction_id", STRING, "text", MADE(vxid),

@@ -8,9 +8,11 @@
  * field_len[] says where each ends.  It is the same in a backend's pending
  * slot, in the queue and in a queue file that outlived its server, so the
  * header starts with a version, and anything that changes its meaning must
- * raise PAQ_RECORD_VERSION.  Integrity (length, checksum) is the business of
- * whoever stores the bytes; paq_record_decode() nevertheless checks every
- * length, so that it never reads outside of what it was given.
+ * raise PAQ_RECORD_VERSION.  Version 2 is still read: it lacks the fields from
+ * PAQ_FIELD_SETTINGS to the one before PAQ_FIELD_MESSAGE.  Integrity (length,
+ * checksum) is the business of whoever stores the bytes; paq_record_decode()
+ * nevertheless checks every length, so that it never reads outside of what it was
+ * given.
  *
  * A field too large for the queue is kept in a spill file (see
  * queue/): PAQ_RECORD_SPILLED is set, PAQ_FIELD_SPILL names the file,
@@ -31,7 +33,7 @@
 
 #include "datatype/timestamp.h"
 
-#define PAQ_RECORD_VERSION	2
+#define PAQ_RECORD_VERSION	3
 
 typedef enum PaqRecordKind
 {
@@ -116,6 +118,9 @@ typedef enum PaqField
 	PAQ_FIELD_OLD_VALUE,		/* of a setting, class CONFIG only; */
 	PAQ_FIELD_NEW_VALUE,		/* so are these */
 	PAQ_FIELD_VALUE_SOURCE,		/* where the new value comes from */
+	PAQ_FIELD_SETTINGS,			/* log_settings: a list as that of parameters,
+								 * of a name, its value, a name, ... */
+	PAQ_FIELD_POLICY,			/* rule that decided that there is a record */
 
 	/*
 	 * Error message, or what a GAP record says.  Last, so that it can be
@@ -127,6 +132,9 @@ typedef enum PaqField
 
 #define PAQ_NSESSION_FIELDS		PAQ_FIELD_COMMAND
 #define PAQ_NSTATEMENT_FIELDS	(PAQ_NFIELDS - PAQ_NSESSION_FIELDS)
+
+/* Fields of version 2: those before PAQ_FIELD_SETTINGS, and the message */
+#define PAQ_NFIELDS_V2			(PAQ_FIELD_SETTINGS + 1)
 
 /* field_len of a field that is null, which is not the same as empty */
 #define PAQ_NULL_LEN	PG_UINT32_MAX
@@ -168,6 +176,22 @@ typedef struct PaqRecordHeader
 	uint32		field_len[PAQ_NFIELDS]; /* bytes, PAQ_NULL_LEN for null */
 } PaqRecordHeader;
 
+/*
+ * Bytes of the header that an encoded record of len bytes begins with, if it is
+ * one of a version that can be read.
+ */
+static inline uint32
+paq_record_header_size(const char *data, uint32 len)
+{
+	uint16		version = PAQ_RECORD_VERSION;
+
+	if (likely(len >= sizeof(version)))
+		memcpy(&version, data, sizeof(version));
+	return unlikely(version == 2) ?
+		offsetof(PaqRecordHeader, field_len) + PAQ_NFIELDS_V2 * sizeof(uint32) :
+		sizeof(PaqRecordHeader);
+}
+
 /* The part of a record that rarely changes in a session, ready for copying. */
 typedef struct PaqSessionBlock
 {
@@ -195,9 +219,9 @@ typedef struct PaqRecord
 } PaqRecord;
 
 /*
- * Iterator over PAQ_FIELD_PARAMETER, which is for each parameter an int32
- * length in native order and that many bytes; a negative length is one of
- * the following and has no bytes.
+ * Iterator over PAQ_FIELD_PARAMETER and PAQ_FIELD_SETTINGS, which are for each
+ * element an int32 length in native order and that many bytes; a negative length
+ * is one of the following and has no bytes.
  */
 #define PAQ_PARAM_NULL			(-1)
 #define PAQ_PARAM_SUPPRESSED	(-2)	/* longer than log_parameter_max_size */
@@ -225,6 +249,7 @@ extern void paq_record_init_gap(PaqRecordHeader *header, TimestampTz from,
 extern bool paq_record_spill_name(const char *data, uint32 len, PaqText *name);
 extern void paq_param_begin(PaqParamIter *iter, PaqText params);
 extern bool paq_param_next(PaqParamIter *iter, int32 *len, const char **value);
+extern bool paq_setting_next(PaqParamIter *iter, PaqText *name, PaqText *value);
 
 /*
  * Fields of a record in the trail, made of the above: PAQ_TRAIL_TYPE, ...  Their
@@ -246,6 +271,7 @@ typedef enum PaqJsonType
 	PAQ_JSON_NUMBER,
 	PAQ_JSON_TIME,				/* a string, ISO 8601 */
 	PAQ_JSON_ARRAY,				/* of strings and nulls */
+	PAQ_JSON_OBJECT,			/* likewise */
 	PAQ_JSON_BOOLEAN			/* there only if true */
 } PaqJsonType;
 

@@ -279,32 +279,50 @@ skip_array(const char *p, const char *end, PaqValue *value, int depth)
 	return p;
 }
 
-/* An object, whose brace is before p.  None of the list's fields has such a value. */
+/* The name and value of an object's member at p; returns their end, or NULL. */
+static const char *
+skip_member(const char *p, const char *end, PaqValue *name, PaqValue *value, int depth)
+{
+	if (p == end || *p != '"')
+		return NULL;
+	p = skip_string(p + 1, end, name);
+	p = p != NULL ? skip_space(p, end) : end;
+	if (p == end || *p != ':')
+		return NULL;
+	return skip_value(skip_space(p + 1, end), end, value, depth);
+}
+
+/*
+ * An object, whose brace is before p.  Its kind is that of objects of the trail only if
+ * it has nothing but strings and nulls.
+ */
 static const char *
 skip_object(const char *p, const char *end, PaqValue *value, int depth)
 {
-	PaqValue	part;
-
-	value->kind = PAQ_VALUE_ABSENT;
+	value->data = p;
+	value->kind = PAQ_VALUE_OBJECT;
 	p = skip_space(p, end);
 	if (p < end && *p == '}')
+	{
+		value->len = p - value->data;
 		return p + 1;
+	}
 	for (;;)
 	{
-		p = skip_space(p, end);
-		if (p == end || *p != '"')
-			return NULL;
-		p = skip_string(p + 1, end, &part);
-		p = p != NULL ? skip_space(p, end) : end;
-		if (p == end || *p != ':')
-			return NULL;
-		p = skip_value(skip_space(p + 1, end), end, &part, depth + 1);
+		PaqValue	name;
+		PaqValue	member;
+
+		p = skip_member(skip_space(p, end), end, &name, &member, depth + 1);
 		p = p != NULL ? skip_space(p, end) : end;
 		if (p == end || (*p != ',' && *p != '}'))
 			return NULL;
+		if (member.kind != PAQ_VALUE_STRING && member.kind != PAQ_VALUE_NULL)
+			value->kind = PAQ_VALUE_ABSENT;
 		if (*p++ == '}')
-			return p;
+			break;
 	}
+	value->len = p - 1 - value->data;
+	return p;
 }
 
 /*
@@ -400,6 +418,8 @@ fits_type(int field, PaqValueKind kind)
 			return kind == PAQ_VALUE_NUMBER;
 		case PAQ_JSON_ARRAY:
 			return kind == PAQ_VALUE_ARRAY;
+		case PAQ_JSON_OBJECT:
+			return kind == PAQ_VALUE_OBJECT;
 		case PAQ_JSON_BOOLEAN:
 			return kind == PAQ_VALUE_BOOLEAN;
 	}
@@ -535,6 +555,23 @@ paq_line_element(const PaqValue *array, const char **next, PaqValue *element)
 	if (array->kind != PAQ_VALUE_ARRAY || p == end)
 		return false;
 	p = skip_value(p, end, element, 0);
+	if (p == NULL)
+		return false;
+	p = skip_space(p, end);
+	*next = p < end ? p + 1 : end;
+	return true;
+}
+
+bool
+paq_line_member(const PaqValue *object, const char **next, PaqValue *name,
+				PaqValue *value)
+{
+	const char *end = object->data + object->len;
+	const char *p = skip_space(*next != NULL ? *next : object->data, end);
+
+	if (object->kind != PAQ_VALUE_OBJECT || p == end)
+		return false;
+	p = skip_member(p, end, name, value, 0);
 	if (p == NULL)
 		return false;
 	p = skip_space(p, end);

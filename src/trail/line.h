@@ -35,6 +35,7 @@ typedef enum PaqValueKind
 	PAQ_VALUE_STRING,
 	PAQ_VALUE_NUMBER,
 	PAQ_VALUE_ARRAY,			/* of strings and nulls */
+	PAQ_VALUE_OBJECT,			/* likewise */
 	PAQ_VALUE_BOOLEAN
 } PaqValueKind;
 
@@ -42,7 +43,7 @@ typedef enum PaqValueKind
 typedef struct PaqValue
 {
 	const char *data;			/* of a string: what is between its quotes; of
-								 * an array: between its brackets */
+								 * an array or object: between its brackets */
 	Size		len;			/* bytes */
 	PaqValueKind kind;
 	bool		escaped;		/* a string that has a backslash */
@@ -76,6 +77,10 @@ extern Size paq_line_unescape(const char *raw, Size len, bool bytes, char *dst);
 /* The next element of an array; *next is NULL at first.  False if there is none. */
 extern bool paq_line_element(const PaqValue *array, const char **next,
 							 PaqValue *element);
+
+/* The same for an object */
+extern bool paq_line_member(const PaqValue *object, const char **next,
+							PaqValue *name, PaqValue *value);
 
 /* A number; false if it is none, or no 64-bit integer. */
 extern bool paq_line_number(const PaqValue *value, int64 *number);

@@ -43,8 +43,8 @@ def broken(record, fields, required):
             less = copy.deepcopy(record)
             del less[field]
             yield f"without {field}", less
-        # nothing is an object, a fraction, false, or such an array
-        for value in ({}, 0.5, False, [1]):
+        # nothing is such an object, a fraction, false, or such an array
+        for value in ({"x": 1}, 0.5, False, [1]):
             yield f"{field} is {value!r}", {**record, field: value}
         # an unknown word where there is a list of them
         if field in ("type", "auditType", "class", "commandTextOmitted", "paramListOmitted",
@@ -56,6 +56,8 @@ def broken(record, fields, required):
     if record["type"] == "gap":
         yield "gap with a session", {**record, "sessionId": "1.1"}
         yield "gap of class READ", {**record, "class": "READ"}
+        yield "gap with settings", {**record, "settings": {"a.b": "c"}}
+        yield "gap with a policy", {**record, "policy": "x"}
         yield "gap without a message", {**record, "errorMessage": None}
     else:
         yield "record of class GAP", {**record, "class": "GAP"}

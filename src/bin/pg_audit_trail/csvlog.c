@@ -45,27 +45,53 @@ is_valid(int encoding, Text text)
 	return true;
 }
 
+/*
+ * The text of a string within an array or object, in the buffer, in place of what that
+ * has; null for null.
+ */
+static Text
+part_text(const Row *row, const PaqValue *part, Buffer *buf)
+{
+	const bool	bytes = paq_line_has(&row->record->line, PAQ_TRAIL_TEXT_ENCODING);
+	Text		text = {NULL, 0};
+
+	if (part->kind != PAQ_VALUE_STRING)
+		return text;
+	buf->used = 0;
+	buffer_reserve(buf, part->len + 1);
+	text.data = buf->data;
+	text.len = paq_line_unescape(part->data, part->len, bytes, buf->data);
+	return text;
+}
+
 static bool
 has_valid_params(const Row *row)
 {
 	const PaqValue *list = &row->record->line.value[PAQ_TRAIL_PARAM_LIST];
-	const bool	bytes = paq_line_has(&row->record->line, PAQ_TRAIL_TEXT_ENCODING);
 	const char *next = NULL;
 	Buffer		scratch = {0};
 	PaqValue	element;
 	bool		result = true;
 
 	while (result && paq_line_element(list, &next, &element))
-	{
-		Text		text;
+		result = is_valid(row->encoding, part_text(row, &element, &scratch));
+	free(scratch.data);
+	return result;
+}
 
-		if (element.kind != PAQ_VALUE_STRING)
-			continue;
-		buffer_reserve(&scratch, element.len + 1);
-		text.data = scratch.data;
-		text.len = paq_line_unescape(element.data, element.len, bytes, scratch.data);
-		result = is_valid(row->encoding, text);
-	}
+static bool
+has_valid_settings(const Row *row)
+{
+	const PaqValue *settings = &row->record->line.value[PAQ_TRAIL_SETTINGS];
+	const char *next = NULL;
+	Buffer		scratch = {0};
+	PaqValue	name;
+	PaqValue	value;
+	bool		result = true;
+
+	while (result && paq_line_member(settings, &next, &name, &value))
+		result = is_valid(row->encoding, part_text(row, &name, &scratch)) &&
+			is_valid(row->encoding, part_text(row, &value, &scratch));
 	free(scratch.data);
 	return result;
 }
@@ -80,13 +106,13 @@ has_valid_texts(const Row *row)
 		PAQ_TRAIL_VALUE_SOURCE, PAQ_TRAIL_ERROR_MESSAGE, PAQ_TRAIL_BACKEND_TYPE,
 		PAQ_TRAIL_USER_NAME, PAQ_TRAIL_SESSION_USER_NAME, PAQ_TRAIL_CURRENT_USER_NAME,
 		PAQ_TRAIL_DATABASE_NAME, PAQ_TRAIL_REMOTE_HOST, PAQ_TRAIL_REMOTE_PORT,
-		PAQ_TRAIL_APPLICATION_NAME
+		PAQ_TRAIL_APPLICATION_NAME, PAQ_TRAIL_POLICY
 	};
 
 	for (int i = 0; i < lengthof(fields); i++)
 		if (!is_valid(row->encoding, record_text(row->record, fields[i])))
 			return false;
-	return has_valid_params(row);
+	return has_valid_params(row) && has_valid_settings(row);
 }
 
 /* The encoding of the record's database, UTF-8 for those without */
@@ -105,15 +131,16 @@ text_encoding(Record *record)
 	return encoding == PG_SQL_ASCII || encoding < 0 ? PG_UTF8 : encoding;
 }
 
+/* A text within quotes, each of its own quotes nquotes times */
 static void
-put_content(const Row *row, Text text)
+put_quoted(const Row *row, Text text, int nquotes)
 {
 	const char *p = text.data;
 	const char *end = p + text.len;
 
 	if (!row->escape)
 	{
-		put_quotes_escaped(row->buf, p, text.len, 2, false);
+		put_quotes_escaped(row->buf, p, text.len, nquotes, false);
 		return;
 	}
 	while (p < end)
@@ -127,9 +154,15 @@ put_content(const Row *row, Text text)
 			len = 1;
 		}
 		else
-			put_quotes_escaped(row->buf, p, len, 2, false);
+			put_quotes_escaped(row->buf, p, len, nquotes, false);
 		p += len;
 	}
+}
+
+static void
+put_content(const Row *row, Text text)
+{
+	put_quoted(row, text, 2);
 }
 
 /* A text and the comma behind it; null is nothing at all. */
@@ -224,14 +257,62 @@ put_message(const Row *row)
 	put_text(row, message);
 }
 
+/* The next of several words in a quoted column begins. */
+static void
+begin_mark(const Row *row, bool *first)
+{
+	buffer_putc(row->buf, *first ? '"' : ',');
+	*first = false;
+}
+
 static void
 put_mark(const Row *row, bool is_set, const char *name, bool *first)
 {
 	if (!is_set)
 		return;
-	buffer_putc(row->buf, *first ? '"' : ',');
+	begin_mark(row, first);
 	buffer_puts(row->buf, name);
-	*first = false;
+}
+
+/* The value of what stands in front of it: ="value", or = for null */
+static void
+put_mark_value(const Row *row, Text value)
+{
+	buffer_putc(row->buf, '=');
+	if (value.data == NULL)
+		return;
+	buffer_puts(row->buf, "\"\"");
+	put_quoted(row, value, 4);
+	buffer_puts(row->buf, "\"\"");
+}
+
+static void
+put_policy(const Row *row, bool *first)
+{
+	const Text	policy = record_text(row->record, PAQ_TRAIL_POLICY);
+
+	if (policy.data == NULL)
+		return;
+	put_mark(row, true, "policy", first);
+	put_mark_value(row, policy);
+}
+
+static void
+put_settings(const Row *row, bool *first)
+{
+	const PaqValue *settings = &row->record->line.value[PAQ_TRAIL_SETTINGS];
+	const char *next = NULL;
+	Buffer		scratch = {0};
+	PaqValue	name;
+	PaqValue	value;
+
+	while (paq_line_member(settings, &next, &name, &value))
+	{
+		begin_mark(row, first);
+		put_content(row, part_text(row, &name, &scratch));
+		put_mark_value(row, part_text(row, &value, &scratch));
+	}
+	free(scratch.data);
 }
 
 /* hint */
@@ -244,6 +325,8 @@ put_marks(const Row *row)
 	put_mark(row, record_is(row->record, PAQ_TRAIL_##id, "true"), json, &first);
 #include "record/fieldlist.h"
 	put_mark(row, row->escape, "escaped", &first);
+	put_policy(row, &first);
+	put_settings(row, &first);
 	if (!first)
 		buffer_putc(row->buf, '"');
 	buffer_putc(row->buf, ',');
