@@ -22,6 +22,7 @@
  */
 #include "postgres.h"
 
+#include <ctype.h>
 #include <limits.h>
 
 #include "access/parallel.h"
@@ -545,15 +546,19 @@ check_pattern(const char *pattern)
 	return true;
 }
 
+/* What is wrong with the elements of a list?  True, if nothing is. */
+typedef bool (*CheckElements) (const List *elements);
+
 /*
- * Check a list of regular expressions.  These, one behind the other, each with its
- * terminator, and another terminator at the end, become *extra.
+ * Check a list.  Its elements, one behind the other, each with its terminator, and
+ * another terminator at the end, become *extra.
  */
 static bool
-check_patterns(char **newval, void **extra, GucSource source)
+check_list(char **newval, void **extra, GucSource source,
+		   CheckElements check, const char *hint)
 {
 	char	   *raw = pstrdup(*newval);
-	List	   *patterns = NIL;
+	List	   *elements = NIL;
 	ListCell   *lc;
 	char	   *packed;
 	bool		ok;
@@ -563,24 +568,20 @@ check_patterns(char **newval, void **extra, GucSource source)
 		return false;
 	packed = extra_data(*extra);
 
-	ok = SplitGUCList(raw, ',', &patterns);
+	ok = SplitGUCList(raw, ',', &elements);
 	if (!ok)
 	{
 		GUC_check_errdetail("List syntax is invalid.");
-		GUC_check_errhint("Put each regular expression that contains commas or spaces in double quotes.");
+		GUC_check_errhint("%s", hint);
 	}
-	foreach(lc, patterns)
+	ok = ok && check(elements);
+	foreach(lc, elements)
 	{
-		const char *pattern = (const char *) lfirst(lc);
-
-		ok = ok && check_pattern(pattern);
-		if (!ok)
-			break;
-		strcpy(packed, pattern);
-		packed += strlen(pattern) + 1;
+		strcpy(packed, (const char *) lfirst(lc));
+		packed += strlen(packed) + 1;
 	}
 	*packed = '\0';
-	list_free(patterns);
+	list_free(elements);
 	pfree(raw);
 	if (!ok)
 	{
@@ -588,6 +589,100 @@ check_patterns(char **newval, void **extra, GucSource source)
 		*extra = NULL;
 	}
 	return ok;
+}
+
+static bool
+are_patterns(const List *elements)
+{
+	ListCell   *lc;
+
+	foreach(lc, elements)
+		if (!check_pattern((const char *) lfirst(lc)))
+			return false;
+	return true;
+}
+
+static bool
+check_patterns(char **newval, void **extra, GucSource source)
+{
+	return check_list(newval, extra, source, are_patterns,
+					  "Put each regular expression that contains commas or spaces in double quotes.");
+}
+
+/*
+ * Can a setting have that name?  PostgreSQL's rules for names of its own and of
+ * others: words with dots between them.
+ */
+static bool
+is_setting_name(const char *name)
+{
+	bool		begins = true;	/* a word */
+
+	for (const char *p = name; *p != '\0'; p++)
+	{
+		if (*p == '.' && begins)
+			return false;
+		if (*p != '.' && *p != '_' && !IS_HIGHBIT_SET(*p) &&
+			!isalpha((unsigned char) *p) &&
+			(begins || (*p != '$' && !isdigit((unsigned char) *p))))
+			return false;
+		begins = *p == '.';
+	}
+	return !begins;
+}
+
+/* Is the name in the list more than once?  GUC ignores case. */
+static bool
+is_repeated(const List *names, const char *name)
+{
+	ListCell   *lc;
+	int			times = 0;
+
+	foreach(lc, names)
+		if (pg_strcasecmp((const char *) lfirst(lc), name) == 0)
+			times++;
+	return times > 1;
+}
+
+static bool
+are_setting_names(const List *elements)
+{
+	ListCell   *lc;
+
+	if (list_length(elements) > PAQ_MAX_NAMES)
+	{
+		GUC_check_errdetail("The list has too many names (maximum %d).", PAQ_MAX_NAMES);
+		return false;
+	}
+	foreach(lc, elements)
+	{
+		const char *name = (const char *) lfirst(lc);
+
+		if (!is_setting_name(name))
+		{
+			GUC_check_errdetail("\"%s\" is not a valid name of a setting.", name);
+			return false;
+		}
+		if (strlen(name) >= NAMEDATALEN)
+		{
+			GUC_check_errdetail("Name \"%s\" is too long (maximum %d bytes).",
+								name, NAMEDATALEN - 1);
+			return false;
+		}
+		if (is_repeated(elements, name))
+		{
+			GUC_check_errdetail("Name \"%s\" is there more than once.", name);
+			return false;
+		}
+	}
+	return true;
+}
+
+static bool
+check_names(char **newval, void **extra, GucSource source)
+{
+	return check_list(newval, extra, source, are_setting_names,
+					  "Separate the names with commas.");
 }
 
 /* ---------------------------------------------------------------------------
@@ -602,6 +697,12 @@ show_file_mode(void)
 
 	snprintf(buf, sizeof(buf), "%04o", paq_log_file_mode);
 	return buf;
+}
+
+static const char *
+null_if_empty(const char *list)
+{
+	return list[0] != '\0' ? list : NULL;
 }
 
 /*
@@ -642,6 +743,11 @@ const char *variable = ""; \
 static char *name##_text = NULL; \
 ASSIGN_HOOK(name, const char *, .stringval = unconstify(char *, newval), \
 			variable = extra_data(extra); variable##_version++)
+#define PAQ_NAMES(name, variable, ...) \
+const char *variable = NULL; \
+static char *name##_text = NULL; \
+ASSIGN_HOOK(name, const char *, .stringval = unconstify(char *, newval), \
+			variable = null_if_empty(extra_data(extra)))
 #include "guc_list.h"
 
 /*
@@ -706,6 +812,7 @@ paq_guc_init(void)
 							   check, assign_##name, NULL);
 #define PAQ_CLASSES(name, variable, ...)	LIST_VARIABLE(name, __VA_ARGS__, check_classes)
 #define PAQ_PATTERNS(name, variable, ...)	LIST_VARIABLE(name, __VA_ARGS__, check_patterns)
+#define PAQ_NAMES(name, variable, ...)		LIST_VARIABLE(name, __VA_ARGS__, check_names)
 #include "guc_list.h"
 
 	require_encryption(encryption);

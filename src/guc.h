@@ -57,6 +57,7 @@ typedef enum PaqSinkKind
 #define PAQ_STRING(name, variable, ...)		extern char *variable;
 #define PAQ_CLASSES(name, variable, ...)	extern uint32 variable;
 #define PAQ_PATTERNS(name, variable, ...)	extern const char *variable;
+#define PAQ_NAMES(name, variable, ...)		extern const char *variable;
 #include "guc_list.h"
 
 /* Classes of which something may be recorded, by session auditing or by rules */
@@ -68,6 +69,12 @@ extern void paq_set_rule_classes(uint32 recorded, uint32 ignored);
  * at the end; the version changes whenever they do.
  */
 extern uint32 paq_mask_patterns_version;
+
+/*
+ * Names, NULL if there are none, are as many as PAQ_MAX_NAMES, each shorter than
+ * NAMEDATALEN.  They stand as patterns do.
+ */
+#define PAQ_MAX_NAMES	16
 
 /* A setting is about to get another value in this process. */
 typedef struct PaqSettingChange

@@ -15,6 +15,7 @@
  *	PAQ_STRING(name, variable, default, check, context, flags, short, long)
  *	PAQ_CLASSES(name, variable, default, context, short, long)
  *	PAQ_PATTERNS(name, variable, default, context, short, long)
+ *	PAQ_NAMES(name, variable, default, context, short, long)
  *
  * Nothing here can be changed by an unprivileged user: what a session may
  * have its own value of is PGC_SUSET, what concerns the worker PGC_SIGHUP,
@@ -54,6 +55,9 @@ PAQ_BOOL(log_relation, paq_log_relation, false, PGC_SUSET,
 PAQ_BOOL(log_rows, paq_log_rows, false, PGC_SUSET,
 		 "Shows the number of rows in the pgaudit and csvlog formats.",
 		 NULL)
+PAQ_NAMES(log_settings, paq_log_settings, "", PGC_SUSET,
+		  "Settings whose values are part of each record.",
+		  "A list of names; what is not set is null.")
 PAQ_BOOL(log_statement, paq_log_statement, true, PGC_SUSET,
 		 "Records the text of a statement.",
 		 NULL)
@@ -201,3 +205,4 @@ PAQ_ENUM(table_synchronous_commit, paq_table_synchronous_commit,
 #undef PAQ_STRING
 #undef PAQ_CLASSES
 #undef PAQ_PATTERNS
+#undef PAQ_NAMES

@@ -97,6 +97,7 @@ my %wrong = (
 	log_rotation_age       => [ '-1',        qr/outside the valid range/ ],
 	log_rotation_size      => [ '1 parsec',  qr/HINT: .*"B", "kB", "MB"/ ],
 	log_rows               => [ 'perhaps',   qr/requires a Boolean value/ ],
+	log_settings           => [ 'a.b, a-b',  qr/DETAIL: .*"a-b" is not a valid name/ ],
 	log_statement          => [ 'perhaps',   qr/requires a Boolean value/ ],
 	log_statement_once     => [ 'perhaps',   qr/requires a Boolean value/ ],
 	mode                   => [ 'sometimes', qr/HINT: .*queued, commit, immediate/ ],

@@ -114,6 +114,7 @@ my %other = (
 	log_rotation_age       => '90min',
 	log_rotation_size      => '2GB',
 	log_rows               => 'on',
+	log_settings           => 'shop.user_id, "shop.request"',
 	log_statement          => 'off',
 	log_statement_once     => 'on',
 	mask_literals          => 'read, write',

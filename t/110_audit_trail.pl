@@ -29,7 +29,10 @@ note("PAQ_TEST_SEED=$seed");
 my $node = audited_node(
 	'main',
 	init     => [ extra => [ '--encoding=UTF8', '--locale=C' ] ],
-	settings => { log_parameter => 'on', log_rows => 'on' },
+	settings => {
+		log_parameter => 'on', log_rows => 'on',
+		log_settings => 'shop.user_id, application_name, nothing.there'
+	},
 	conf     => "autovacuum = off\ntimezone = 'UTC'\nmax_files_per_process = 100\n");
 my $directory = $node->data_dir . '/audit';
 my $written   = 0;    # files, by write_file()
@@ -113,6 +116,7 @@ sub do_things
 
 	$node->psql(
 		'postgres', qq{
+		SET shop.user_id = E'quote " tab\t \x01 \x{1f600} Ã¤';
 		CREATE TABLE "$what" (a int PRIMARY KEY, "b\xc3\xa9\\" text);
 		INSERT INTO "$what" VALUES (1, E'quote '' " tab\\t newline\\n \x{1f600}');
 		INSERT INTO "$what" VALUES (1, 'again');

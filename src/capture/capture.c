@@ -9,6 +9,7 @@
  *	classify.c		classes and names of commands and objects
  *	session.c		the fields that all records of a session share
  *	choice.c		whether and how something is recorded, by rules
+ *	settings.c		values of settings that records show
  *	publish.c		handing records to the queue; waiting
  *	statement.c		what is being executed: frames, statements, ids, texts
  *	params.c		parameters of a statement

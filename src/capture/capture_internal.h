@@ -58,7 +58,6 @@
 
 /* What a record has in place of an error message that may quote constants */
 #define PAQ_MASKED_MESSAGE	"<masked>"
-#define PAQ_FIELD_POLICY PAQ_FIELD_VALUE_SOURCE
 
 /* What decides the class of a record, and the command it shows */
 typedef struct PaqCommand
@@ -257,6 +256,9 @@ extern PaqMode paq_choice_mode(const PaqPending *pending, PaqClass class);
 extern PaqPending *paq_choice_settle(PaqPending *pending, const PaqError *error,
 									 TimestampTz end_time);
 extern bool paq_event_choose(PaqEvent *event, const PaqSubject *subject, int sqlstate);
+
+/* settings.c */
+extern PaqText paq_encode_settings(uint32 *flags);
 
 /* publish.c */
 extern void paq_register_exit(void);
@@ -529,6 +531,17 @@ paq_masked_flags(const PaqMasked *shown)
 {
 	return (shown->all ? PAQ_RECORD_MASKED : 0) |
 		(shown->cut ? PAQ_RECORD_CUT : 0);
+}
+
+/*
+ * Give a record's texts the values of the settings that log_settings names, and add
+ * to its flags.  They are valid until this is called for another record.
+ */
+static inline void
+paq_set_settings(PaqText *texts, uint32 *flags)
+{
+	if (unlikely(paq_log_settings != NULL))
+		texts[PAQ_FIELD_SETTINGS - PAQ_NSESSION_FIELDS] = paq_encode_settings(flags);
 }
 
 /* Do the settings ask session auditing to record the class? */

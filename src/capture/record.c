@@ -257,6 +257,9 @@ create_record(PaqStatement *statement, PaqClass class, CommandTag tag,
 	session = paq_session_block(may_lookup, &complete);
 	if (!complete)
 		flags |= PAQ_RECORD_INCOMPLETE;
+
+	/* Output functions of parameters' types, which may make records, are done. */
+	paq_set_settings(texts, &flags);
 	paq_pending_init_header(&header, class, flags | statement->flags,
 							statement->start_time);
 	header.query_id = statement->query_id;
@@ -662,6 +665,7 @@ paq_event_create(PaqEvent *event)
 		paq_set_text(texts, PAQ_FIELD_POLICY, event->verdict->name);
 
 	session = paq_session_block(false, &complete);
+	paq_set_settings(texts, &event->flags);
 	paq_pending_init_header(&header, event->class, event->flags,
 							event->start_time);
 	if (paq_stack.frame != NULL)
