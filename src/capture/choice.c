@@ -208,10 +208,10 @@ paq_verdict_apply(PaqPending *pending, const PaqVerdict *verdict)
 }
 
 /*
- * The record has been made because of the choice: note what it is to have, and what is yet to be decided.  audited: where the settings decide, they want it;
- * masked: and mask its constants.
- * rows: PAQ_ROWS_UNKNOWN if a failure does not tell how many there were.  Without
- * memory for that, nothing else decides about the record.
+ * The record has been made because of the choice: note what it is to have, and what is
+ * yet to be decided.  audited: where the settings decide, they want it; masked: and
+ * mask its constants.  rows: PAQ_ROWS_UNKNOWN if a failure does not tell how many there
+ * were.  Without memory for that, nothing else decides about the record.
  */
 void
 paq_choice_attach(PaqPending *pending, const PaqChoice *choice, bool audited, bool masked,
