@@ -787,7 +787,7 @@ CREATE FUNCTION audit_policy_check(
     OUT file_name text,
     OUT line_number integer,
     OUT action text,
-    OUT policy text
+    OUT name text
 )
 RETURNS record
 AS 'MODULE_PATHNAME'

@@ -136,7 +136,7 @@ sub run_check
 			{
 				class    => $class,
 				command  => $more{command} // 'none',
-				current  => $more{current_user} // $user,
+				current  => $more{currentuser} // $user,
 				objects  => $object eq '-' ? [] : [ { name => $object } ],
 				sqlstate => { ok => '00000', failed => '22012', denied => '42501' }->{ $more{outcome} // 'ok' },
 				rows     => $more{row_count} // 0,

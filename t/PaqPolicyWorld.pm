@@ -36,6 +36,7 @@ use warnings;
 
 use Exporter 'import';
 
+use List::Util 'uniq';
 use PaqPolicy;
 use PaqTest;
 
@@ -181,7 +182,7 @@ sub parse_session
 		member_of => \&member_of,
 		current   => $role // $user,
 		become    => defined $how
-		? ($how eq '>' ? "SET ROLE $role;" : "SET SESSION AUTHORIZATION $role;")
+		? ($how eq '>' ? qq{SET ROLE "$role";} : qq{SET SESSION AUTHORIZATION "$role";})
 		: '',
 		%more
 	};
@@ -260,9 +261,9 @@ sub parse_statement
 			sqlstate => '42601', rows => undef },);
 
 	%result = (%result, ($verbs{$verb} // die "no statement: $text")->());
-	# without event triggers
+	# without event triggers, what is not there yet is not known
 	undef $result{objects}
-	  if $result{class} eq 'ddl' && ($session->{database} // '') ne 'shop';
+	  if $result{class} eq 'ddl' && $verb ne 'drop' && ($session->{database} // '') ne 'shop';
 	@result{qw(sqlstate rows)} = ('42501', undef)
 	  if ($name // '') eq 'public.secret' && $session->{current} ne 'boss';
 	return \%result;
@@ -314,7 +315,7 @@ sub seen_decisions
 		my $is_call = $record->{class} eq 'FUNCTION' && $record->{command} eq 'EXECUTE';
 
 		next if $is_call != !!$calls->{$number};
-		$seen{$number} = join ' ', grep { defined } $seen{$number}, $record->{policy} // '+';
+		$seen{$number} = join ' ', uniq grep { defined } $seen{$number}, $record->{policy} // '+';
 	}
 	return \%seen;
 }

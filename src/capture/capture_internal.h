@@ -100,6 +100,8 @@ typedef struct PaqChoice
 	PaqSessionRules *rules;		/* in effect when it began; NULL: there were none */
 	const PaqVerdict *best;		/* the first of the rules that record it; NULL: none */
 	bool		by_settings;	/* of some subject, the settings decide */
+	bool		by_rules;		/* of some subject, a rule decides that is known now */
+	uint32		left_classes;	/* classes of the subjects that the settings decide */
 	List	   *later;			/* decisions that are yet to be made, PaqDecision */
 } PaqChoice;
 

@@ -72,8 +72,12 @@ paq_choice_add(PaqChoice *choice, const PaqDecision *decision)
 	}
 	else if (decision->final == NULL)
 		choice->by_settings = true;
-	else if (decision->final->record)
-		choice->best = first_of(choice->best, decision->final);
+	else
+	{
+		choice->by_rules = true;
+		if (decision->final->record)
+			choice->best = first_of(choice->best, decision->final);
+	}
 }
 
 /*
@@ -96,6 +100,8 @@ paq_choose(PaqChoice *choice, const PaqSubject *subject)
 	decision = paq_policy_decide(choice->rules, subject);
 	if (!decision->granted)
 		paq_choice_add(choice, decision);
+	if (decision->final == NULL && decision->nlater == 0)
+		choice->left_classes |= PAQ_CLASS_BIT(subject->class);
 	return decision;
 }
 

@@ -626,6 +626,34 @@ paq_has_others_rights(void)
 }
 
 /*
+ * The settings decide about relations that no rule decides about, but of others rules
+ * have: do the settings want what the statement does with one of these?
+ */
+static bool
+find_rest(const PaqStatement *statement, List *rangeTable, List *perminfos,
+		  PaqCommand *command)
+{
+	ListCell   *lc;
+
+	foreach(lc, rangeTable)
+	{
+		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
+		PaqRtePerms perms = paq_rte_perms(rte, perminfos);
+		const PaqDecision *decision;
+
+		if (perms.requiredPerms == 0 || !OidIsValid(rte->relid) ||
+			catalog_is_hidden(rte, &perms))
+			continue;
+		*command = paq_relation_command(statement, rte, &perms);
+		decision = decide_relation(statement, rte, perminfos, &perms);
+		if (decision->final == NULL && decision->nlater == 0 && !decision->granted &&
+			paq_class_is_audited(paq_classify(command)))
+			return true;
+	}
+	return false;
+}
+
+/*
  * Rules have decided about the statement: record it as a whole.  visible: where they
  * leave it to the settings, these do not leave it out.
  */
@@ -634,12 +662,22 @@ record_whole_by_rules(PaqStatement *statement, List *rangeTable, List *perminfos
 					  bool visible)
 {
 	PaqChoice	choice = statement->choice;
+	PaqCommand	command;
 
 	choice.by_settings = choice.by_settings && visible;
 	if (choice.best != NULL || choice.later != NIL)
 		paq_record_relation(statement, &statement->command, NULL, &choice);
-	else if (choice.by_settings)
+	else if (!choice.by_settings)
+		return;
+	else if (!choice.by_rules)
 		record_whole(statement, rangeTable, perminfos);
+	else if (find_rest(statement, rangeTable, perminfos, &command))
+	{
+		if (paq_class_is_audited(paq_classify(&statement->command)))
+			paq_record_relation(statement, &statement->command, NULL, NULL);
+		else
+			paq_record_unnumbered(statement, &command);
+	}
 }
 
 /* Rules decide about the statement: as paq_record_relations(). */
@@ -867,8 +905,16 @@ paq_record_failed_start(PaqStatement *statement, PlannedStmt *plan)
 	choice = statement->choice.rules != NULL ? &statement->choice : NULL;
 	if (choice != NULL && (choice->best != NULL || choice->later != NIL))
 		paq_record_denied(statement, &statement->command, NULL, choice);
-	else if ((choice == NULL || choice->by_settings) && !statement->others_rights &&
-			 failed_command(statement, plan, &command))
+	else if (statement->others_rights)
+	{
+		/* it is not for session auditing */
+	}
+	else if (choice != NULL && choice->by_rules)
+	{
+		if (choice->left_classes & paq_log_classes)
+			paq_record_denied(statement, &statement->command, NULL, NULL);
+	}
+	else if (failed_command(statement, plan, &command))
 		paq_record_denied(statement, &command, NULL, NULL);
 	foreach(lc, statement->granted)
 	{

@@ -119,6 +119,15 @@ pattern_matches(const char *pattern, const char *name)
 	}
 }
 
+/* The same for a part of a qualified name; NULL is any. */
+static bool
+part_matches(const char *part, const char *name, bool literal)
+{
+	if (part == NULL)
+		return true;
+	return literal ? strcmp(part, name) == 0 : pattern_matches(part, name);
+}
+
 static PaqMatch
 match_object_name(const PaqObjectItem *item, const ObjectName *name)
 {
@@ -127,8 +136,9 @@ match_object_name(const PaqObjectItem *item, const ObjectName *name)
 	char	   *text;
 
 	if (item->kind == PAQ_ITEM_NAME)
-		return pattern_matches(item->schema, schema) &&
-			pattern_matches(item->name, name->name) ? PAQ_MATCH_YES : PAQ_MATCH_NO;
+		return part_matches(item->schema, schema, item->literal) &&
+			part_matches(item->name, name->name, item->literal) ?
+			PAQ_MATCH_YES : PAQ_MATCH_NO;
 	text = name->schema ? psprintf("%s.%s", schema, name->name) : pstrdup(name->name);
 	result = paq_match_regex(item->regex, text);
 	pfree(text);

@@ -104,8 +104,9 @@ typedef enum PaqItemKind
 typedef struct PaqObjectItem
 {
 	PaqItemKind kind;
+	bool		literal;		/* PAQ_ITEM_NAME: without wildcards */
 	const char *schema;			/* PAQ_ITEM_NAME */
-	const char *name;			/* likewise; PAQ_ITEM_ROLE: the role */
+	const char *name;			/* likewise, NULL: any; PAQ_ITEM_ROLE: the role */
 	regex_t    *regex;			/* PAQ_ITEM_REGEX; as in PaqName */
 } PaqObjectItem;
 

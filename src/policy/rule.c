@@ -223,12 +223,13 @@ static const struct
 static PaqNameKind
 name_kind(const AuthToken *token, bool of_database)
 {
+	/* with a comma in it, it needs quotes */
+	if (token->string[0] == '/')
+		return PAQ_NAME_REGEX;
 	if (token->quoted)
 		return PAQ_NAME_EXACT;
 	if (is_word(token, "all"))
 		return PAQ_NAME_ALL;
-	if (token->string[0] == '/')
-		return PAQ_NAME_REGEX;
 	if (!of_database)
 		return token->string[0] == '+' ? PAQ_NAME_GROUP : PAQ_NAME_EXACT;
 	for (int i = 0; i < lengthof(database_words); i++)
@@ -461,16 +462,21 @@ is_misplaced_option(const char *word)
 	return strpbrk(word, "<=>") != NULL || strcmp(word, MANDATORY) == 0;
 }
 
-/* schema.name, or all that is in a schema.  What is behind the first dot is the name. */
+/*
+ * schema.name, or all that is in a schema.  What is behind the first dot is the name.
+ * In quotes, "*" is itself.
+ */
 static bool
-make_qualified(const char *word, PaqObjectItem *item, char **error)
+make_qualified(const AuthToken *token, PaqObjectItem *item, char **error)
 {
+	const char *word = token->string;
 	const char *dot = strchr(word, '.');
 
 	item->kind = PAQ_ITEM_NAME;
+	item->literal = token->quoted;
 	item->schema = dot != NULL ? pnstrdup(word, dot - word) : pstrdup(word);
-	item->name = pstrdup(dot != NULL ? dot + 1 : "*");
-	if (item->schema[0] == '\0' || item->name[0] == '\0')
+	item->name = dot != NULL ? pstrdup(dot + 1) : NULL;
+	if (item->schema[0] == '\0' || (item->name != NULL && item->name[0] == '\0'))
 		return complain(error, "object \"%s\" lacks a schema or a name", word);
 	return true;
 }
@@ -480,17 +486,17 @@ make_object(const AuthToken *token, PaqObjectItem *item, char **error)
 {
 	const char *word = token->string;
 
-	if (token->quoted)
-		return make_qualified(word, item, error);
-	if (is_word(token, "all"))
-	{
-		item->kind = PAQ_ITEM_ANY;
-		return true;
-	}
 	if (*word == '/')
 	{
 		item->kind = PAQ_ITEM_REGEX;
 		return make_regex(word + 1, &item->regex, error);
+	}
+	if (token->quoted)
+		return make_qualified(token, item, error);
+	if (is_word(token, "all"))
+	{
+		item->kind = PAQ_ITEM_ANY;
+		return true;
 	}
 	if (strncmp(word, ROLE_PREFIX, strlen(ROLE_PREFIX)) == 0)
 	{
@@ -500,7 +506,7 @@ make_object(const AuthToken *token, PaqObjectItem *item, char **error)
 	}
 	if (is_misplaced_option(word))
 		return complain(error, "missing field before \"%s\"", word);
-	return make_qualified(word, item, error);
+	return make_qualified(token, item, error);
 }
 
 static bool
