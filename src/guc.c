@@ -546,7 +546,7 @@ check_pattern(const char *pattern)
 	return true;
 }
 
-/* What is wrong with the elements of a list?  True, if nothing is. */
+/* Are the elements of a list what they should be?  If not, say so. */
 typedef bool (*CheckElements) (const List *elements);
 
 /*
