@@ -208,7 +208,7 @@ recipe('All but one schema', [
 	[ '+', 'mary', 'SELECT# a FROM public.staging' ] ]);
 recipe('Tools that read the catalogs', [
 	[ '-', 'mary', 'SELECT# relname FROM pg_class LIMIT 1' ],
-	[ '-', 'mary', 'SELECT# schema_name FROM information_schema.schemata' ],
+	[ '-', 'mary', 'SELECT# feature_id FROM information_schema.sql_features' ],
 	[ '+', 'ann',  'SELECT# rolpassword FROM pg_authid' ],
 	[ '+', 'mary', 'SELECT# relname FROM pg_class, public.orders LIMIT 1' ],
 	[ '+', 'mary', $read_orders ] ]);
