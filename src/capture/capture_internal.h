@@ -91,6 +91,14 @@ typedef struct PaqError
 	bool		recorded;		/* some record has the message */
 } PaqError;
 
+/* Do the settings want a record, where they decide about it? */
+typedef enum PaqWanted
+{
+	PAQ_WANTED_BY_CLASS,		/* if they want its class */
+	PAQ_WANTED,
+	PAQ_NOT_WANTED
+} PaqWanted;
+
 /*
  * Whether and how something is recorded, as far as rules decide about it.  All zero if
  * nothing has been decided yet.  choice.c has what becomes of it.
@@ -101,7 +109,8 @@ typedef struct PaqChoice
 	const PaqVerdict *best;		/* the first of the rules that record it; NULL: none */
 	bool		by_settings;	/* of some subject, the settings decide */
 	bool		by_rules;		/* of some subject, a rule decides that is known now */
-	uint32		left_classes;	/* classes of the subjects that the settings decide */
+	uint32		left_classes;	/* classes of the subjects that the settings may decide */
+	PaqWanted	wanted;			/* do they want the record? */
 	List	   *later;			/* decisions that are yet to be made, PaqDecision */
 } PaqChoice;
 
@@ -250,7 +259,7 @@ extern const char *paq_choice_name(const PaqChoice *choice);
 extern PaqWish paq_choice_wish(const PaqChoice *choice, bool masked);
 extern PaqWish paq_verdict_wish(const PaqVerdict *verdict, bool masked);
 extern void paq_choice_attach(PaqPending *pending, const PaqChoice *choice,
-							  bool audited, bool masked, int64 rows);
+							  bool masked, int64 rows);
 extern void paq_verdict_apply(PaqPending *pending, const PaqVerdict *verdict);
 extern void paq_choice_detach(PaqPending *pending);
 extern void paq_choice_note_rows(dlist_head *records, int64 rows);
@@ -560,12 +569,20 @@ paq_class_is_wanted(PaqClass class)
 	return (paq_wanted_classes & PAQ_CLASS_BIT(class)) != 0;
 }
 
-/* The rules record it, or may do so, or leave it to settings that do (audited). */
+/* Where the settings decide about a record of the class, do they want it? */
 static inline bool
-paq_choice_records(const PaqChoice *choice, bool audited)
+paq_choice_is_audited(const PaqChoice *choice, PaqClass class)
+{
+	return choice->wanted == PAQ_WANTED ||
+		(choice->wanted == PAQ_WANTED_BY_CLASS && paq_class_is_audited(class));
+}
+
+/* The rules record it, or may do so, or leave it to settings that do. */
+static inline bool
+paq_choice_records(const PaqChoice *choice, PaqClass class)
 {
 	return choice->best != NULL || choice->later != NIL ||
-		(choice->by_settings && audited);
+		(choice->by_settings && paq_choice_is_audited(choice, class));
 }
 
 /* When a session has to wait for the record, of that class */

@@ -100,7 +100,7 @@ paq_choose(PaqChoice *choice, const PaqSubject *subject)
 	decision = paq_policy_decide(choice->rules, subject);
 	if (!decision->granted)
 		paq_choice_add(choice, decision);
-	if (decision->final == NULL && decision->nlater == 0)
+	if (decision->final == NULL)
 		choice->left_classes |= PAQ_CLASS_BIT(subject->class);
 	return decision;
 }
@@ -215,14 +215,15 @@ paq_verdict_apply(PaqPending *pending, const PaqVerdict *verdict)
 
 /*
  * The record has been made because of the choice: note what it is to have, and what is
- * yet to be decided.  audited: where the settings decide, they want it; masked: and
- * mask its constants.  rows: PAQ_ROWS_UNKNOWN if a failure does not tell how many there
- * were.  Without memory for that, nothing else decides about the record.
+ * yet to be decided.  masked: the settings mask its constants.  rows: PAQ_ROWS_UNKNOWN
+ * if a failure does not tell how many there were.  Without memory for that, nothing else
+ * decides about the record.
  */
 void
-paq_choice_attach(PaqPending *pending, const PaqChoice *choice, bool audited, bool masked,
-				  int64 rows)
+paq_choice_attach(PaqPending *pending, const PaqChoice *choice, bool masked, int64 rows)
 {
+	const bool	audited = paq_choice_is_audited(choice,
+											   paq_pending_header(pending)->audit_class);
 	const int	number = list_length(choice->later);
 	PaqLateChoice *late;
 

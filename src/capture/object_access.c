@@ -124,7 +124,7 @@ choose_call(PaqStatement *statement, Oid function, PaqChoice *space,
 	subject = call_subject(function);
 	(void) paq_choose(space, &subject);
 	*choice = space;
-	return paq_choice_records(space, paq_class_is_audited(PAQ_CLASS_FUNCTION));
+	return paq_choice_records(space, PAQ_CLASS_FUNCTION);
 }
 
 /* A statement is about to call the function. */

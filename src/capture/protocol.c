@@ -165,7 +165,7 @@ paq_fastpath_call(Oid function, const char *name, const PaqSubject *subject)
 	paq_protocol_watch();
 	if (paq_choose(&call.frame->statement->choice, subject) != NULL)
 		choice = &call.frame->statement->choice;
-	if (choice ? !paq_choice_records(choice, paq_class_is_audited(PAQ_CLASS_FUNCTION)) :
+	if (choice ? !paq_choice_records(choice, PAQ_CLASS_FUNCTION) :
 		!paq_class_is_audited(PAQ_CLASS_FUNCTION))
 		return;
 	paq_record_function(call.frame->statement, name, true, choice);

@@ -382,6 +382,14 @@ held_is_waited_for(void)
 	return false;
 }
 
+static pg_noinline void
+prepare_held(void)
+{
+	if (held_is_waited_for() || !dlist_is_empty(&deferred.records) ||
+		paq_queue_used() + held.bytes > paq_queue_capacity() / 2)
+		paq_publish_held(NULL, PAQ_SPACE_WAIT);
+}
+
 /*
  * Before a commit.  What is held is published when the commit has succeeded,
  * at which time nothing may wait any more.  So if the session has to wait, for
@@ -392,11 +400,8 @@ held_is_waited_for(void)
 void
 paq_prepare_held(void)
 {
-	if (dlist_is_empty(&held.records))
-		return;
-	if (held_is_waited_for() || !dlist_is_empty(&deferred.records) ||
-		paq_queue_used() + held.bytes > paq_queue_capacity() / 2)
-		paq_publish_held(NULL, PAQ_SPACE_WAIT);
+	if (!dlist_is_empty(&held.records))
+		prepare_held();
 }
 
 /* Is any finished record not in the queue yet? */

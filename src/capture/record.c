@@ -58,7 +58,7 @@ static inline bool
 is_wanted(const PaqChoice *choice, PaqClass class)
 {
 	return likely(choice == NULL) ? paq_class_is_audited(class) :
-		paq_choice_records(choice, paq_class_is_audited(class));
+		paq_choice_records(choice, class);
 }
 
 /*
@@ -270,7 +270,7 @@ create_record(PaqStatement *statement, PaqClass class, CommandTag tag,
 	if (encoded.len > 0)
 		pfree((char *) encoded.data);
 	if (unlikely(choice != NULL) && pending != NULL)
-		paq_choice_attach(pending, choice, paq_class_is_audited(class) || object->granted, masked,
+		paq_choice_attach(pending, choice, masked,
 						  statement->command.node == T_CopyStmt ? PAQ_ROWS_UNKNOWN :
 						  PAQ_ROWS_NONE);
 	return pending;

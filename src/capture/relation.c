@@ -65,6 +65,7 @@ typedef struct Granted
 {
 	RangeTblEntry *rte;			/* in the plan */
 	const PaqDecision *decision;	/* of the statement's rules; NULL: there are none */
+	bool		by_settings;	/* selected by the grants of the audit role */
 	PaqCommand	command;
 	PaqObject	object;
 } Granted;
@@ -412,16 +413,19 @@ decide_relation(const PaqStatement *statement, RangeTblEntry *rte, List *perminf
 
 /*
  * The choice for a record of one object, by a decision of the statement's rules, NULL if
- * it has none.  It is the caller's, but for "later".
+ * it has none.  granted: the settings want it, by the grants of the audit role.  It is
+ * the caller's, but for "later".
  */
 static const PaqChoice *
-choice_of(const PaqStatement *statement, const PaqDecision *decision, PaqChoice *choice)
+choice_of(const PaqStatement *statement, const PaqDecision *decision, bool granted,
+		  PaqChoice *choice)
 {
 	if (decision == NULL)
 		return NULL;
 	memset(choice, 0, sizeof(*choice));
 	choice->rules = statement->choice.rules;
 	paq_choice_add(choice, decision);
+	choice->wanted = granted ? PAQ_WANTED : PAQ_NOT_WANTED;
 	return choice;
 }
 
@@ -434,8 +438,7 @@ is_selected(const PaqDecision *decision, bool granted_by_settings)
 {
 	if (likely(decision == NULL))
 		return granted_by_settings;
-	return decision->granted ||
-		(granted_by_settings && decision->final == NULL && decision->nlater == 0);
+	return decision->granted || (granted_by_settings && decision->final == NULL);
 }
 
 /* ----------
@@ -466,16 +469,18 @@ paq_find_granted(PaqStatement *statement, PlannedStmt *plan)
 		PaqRtePerms perms = paq_rte_perms(rte, perminfos);
 		const PaqDecision *decision = NULL;
 		Granted    *granted;
+		bool		by_settings;
 
 		if (perms.requiredPerms == 0 || !OidIsValid(rte->relid))
 			continue;
 		if (unlikely(statement->choice.rules != NULL))
 			decision = decide_relation(statement, rte, perminfos, &perms);
-		if (!is_selected(decision, role != InvalidOid &&
-						 paq_role_is_granted(role, rte, perminfos)))
+		by_settings = role != InvalidOid && paq_role_is_granted(role, rte, perminfos);
+		if (!is_selected(decision, by_settings))
 			continue;
 		granted = palloc(sizeof(Granted));
 		granted->decision = decision;
+		granted->by_settings = by_settings;
 		granted->rte = rte;
 		granted->command = paq_perms_command(perms.requiredPerms,
 											 rte->rellockmode,
@@ -487,7 +492,7 @@ paq_find_granted(PaqStatement *statement, PlannedStmt *plan)
 	}
 }
 
-/* Does object auditing select what the statement does with the relation? */
+/* Do the grants of the audit role select what the statement does with the relation? */
 static bool
 is_granted(const PaqStatement *statement, RangeTblEntry *rte,
 		   List *perminfos)
@@ -498,8 +503,10 @@ is_granted(const PaqStatement *statement, RangeTblEntry *rte,
 		return paq_role_is_granted(find_audit_role(), rte, perminfos);
 	foreach(lc, statement->granted)
 	{
-		if (((Granted *) lfirst(lc))->rte == rte)
-			return true;
+		const Granted *granted = lfirst(lc);
+
+		if (granted->rte == rte)
+			return granted->by_settings;
 	}
 	return false;
 }
@@ -588,11 +595,11 @@ record_whole(PaqStatement *statement, List *rangeTable, List *perminfos)
 		paq_record_unnumbered(statement, &command);
 }
 
-/* Object auditing, and log_relation, for one relation.  choice: see record.c */
+/* Object auditing, and log_relation, for one relation.  choices: see record.c */
 static void
 record_relation(PaqStatement *statement, RangeTblEntry *rte,
 				PaqRtePerms *perms, bool granted, bool session,
-				const PaqChoice *choice)
+				const PaqChoice *object_choice, const PaqChoice *choice)
 {
 	PaqCommand	command = paq_relation_command(statement, rte, perms);
 	PaqObject	object;
@@ -602,7 +609,7 @@ record_relation(PaqStatement *statement, RangeTblEntry *rte,
 	if (granted)
 	{
 		object.granted = true;
-		paq_record_relation(statement, &command, &object, choice);
+		paq_record_relation(statement, &command, &object, object_choice);
 	}
 	if (session)
 	{
@@ -665,6 +672,11 @@ record_whole_by_rules(PaqStatement *statement, List *rangeTable, List *perminfos
 	PaqCommand	command;
 
 	choice.by_settings = choice.by_settings && visible;
+	choice.wanted = PAQ_NOT_WANTED;
+	if (visible && ((choice.left_classes & paq_log_classes) != 0 ||
+					(!choice.by_rules &&
+					 paq_class_is_audited(paq_classify(&statement->command)))))
+		choice.wanted = PAQ_WANTED;
 	if (choice.best != NULL || choice.later != NIL)
 		paq_record_relation(statement, &statement->command, NULL, &choice);
 	else if (!choice.by_settings)
@@ -718,20 +730,21 @@ record_by_rules(PaqStatement *statement, List *rangeTable, List *perminfos)
 		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
 		PaqRtePerms perms = paq_rte_perms(rte, perminfos);
 		const PaqDecision *decision;
+		PaqChoice	object_choice;
 		PaqChoice	choice;
 		bool		granted;
 
 		if (perms.requiredPerms == 0 || !OidIsValid(rte->relid))
 			continue;
 		decision = decide_relation(statement, rte, perminfos, &perms);
-		granted = is_selected(decision, role != InvalidOid &&
-							  !catalog_is_hidden(rte, &perms) &&
-							  is_granted(statement, rte, perminfos));
-		(void) choice_of(statement, decision, &choice);
-		choice.by_settings = choice.by_settings && session &&
-			!catalog_is_hidden(rte, &perms);
-		record_relation(statement, rte, &perms, granted,
-						paq_log_relation && !decision->granted, &choice);
+		granted = role != InvalidOid && !catalog_is_hidden(rte, &perms) &&
+			is_granted(statement, rte, perminfos);
+		(void) choice_of(statement, decision, granted, &object_choice);
+		choice = object_choice;
+		choice.wanted = session && !catalog_is_hidden(rte, &perms) ?
+			PAQ_WANTED_BY_CLASS : PAQ_NOT_WANTED;
+		record_relation(statement, rte, &perms, is_selected(decision, granted),
+						paq_log_relation && !decision->granted, &object_choice, &choice);
 		list_free(choice.later);
 	}
 }
@@ -801,7 +814,7 @@ paq_record_relations(PaqStatement *statement, List *rangeTable,
 		}
 		if (granted || (session && paq_log_relation))
 			record_relation(statement, rte, &perms, granted,
-							session && paq_log_relation, NULL);
+							session && paq_log_relation, NULL, NULL);
 		else if (role == InvalidOid)
 			return;
 	}
@@ -827,6 +840,7 @@ paq_record_truncate(PaqStatement *statement, Oid relid)
 	const PaqDecision *decision = NULL;
 	PaqChoice	choice;
 	PaqObject	object;
+	bool		granted;
 
 	if (statement->truncated == relid)
 		return;
@@ -841,14 +855,14 @@ paq_record_truncate(PaqStatement *statement, Oid relid)
 		if (statement->provisional == NULL && paq_statement_is_audited(statement))
 			paq_record_provisional(statement);
 	}
-	if (!is_selected(decision, role != InvalidOid &&
-					 paq_role_has_grant(role, relid, ACL_TRUNCATE)))
+	granted = role != InvalidOid && paq_role_has_grant(role, relid, ACL_TRUNCATE);
+	if (!is_selected(decision, granted))
 		return;
 	statement->truncated = relid;
 	object.granted = true;
 	object.type = paq_relkind_name(get_rel_relkind(relid));
 	object.name = paq_relation_name(relid);
-	paq_record_object(statement, &object, choice_of(statement, decision, &choice));
+	paq_record_object(statement, &object, choice_of(statement, decision, granted, &choice));
 	if (decision != NULL)
 		list_free(choice.later);
 }
@@ -921,7 +935,8 @@ paq_record_failed_start(PaqStatement *statement, PlannedStmt *plan)
 		Granted    *granted = lfirst(lc);
 
 		paq_record_denied(statement, &granted->command, &granted->object,
-						  choice_of(statement, granted->decision, &own));
+						  choice_of(statement, granted->decision, granted->by_settings,
+									&own));
 		if (granted->decision != NULL)
 			list_free(own.later);
 	}

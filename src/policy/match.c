@@ -323,8 +323,11 @@ object_matches(const PaqRule *rule, Search *search)
 {
 	PaqMatch	match = PAQ_MATCH_NO;
 
-	for (int i = 0; i < rule->nobjects && match != PAQ_MATCH_YES; i++)
-		match = Max(match, match_object(rule, &rule->objects[i], search));
+	/* names first: what a name selects is not selected by grants */
+	for (int roles = 0; roles <= 1; roles++)
+		for (int i = 0; i < rule->nobjects && match != PAQ_MATCH_YES; i++)
+			if ((rule->objects[i].kind == PAQ_ITEM_ROLE) == roles)
+				match = Max(match, match_object(rule, &rule->objects[i], search));
 	return match == PAQ_MATCH_YES ||
 		(match == PAQ_MATCH_UNKNOWN && rule->verdict.record);
 }
