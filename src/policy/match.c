@@ -560,7 +560,7 @@ paq_verdict_holds(const PaqVerdict *verdict, const PaqEnd *end)
 		return true;
 	if (end->rows == PAQ_ROWS_UNKNOWN)
 		return verdict->record;
-	return end->rows >= 0 && compare(&verdict->rows, end->rows);
+	return compare(&verdict->rows, Max(end->rows, 0));
 }
 
 /* ----------
