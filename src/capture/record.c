@@ -199,6 +199,20 @@ paq_shown_text(PaqStatement *statement, bool may_scan, bool without_constants)
 }
 
 /*
+ * Does a record by that choice show the statement without constants?  *max_size becomes
+ * the longest value, in bytes, of a parameter that it has, 0 for any.
+ */
+static pg_noinline bool
+choose_texts(const PaqChoice *choice, bool masked, int *max_size)
+{
+	const PaqWish wish = paq_choice_wish(choice, masked);
+
+	if (wish.long_parameters)
+		*max_size = 0;
+	return wish.normalized;
+}
+
+/*
  * Encode a record of the statement, in place of the record replaced, unless
  * that is NULL, because of the choice.  params is NULL for a record that has none.
  * may_lookup is false where the catalogs must not be read.  Returns NULL when out of
@@ -223,13 +237,7 @@ create_record(PaqStatement *statement, PaqClass class, CommandTag tag,
 	bool		complete;
 
 	if (unlikely(choice != NULL))
-	{
-		const PaqWish wish = paq_choice_wish(choice, masked);
-
-		without_constants = wish.normalized;
-		if (wish.long_parameters)
-			max_size = 0;
-	}
+		without_constants = choose_texts(choice, masked, &max_size);
 	if (object->granted)
 		flags |= PAQ_RECORD_OBJECT;
 	if (without_constants)

@@ -750,6 +750,20 @@ record_by_rules(PaqStatement *statement, List *rangeTable, List *perminfos)
 }
 
 /*
+ * The same where there are rules.  Returns false if they have nothing to do with the
+ * statement.
+ */
+static pg_noinline bool
+record_chosen(PaqStatement *statement, List *rangeTable, List *perminfos)
+{
+	if (!statement->chosen)
+		paq_choose_relations(statement, rangeTable, perminfos);
+	if (statement->choice.rules != NULL)
+		record_by_rules(statement, rangeTable, perminfos);
+	return statement->chosen;
+}
+
+/*
  * Make the records of a statement whose permissions on the relations in
  * rangeTable have been checked: one for the statement as a whole or one for
  * each relation, and one for each relation that the audit role's grants
@@ -772,15 +786,9 @@ paq_record_relations(PaqStatement *statement, List *rangeTable,
 	bool		at_end = paq_log_rows && statement->query_desc == NULL;
 	ListCell   *lc;
 
-	if (unlikely(paq_policy.has_rules || statement->chosen))
-	{
-		if (!statement->chosen)
-			paq_choose_relations(statement, rangeTable, perminfos);
-		if (statement->choice.rules != NULL)
-			record_by_rules(statement, rangeTable, perminfos);
-		if (statement->chosen)
-			return;
-	}
+	if (unlikely(paq_policy.has_rules || statement->chosen) &&
+		record_chosen(statement, rangeTable, perminfos))
+		return;
 	if (role == InvalidOid && paq_log_classes == PAQ_CLASSES_NONE)
 		return;
 
