@@ -697,13 +697,20 @@ static void
 record_by_rules(PaqStatement *statement, List *rangeTable, List *perminfos)
 {
 	const Oid	role = find_audit_role();
-	const bool	session = !paq_has_others_rights();
 	const bool	at_end = paq_log_rows && statement->query_desc == NULL;
+	bool		session;
 	bool		visible = false;
 	bool		hidden = false;
 	bool		found = false;
 	ListCell   *lc;
 
+	if (likely(!statement->choice.by_settings && role == InvalidOid && !at_end &&
+			   !paq_policy.has_roles && !paq_log_relation))
+	{
+		if (paq_choice_records(&statement->choice, PAQ_CLASS_MISC))
+			paq_record_relation(statement, &statement->command, NULL, &statement->choice);
+		return;
+	}
 	foreach(lc, rangeTable)
 	{
 		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
@@ -717,6 +724,7 @@ record_by_rules(PaqStatement *statement, List *rangeTable, List *perminfos)
 		else
 			visible = true;
 	}
+	session = !paq_has_others_rights();
 	visible = session && (visible || !found);
 	statement->hidden = session && hidden && !visible && statement->query_desc != NULL &&
 		!paq_choice_records(&statement->choice, false);

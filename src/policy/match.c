@@ -433,10 +433,19 @@ search_rules(PaqSessionRules *rules, Oid user, Search *search)
 static PaqKnownDecision *
 place_of(PaqSessionRules *rules, const PaqSubject *subject)
 {
-	return &rules->known[(subject->relid * 8 + subject->tag) % PAQ_KNOWN_DECISIONS];
+	return &rules->known[(subject->relid * 8 + subject->tag + subject->class) %
+						 PAQ_KNOWN_DECISIONS];
 }
 
-/* Decide, and remember that if it is about a relation. */
+/* Can the decision be found again?  A name cannot, and grants can be for columns. */
+static inline bool
+is_memorable(const PaqSessionRules *rules, const PaqSubject *subject)
+{
+	return OidIsValid(subject->relid) ? !rules->has_roles :
+		subject->object != PAQ_OBJECT_NAMED;
+}
+
+/* Decide, and remember that. */
 static pg_noinline const PaqDecision *
 decide_anew(PaqSessionRules *rules, Oid user, const PaqSubject *subject)
 {
@@ -449,11 +458,13 @@ decide_anew(PaqSessionRules *rules, Oid user, const PaqSubject *subject)
 		scratch = AllocSetContextCreate(TopMemoryContext, "pg_audit_queue decision",
 										ALLOCSET_SMALL_SIZES);
 	old_context = MemoryContextSwitchTo(scratch);
-	if (OidIsValid(subject->relid) && !rules->has_roles)
+	if (is_memorable(rules, subject) &&
+		(subject->may_look_up || !rules->has_current_users))
 	{
 		known = place_of(rules, subject);
 
 		/* Valid before the lookups, which may find that something changes. */
+		known->object = subject->object;
 		known->relid = subject->relid;
 		known->user = user;
 		known->tag = subject->tag;
@@ -462,8 +473,11 @@ decide_anew(PaqSessionRules *rules, Oid user, const PaqSubject *subject)
 		known->has_family = true;
 		known->decision = NULL;
 		decision = search_rules(rules, user, &search);
-		known->has_family = search.has_family;
-		known->decision = decision;
+		if (known->relid == subject->relid)
+		{
+			known->has_family = search.has_family;
+			known->decision = decision;
+		}
 	}
 	else
 		decision = search_rules(rules, user, &search);
@@ -479,17 +493,15 @@ decide_anew(PaqSessionRules *rules, Oid user, const PaqSubject *subject)
 const PaqDecision *
 paq_rules_decide(PaqSessionRules *rules, Oid user, const PaqSubject *subject)
 {
+	const PaqKnownDecision *known = place_of(rules, subject);
+
 	if (!rules->has_current_users)
 		user = InvalidOid;
-	if (likely(OidIsValid(subject->relid)))
-	{
-		PaqKnownDecision *known = place_of(rules, subject);
-
-		if (likely(known->relid == subject->relid && known->tag == subject->tag &&
-				   known->class == subject->class && known->user == user &&
-				   known->temp == subject->temp && known->decision != NULL))
-			return known->decision;
-	}
+	if (likely(known->relid == subject->relid && known->tag == subject->tag &&
+			   known->class == subject->class && known->user == user &&
+			   known->temp == subject->temp && known->object == subject->object &&
+			   known->decision != NULL))
+		return known->decision;
 	return decide_anew(rules, user, subject);
 }
 
@@ -497,10 +509,11 @@ paq_rules_decide(PaqSessionRules *rules, Oid user, const PaqSubject *subject)
 const PaqDecision *
 paq_policy_decide(PaqSessionRules *rules, const PaqSubject *subject)
 {
-	Oid			user;
+	Oid			user = InvalidOid;
 	int			security;
 
-	GetUserIdAndSecContext(&user, &security);
+	if (unlikely(rules->has_current_users))
+		GetUserIdAndSecContext(&user, &security);
 	return paq_rules_decide(rules, user, subject);
 }
 
@@ -581,8 +594,12 @@ forget_relation(Datum arg, Oid relid)
 		{
 			PaqKnownDecision *known = &rules->known[i];
 
-			if (known->relid == relid || known->has_family || !OidIsValid(relid))
+			if (OidIsValid(known->relid) &&
+				(known->relid == relid || known->has_family || !OidIsValid(relid)))
+			{
 				known->relid = InvalidOid;
+				known->decision = NULL;
+			}
 		}
 	}
 }

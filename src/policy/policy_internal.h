@@ -220,16 +220,17 @@ typedef struct PaqIdentity
 	bool		replication;	/* a walsender without a database */
 } PaqIdentity;
 
-/* A decision about a relation that was made before */
+/* A decision that was made before */
 typedef struct PaqKnownDecision
 {
-	Oid			relid;			/* invalid: unused */
+	PaqObjectKnown object;		/* of the subject, as all down to temp: */
+	Oid			relid;			/* invalid: it has none */
 	Oid			user;			/* CURRENT_USER, if that matters */
 	CommandTag	tag;
 	PaqClass	class;
 	bool		temp;
 	bool		has_family;		/* other relations' names count, too */
-	const PaqDecision *decision;
+	const PaqDecision *decision;	/* NULL: the entry is unused */
 } PaqKnownDecision;
 
 #define PAQ_KNOWN_DECISIONS		64	/* a power of 2 */
