@@ -161,6 +161,11 @@ is(shown('newValue', @config), 'off', 'who switches policies off is recorded');
 my ($ret, $out, $err) = $node->psql('postgres',
 	"ALTER SYSTEM SET pg_audit_queue.policy_file = '/dev/null'", connstr => $node->connstr('postgres') . ' user=pat');
 like($err, qr/cannot be changed/, 'the file is out of reach of ALTER SYSTEM');
+run_as('pat', "ALTER SYSTEM SET shared_preload_libraries = ''; ALTER SYSTEM RESET shared_preload_libraries");
+@config = grep { ($_->{objectName} // '') eq 'shared_preload_libraries' } trail_records($node);
+is(shown('command', @config), 'ALTER SYSTEM; ALTER SYSTEM', 'who wants the library gone is recorded');
+is($config[0]{newValue}, '', 'with the value');
+
 ($ret, $out, $err) = $node->psql('postgres', 'SET pg_audit_queue.policy = off',
 	connstr => $node->connstr('postgres') . ' user=bob');
 like($err, qr/permission denied/, 'policies are out of reach of others');

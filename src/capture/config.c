@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * config.c
- *		Class CONFIG: changes of pg_audit_queue's own settings, recorded
- *		whatever these settings are.
+ *		Class CONFIG: changes of pg_audit_queue's own settings, and of the one by
+ *		which the server loads the library, recorded whatever these settings are.
  *
  * A setting changes in the session by SET, RESET, set_config(), the SET clause of
  * a function, options of the connection, and the return of an earlier value when
@@ -377,7 +377,18 @@ find_target(Node *parsetree, StoreStmt *stmt)
 	stmt->in_catalog = ok;
 }
 
-/* Does the statement set, reset or store a setting of ours? */
+/* Would the library not be loaded any more, with another value for the server? */
+static bool
+is_load_setting(const StoreStmt *stmt)
+{
+	return stmt->source == PGC_S_FILE && stmt->set->name != NULL &&
+		pg_strcasecmp(stmt->set->name, "shared_preload_libraries") == 0;
+}
+
+/*
+ * Does the statement set, reset or store a setting of ours, or that by which the
+ * server loads us?
+ */
 bool
 paq_config_concerns(Node *parsetree)
 {
@@ -386,7 +397,8 @@ paq_config_concerns(Node *parsetree)
 	if (IsA(parsetree, VariableSetStmt))
 		return has_prefix(((VariableSetStmt *) parsetree)->name);
 	return get_store(parsetree, &stmt) &&
-		(stmt.set->kind == VAR_RESET_ALL || has_prefix(stmt.set->name));
+		(stmt.set->kind == VAR_RESET_ALL || has_prefix(stmt.set->name) ||
+		 is_load_setting(&stmt));
 }
 
 /* Before a SET or RESET: make a record in case it fails. */
