@@ -259,7 +259,7 @@ extern const char *paq_choice_name(const PaqChoice *choice);
 extern PaqWish paq_choice_wish(const PaqChoice *choice, bool masked);
 extern PaqWish paq_verdict_wish(const PaqVerdict *verdict, bool masked);
 extern void paq_choice_attach(PaqPending *pending, const PaqChoice *choice,
-							  bool masked, int64 rows);
+							  bool masked, const PaqStatement *statement);
 extern void paq_verdict_apply(PaqPending *pending, const PaqVerdict *verdict);
 extern void paq_choice_detach(PaqPending *pending);
 extern void paq_choice_note_rows(dlist_head *records, int64 rows);

@@ -36,6 +36,7 @@ typedef struct PaqLateChoice
 								 * its outcome is, or the settings; NULL: none */
 	bool		audited;		/* where the settings decide, they want the record */
 	bool		masked;			/* the settings mask constants */
+	bool		uncounted;	/* rows may be changed that nobody counts */
 	int64		rows;			/* if the record has none; or PAQ_ROWS_xxx */
 	int			number;
 	const PaqDecision *decisions[FLEXIBLE_ARRAY_MEMBER];
@@ -214,13 +215,27 @@ paq_verdict_apply(PaqPending *pending, const PaqVerdict *verdict)
 }
 
 /*
+ * Does the executor not count all rows that the statement changes?  Not those that its
+ * WITH clause changes, nor those of what a rule has it do as well.
+ */
+static bool
+has_uncounted_rows(const PaqStatement *statement)
+{
+	const QueryDesc *query = statement->query_desc;
+
+	return query != NULL &&
+		(query->plannedstmt->hasModifyingCTE ||
+		 (query->operation != CMD_SELECT && !query->plannedstmt->canSetTag));
+}
+
+/*
  * The record has been made because of the choice: note what it is to have, and what is
- * yet to be decided.  masked: the settings mask its constants.  rows: PAQ_ROWS_UNKNOWN
- * if a failure does not tell how many there were.  Without memory for that, nothing else
- * decides about the record.
+ * yet to be decided.  masked: the settings mask its constants.  Without memory for that,
+ * nothing else decides about the record.
  */
 void
-paq_choice_attach(PaqPending *pending, const PaqChoice *choice, bool masked, int64 rows)
+paq_choice_attach(PaqPending *pending, const PaqChoice *choice, bool masked,
+				  const PaqStatement *statement)
 {
 	const bool	audited = paq_choice_is_audited(choice,
 											   paq_pending_header(pending)->audit_class);
@@ -243,7 +258,8 @@ paq_choice_attach(PaqPending *pending, const PaqChoice *choice, bool masked, int
 		late->best = &settings_verdict;
 	late->audited = audited;
 	late->masked = masked;
-	late->rows = rows;
+	late->rows = statement->command.node == T_CopyStmt ? PAQ_ROWS_UNKNOWN : PAQ_ROWS_NONE;
+	late->uncounted = has_uncounted_rows(statement);
 	late->number = number;
 	for (int i = 0; i < number; i++)
 		late->decisions[i] = list_nth(choice->later, i);
@@ -441,6 +457,8 @@ paq_choice_settle(PaqPending *pending, const PaqError *error, TimestampTz end_ti
 		end.outcomes = 0;
 	end.interrupted = (header->flags & PAQ_RECORD_INTERRUPTED) != 0;
 	end.rows = header->rows >= 0 ? header->rows : late->rows;
+	if (late->uncounted)
+		end.rows = PAQ_ROWS_UNKNOWN;
 	end.duration = end_time - header->start_time;
 	verdict = settle(late, &end);
 	if (verdict != NULL)

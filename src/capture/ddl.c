@@ -41,6 +41,7 @@
 #include "funcapi.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
 #include "utils/snapmgr.h"
 #include "utils/tuplestore.h"
 
@@ -166,19 +167,25 @@ is_without_schema(Oid catalog)
 	}
 }
 
-/* The name without the arguments of a function and the schema, as rules have it */
+/*
+ * The name of an object in the schema, as rules have it: the identity without the
+ * schema, the arguments of a function, the column of a table, and quotes.
+ */
 static const char *
 object_name(const char *identity, const char *schema)
 {
-	char	   *name = pstrdup(identity);
-	char	   *arguments = strchr(name, '(');
 	const char *quoted = quote_identifier(schema);
+	const char *name = identity;
+	StringInfoData buf;
 
-	if (arguments != NULL)
-		*arguments = '\0';
 	if (strncmp(name, quoted, strlen(quoted)) == 0 && name[strlen(quoted)] == '.')
 		name += strlen(quoted) + 1;
-	return name;
+	if (*name != '"')
+		return pnstrdup(name, strcspn(name, ".("));
+	initStringInfo(&buf);
+	while (*++name != '\0' && (*name != '"' || *++name == '"'))
+		appendStringInfoChar(&buf, *name);
+	return buf.data;
 }
 
 /* The object that a row is about, for rules; relid invalid: it is no relation */
@@ -201,7 +208,7 @@ describe_object(PaqSubject *subject, TupleTableSlot *row, Oid relid)
 		/* a schema is all that is in it */
 		subject->object = PAQ_OBJECT_NAMED;
 		subject->schema = name ? name : identity;
-		subject->name = "";
+		subject->name = NULL;
 	}
 	else if (schema != NULL && identity != NULL)
 	{
@@ -214,20 +221,24 @@ describe_object(PaqSubject *subject, TupleTableSlot *row, Oid relid)
 			PAQ_OBJECT_NONE : PAQ_OBJECT_UNKNOWN;
 }
 
-/* What rules decided about the relation before it was dropped; NULL: nothing */
-static const PaqDecision *
-find_named(const PaqStatement *statement, Oid relid)
+/*
+ * Add what rules decided about the relation before the statement changed or dropped it.
+ * What gets another name or schema may have been anything.
+ */
+static void
+add_named(const PaqStatement *statement, Oid relid, PaqChoice *choice)
 {
+	const bool	any = statement->command.node == T_RenameStmt ||
+		statement->command.node == T_AlterObjectSchemaStmt;
 	ListCell   *lc;
 
 	foreach(lc, statement->named)
 	{
 		const PaqNamedRelation *named = lfirst(lc);
 
-		if (OidIsValid(relid) && named->relid == relid)
-			return named->decision;
+		if (any || (OidIsValid(relid) && named->relid == relid))
+			paq_choice_add(choice, named->decision);
 	}
-	return NULL;
 }
 
 /*
@@ -241,7 +252,6 @@ record_row(PaqStatement *statement, const PaqCommand *command, const PaqObject *
 	PaqSubject	subject = {.object = PAQ_OBJECT_NONE};
 	PaqChoice	choice = {NULL};
 	Oid			relid = InvalidOid;
-	const PaqDecision *decision;
 
 	statement->recorded = false;
 	if (likely(statement->choice.rules == NULL))
@@ -252,16 +262,18 @@ record_row(PaqStatement *statement, const PaqCommand *command, const PaqObject *
 	statement->objects_known = true;
 	if (get_oid(row, "classid") == RelationRelationId)
 		relid = get_oid(row, "objid");
-	decision = dropped ? find_named(statement, relid) : NULL;
 	choice.rules = statement->choice.rules;
-	if (decision != NULL)
-		paq_choice_add(&choice, decision);
-	else
+	add_named(statement, relid, &choice);
+	if (!dropped || (choice.best == NULL && choice.later == NIL && !choice.by_rules &&
+					 !choice.by_settings))
 	{
+		/* what is dropped of a relation may leave the relation */
+		if (dropped && get_rel_relkind(relid) == '\0')
+			relid = InvalidOid;
 		subject.class = paq_classify(command);
 		subject.tag = command->tag;
 		subject.temp = statement->temporary;
-		describe_object(&subject, row, dropped ? InvalidOid : relid);
+		describe_object(&subject, row, relid);
 		(void) paq_choose(&choice, &subject);
 	}
 	paq_record_statement(statement, command, object, &choice);

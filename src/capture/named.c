@@ -220,6 +220,39 @@ note_named(PaqStatement *statement, Oid relid, const PaqDecision *decision)
 	MemoryContextSwitchTo(old_context);
 }
 
+/*
+ * Something that is no relation gets another name or schema: what do rules decide about
+ * it by its old name?  If that has no schema, nobody knows here which it is.
+ */
+static void
+choose_old_name(PaqStatement *statement, PaqSubject *subject, ObjectType type,
+				Node *object, const char *name)
+{
+	List	   *names = NIL;
+
+	if (object != NULL && IsA(object, ObjectWithArgs))
+		names = ((ObjectWithArgs *) object)->objname;
+	else if (object != NULL && IsA(object, List))
+		names = (List *) object;
+	subject->object = PAQ_OBJECT_UNKNOWN;
+	if (type == OBJECT_SCHEMA)
+	{
+		/* a schema is all that is in it */
+		subject->object = PAQ_OBJECT_NAMED;
+		subject->schema = name;
+		subject->name = NULL;
+	}
+	else if (list_length(names) >= 2 && IsA(linitial(names), String))
+	{
+		subject->object = PAQ_OBJECT_NAMED;
+		subject->schema = strVal(list_nth(names, list_length(names) - 2));
+		subject->name = strVal(llast(names));
+	}
+	else if (type == OBJECT_DATABASE || type == OBJECT_ROLE || type == OBJECT_TABLESPACE)
+		subject->object = PAQ_OBJECT_NONE;
+	note_named(statement, InvalidOid, paq_choose(&statement->choice, subject));
+}
+
 static void
 find_relations(PaqStatement *statement, Node *parsetree, List **relids, bool *temporary)
 {
@@ -263,7 +296,20 @@ paq_choose_utility(PaqStatement *statement, Node *parsetree)
 		subject.relid = lfirst_oid(lc);
 		note_named(statement, subject.relid, paq_choose(&statement->choice, &subject));
 	}
-	if (relids == NIL)
+	if (relids == NIL && IsA(parsetree, RenameStmt))
+	{
+		RenameStmt *rename = (RenameStmt *) parsetree;
+
+		choose_old_name(statement, &subject, rename->renameType, rename->object,
+						rename->subname);
+	}
+	else if (relids == NIL && IsA(parsetree, AlterObjectSchemaStmt))
+	{
+		AlterObjectSchemaStmt *alter = (AlterObjectSchemaStmt *) parsetree;
+
+		choose_old_name(statement, &subject, alter->objectType, alter->object, NULL);
+	}
+	else if (relids == NIL)
 	{
 		subject.object = object_of(parsetree, subject.class);
 		(void) paq_choose(&statement->choice, &subject);

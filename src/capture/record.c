@@ -278,9 +278,7 @@ create_record(PaqStatement *statement, PaqClass class, CommandTag tag,
 	if (encoded.len > 0)
 		pfree((char *) encoded.data);
 	if (unlikely(choice != NULL) && pending != NULL)
-		paq_choice_attach(pending, choice, masked,
-						  statement->command.node == T_CopyStmt ? PAQ_ROWS_UNKNOWN :
-						  PAQ_ROWS_NONE);
+		paq_choice_attach(pending, choice, masked, statement);
 	return pending;
 }
 

@@ -47,7 +47,7 @@
 typedef struct ObjectName
 {
 	const char *schema;			/* NULL: it has none */
-	const char *name;
+	const char *name;			/* NULL: all in the schema */
 } ObjectName;
 
 /* The subject, and what has been found out about it */
@@ -126,6 +126,17 @@ part_matches(const char *part, const char *name, bool literal)
 	if (part == NULL)
 		return true;
 	return literal ? strcmp(part, name) == 0 : pattern_matches(part, name);
+}
+
+/* A schema is all that is in it, of which something is enough for a rule to record. */
+static PaqMatch
+match_schema(const PaqRule *rule, const PaqObjectItem *item, const char *schema)
+{
+	if (item->kind == PAQ_ITEM_REGEX)
+		return PAQ_MATCH_UNKNOWN;
+	return part_matches(item->schema, schema, item->literal) &&
+		(rule->verdict.record || item->name == NULL ||
+		 (strcmp(item->name, "*") == 0 && !item->literal)) ? PAQ_MATCH_YES : PAQ_MATCH_NO;
 }
 
 static PaqMatch
@@ -312,8 +323,10 @@ match_object(const PaqRule *rule, const PaqObjectItem *item, Search *search)
 		case PAQ_OBJECT_NAMED:
 			name.schema = subject->schema;
 			name.name = subject->name;
-			return item->kind != PAQ_ITEM_ROLE ? match_object_name(item, &name) :
-				PAQ_MATCH_NO;
+			if (item->kind == PAQ_ITEM_ROLE)
+				return PAQ_MATCH_NO;
+			return name.name != NULL ? match_object_name(item, &name) :
+				match_schema(rule, item, name.schema);
 	}
 	return PAQ_MATCH_NO;
 }

@@ -135,7 +135,7 @@ typedef struct PaqSubject
 	List	   *perminfos;
 	AclMode		perms;			/* likewise, if there is no rte */
 	const char *schema;			/* PAQ_OBJECT_NAMED, NULL: it has none */
-	const char *name;
+	const char *name;			/* NULL: all in the schema */
 } PaqSubject;
 
 /* The rules as they apply to this session; see session.c */

@@ -176,6 +176,7 @@ typedef struct PaqRuleLine
 extern PaqRuleSet *paq_rule_set_read(const char *path, List **lines, char **error,
 									 bool *missing);
 extern bool paq_rule_set_is_valid(const char *data, Size size);
+extern bool paq_rule_set_is_genuine(const PaqRuleSet *set);
 extern void paq_rule_set_begin(PaqRuleReader *reader, const PaqRuleSet *set);
 extern PaqRule *paq_rule_set_next(PaqRuleReader *reader);
 
@@ -251,6 +252,7 @@ struct PaqSessionRules
 	int			nrules;
 	int			size;			/* allocated */
 	PaqRule   **rules;			/* in the order of the file */
+	bool		unknown;		/* the rules cannot be had: all is recorded */
 	bool		has_temp;		/* a rule has the class word "temp" */
 	bool		has_roles;		/* or objects selected by grants, */
 	bool		has_current_users;	/* or a condition currentuser */

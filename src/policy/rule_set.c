@@ -486,6 +486,20 @@ set_checksum(PaqRuleSet *set, char **error)
 	return ok;
 }
 
+/* Is the checksum that of the words?  Raises for lack of memory only. */
+bool
+paq_rule_set_is_genuine(const PaqRuleSet *set)
+{
+	PaqRuleSet *copy = palloc(set->size);
+	char	   *error;
+	bool		result;
+
+	memcpy(copy, set, set->size);
+	result = set_checksum(copy, &error) && strcmp(copy->checksum, set->checksum) == 0;
+	pfree(copy);
+	return result;
+}
+
 /* Make the set of lines that are rules; NULL with *error if that cannot be done. */
 static PaqRuleSet *
 pack_lines(List *lines, char **error)

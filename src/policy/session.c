@@ -337,7 +337,7 @@ void
 paq_session_rules_free(PaqSessionRules *rules)
 {
 	dlist_delete(&rules->node);
-	for (int i = 0; i < rules->nrules; i++)
+	for (int i = 0; i < rules->nrules && !rules->unknown; i++)
 		paq_rule_free(rules->rules[i]);
 	MemoryContextDelete(rules->context);
 }
@@ -363,7 +363,10 @@ paq_session_rules_make(bool known, const PaqRuleSet *set, const PaqIdentity *who
 	PG_TRY();
 	{
 		if (!known)
+		{
+			rules->unknown = true;
 			add_rule(rules, make_record_all());
+		}
 		else if (set != NULL)
 		{
 			paq_rule_set_begin(&reader, set);

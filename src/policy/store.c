@@ -49,6 +49,8 @@ typedef struct PolicyShared
 								 * read; written by the worker */
 	slock_t		mutex;			/* protects all below */
 	char		checksum[PAQ_CHECKSUM_LEN]; /* of the rules in effect; empty: none */
+	char		next_checksum[PAQ_CHECKSUM_LEN];	/* of those that are being kept,
+													 * to be in effect then */
 } PolicyShared;
 
 /* Where there is no shared memory of ours, there are no rules, either. */
@@ -232,6 +234,30 @@ share_checksum(void)
 	SpinLockRelease(&shared->mutex);
 }
 
+/*
+ * Are these rules in effect, or about to be?  Who can write the kept file could put
+ * others there, but not their checksum into shared memory.
+ */
+static bool
+is_known(const PaqRuleSet *set)
+{
+	bool		result;
+
+	SpinLockAcquire(&shared->mutex);
+	result = strcmp(shared->checksum, set->checksum) == 0 ||
+		strcmp(shared->next_checksum, set->checksum) == 0;
+	SpinLockRelease(&shared->mutex);
+	return result && paq_rule_set_is_genuine(set);
+}
+
+static void
+announce(const char *checksum)
+{
+	SpinLockAcquire(&shared->mutex);
+	strlcpy(shared->next_checksum, checksum, sizeof(shared->next_checksum));
+	SpinLockRelease(&shared->mutex);
+}
+
 /* Are the rules in effect those with this checksum? */
 bool
 paq_store_is_in_effect(const char *checksum)
@@ -323,17 +349,28 @@ paq_store_get(const PaqRuleSet **set, uint64 *generation)
 		PaqKept		newest;
 
 		/* It may be of a later generation already: then it is read once more. */
-		if (paq_kept_read(&newest, failed == wanted) == PAQ_KEPT_RULES)
+		const PaqKeptState state = paq_kept_read(&newest, failed == wanted);
+
+		if (state == PAQ_KEPT_RULES && is_known(newest.set))
 		{
 			set_current(newest.set);
 			current_generation = wanted;
 		}
 		else
+		{
+			if (state == PAQ_KEPT_RULES)
+				pfree(newest.set);
+			if (failed != wanted)
+				ereport(LOG_SERVER_ONLY,
+						(errcode(ERRCODE_CONFIG_FILE_ERROR),
+						 errmsg("audit policy cannot be read, everything is recorded"),
+						 errhint("A reload of the configuration writes it again.")));
 			failed = wanted;
+		}
 	}
 	*generation = current_generation;
 	*set = current;
-	return current != NULL || current_generation == wanted;
+	return current_generation == wanted;
 }
 
 /*-------------------------------------------------------------------------
@@ -377,16 +414,21 @@ put_into_effect(PaqRuleSet *set)
 		pfree(set);
 		(void) keep(current, kept.recorded);
 	}
-	else if (!keep(set, kept.recorded))
-	{
-		pfree(set);
-		set_string(&problem, "could not keep the rules of the audit policy file");
-	}
 	else
 	{
-		set_current(set);
-		share_checksum();
-		current_generation = pg_atomic_add_fetch_u64(&shared->generation, 1);
+		announce(set->checksum);
+		if (keep(set, kept.recorded))
+		{
+			set_current(set);
+			share_checksum();
+			current_generation = pg_atomic_add_fetch_u64(&shared->generation, 1);
+		}
+		else
+		{
+			announce("");
+			pfree(set);
+			set_string(&problem, "could not keep the rules of the audit policy file");
+		}
 	}
 }
 
@@ -427,6 +469,34 @@ is_to_be_recorded(void)
 		(recorded_problem == NULL || strcmp(problem, recorded_problem) != 0);
 }
 
+/*
+ * If somebody has changed or removed the kept file, it is to be written again, and
+ * the trail is told.
+ */
+static void
+check_kept(void)
+{
+	PaqKept		found;
+	PaqKeptState state;
+
+	if (kept.set == NULL)
+		return;
+	state = paq_kept_read(&found, true);
+	if (state != PAQ_KEPT_RULES || !same_set(found.set, kept.set))
+	{
+		pfree(kept.set);
+		kept.set = NULL;
+		if (problem == NULL)
+			set_string(&problem, "the kept rules of the audit policy were changed, or cannot be read");
+		ereport(LOG,
+				(errcode(ERRCODE_CONFIG_FILE_ERROR),
+				 errmsg("kept audit policy was changed, or cannot be read"),
+				 errdetail("It is written again.")));
+	}
+	if (state == PAQ_KEPT_RULES)
+		pfree(found.set);
+}
+
 bool
 paq_policy_reload(bool at_start, PaqPolicyChange *change)
 {
@@ -447,8 +517,11 @@ paq_policy_reload(bool at_start, PaqPolicyChange *change)
 	{
 		PaqRuleSet *set = read_policy(current != NULL);
 
+		check_kept();
 		if (set != NULL)
 			put_into_effect(set);
+		else if (current != NULL)
+			(void) keep(current, kept.recorded);
 	}
 	shared->taken_over = true;
 
