@@ -126,11 +126,11 @@ complete_header(PaqRecordHeader *header, TimestampTz end_time)
 
 /* Note who has to wait for the record of length bytes that ends at pos. */
 static void
-note_position(uint64 pos, PaqMode mode, uint32 length, bool spilled)
+note_position(uint64 pos, bool immediate, bool commit, uint32 length, bool spilled)
 {
-	if (mode == PAQ_MODE_IMMEDIATE)
+	if (immediate)
 		awaited.statement = pos;
-	if (mode == PAQ_MODE_COMMIT)
+	if (commit)
 	{
 		awaited.commit = pos;
 		paq_wal_note(pos, length, spilled);
@@ -146,7 +146,10 @@ static bool
 publish_pending(PaqPending *pending, PaqSpaceWait wait)
 {
 	const PaqRecordHeader *header = paq_pending_header(pending);
-	const PaqMode mode = paq_record_mode(pending, header->audit_class);
+	const bool	immediate = paq_record_mode(pending, header->audit_class) ==
+		PAQ_MODE_IMMEDIATE;
+	const bool	commit = (pending->mode >= 0 ? pending->mode : paq_mode) ==
+		PAQ_MODE_COMMIT;
 	const uint32 length = header->length;
 	const bool	spilled = (header->flags & PAQ_RECORD_SPILLED) != 0;
 	uint64		pos = paq_pending_publish(pending, wait);
@@ -154,7 +157,7 @@ publish_pending(PaqPending *pending, PaqSpaceWait wait)
 	if (pos == 0)
 		return false;
 	if (likely(pos != PAQ_POS_DROPPED))
-		note_position(pos, mode, length, spilled);
+		note_position(pos, immediate, commit, length, spilled);
 	return true;
 }
 
