@@ -246,6 +246,8 @@ sub grants
 }
 
 my $granted = join "\n", 'function audit_check(text)|pg_monitor|EXECUTE',
+  'function audit_policy_check(text,text,text,text,text,text,text,text,bigint,interval)|audit_queue_reader|EXECUTE',
+  'function audit_policy_check(text,text,text,text,text,text,text,text,bigint,interval)|pg_monitor|EXECUTE',
   'function audit_policy_rules()|audit_queue_reader|EXECUTE',
   'function audit_policy_rules()|pg_monitor|EXECUTE',
   'function audit_queue.configuration_errors()|pg_monitor|EXECUTE',
