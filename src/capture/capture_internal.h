@@ -260,7 +260,6 @@ extern PaqWish paq_choice_wish(const PaqChoice *choice, bool masked);
 extern PaqWish paq_verdict_wish(const PaqVerdict *verdict, bool masked);
 extern void paq_choice_attach(PaqPending *pending, const PaqChoice *choice,
 							  bool masked, const PaqStatement *statement);
-extern void paq_verdict_apply(PaqPending *pending, const PaqVerdict *verdict);
 extern void paq_choice_detach(PaqPending *pending);
 extern void paq_choice_note_rows(dlist_head *records, int64 rows);
 extern PaqMode paq_choice_mode(const PaqPending *pending, PaqClass class);
@@ -577,12 +576,27 @@ paq_choice_is_audited(const PaqChoice *choice, PaqClass class)
 		(choice->wanted == PAQ_WANTED_BY_CLASS && paq_class_is_audited(class));
 }
 
+/* Is a rule without options for texts certain to record it? */
+static inline bool
+paq_choice_is_plain(const PaqChoice *choice)
+{
+	return choice->later == NIL && choice->best != NULL && choice->best->plain;
+}
+
 /* The rules record it, or may do so, or leave it to settings that do. */
 static inline bool
 paq_choice_records(const PaqChoice *choice, PaqClass class)
 {
 	return choice->best != NULL || choice->later != NIL ||
 		(choice->by_settings && paq_choice_is_audited(choice, class));
+}
+
+/* The record is made because of the verdict. */
+static inline void
+paq_verdict_apply(PaqPending *pending, const PaqVerdict *verdict)
+{
+	pending->mode = verdict->mode;
+	pending->must_keep = verdict->mandatory;
 }
 
 /* When a session has to wait for the record, of that class */

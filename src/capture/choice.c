@@ -206,14 +206,6 @@ paq_choice_wish(const PaqChoice *choice, bool masked)
  * ----------
  */
 
-/* The record is made because of the verdict. */
-void
-paq_verdict_apply(PaqPending *pending, const PaqVerdict *verdict)
-{
-	pending->mode = verdict->mode;
-	pending->must_keep = verdict->mandatory;
-}
-
 /*
  * Does the executor not count all rows that the statement changes?  Not those that its
  * WITH clause changes, nor those of what a rule has it do as well.
@@ -229,8 +221,8 @@ has_uncounted_rows(const PaqStatement *statement)
 }
 
 /*
- * The record has been made because of the choice: note what it is to have, and what is
- * yet to be decided.  masked: the settings mask its constants.  Without memory for that,
+ * The record has been made because of the choice: note what is yet to be decided about
+ * it.  masked: the settings mask its constants.  Without memory for that,
  * nothing else decides about the record.
  */
 void
@@ -242,10 +234,6 @@ paq_choice_attach(PaqPending *pending, const PaqChoice *choice, bool masked,
 	const int	number = list_length(choice->later);
 	PaqLateChoice *late;
 
-	if (choice->best != NULL)
-		paq_verdict_apply(pending, choice->best);
-	if (number == 0)
-		return;
 	late = MemoryContextAllocExtended(TopMemoryContext,
 									  offsetof(PaqLateChoice, decisions) +
 										  number * sizeof(PaqDecision *),

@@ -121,7 +121,7 @@ own_text_flags(const PaqStatement *statement, const PaqChoice *choice)
 {
 	PaqWish		wish;
 
-	if (unlikely(choice != NULL))
+	if (unlikely(choice != NULL) && !paq_choice_is_plain(choice))
 		return chosen_text_flags(statement, choice);
 	wish = wish_of(NULL);
 	return text_flags(&wish, statement->text_recorded,
@@ -236,7 +236,7 @@ create_record(PaqStatement *statement, PaqClass class, CommandTag tag,
 	PaqPending *pending;
 	bool		complete;
 
-	if (unlikely(choice != NULL))
+	if (unlikely(choice != NULL) && !paq_choice_is_plain(choice))
 		without_constants = choose_texts(choice, masked, &max_size);
 	if (object->granted)
 		flags |= PAQ_RECORD_OBJECT;
@@ -278,7 +278,12 @@ create_record(PaqStatement *statement, PaqClass class, CommandTag tag,
 	if (encoded.len > 0)
 		pfree((char *) encoded.data);
 	if (unlikely(choice != NULL) && pending != NULL)
-		paq_choice_attach(pending, choice, masked, statement);
+	{
+		if (choice->best != NULL)
+			paq_verdict_apply(pending, choice->best);
+		if (choice->later != NIL)
+			paq_choice_attach(pending, choice, masked, statement);
+	}
 	return pending;
 }
 

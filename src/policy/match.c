@@ -503,8 +503,8 @@ decide_anew(PaqSessionRules *rules, Oid user, const PaqSubject *subject)
  * What decides about the subject, while the role is the current user.  Reads
  * catalogs for names of relations, unless it knows the decision.
  */
-const PaqDecision *
-paq_rules_decide(PaqSessionRules *rules, Oid user, const PaqSubject *subject)
+static inline const PaqDecision *
+decide(PaqSessionRules *rules, Oid user, const PaqSubject *subject)
 {
 	const PaqKnownDecision *known = place_of(rules, subject);
 
@@ -518,6 +518,12 @@ paq_rules_decide(PaqSessionRules *rules, Oid user, const PaqSubject *subject)
 	return decide_anew(rules, user, subject);
 }
 
+const PaqDecision *
+paq_rules_decide(PaqSessionRules *rules, Oid user, const PaqSubject *subject)
+{
+	return decide(rules, user, subject);
+}
+
 /* The same for the current user. */
 const PaqDecision *
 paq_policy_decide(PaqSessionRules *rules, const PaqSubject *subject)
@@ -527,7 +533,7 @@ paq_policy_decide(PaqSessionRules *rules, const PaqSubject *subject)
 
 	if (unlikely(rules->has_current_users))
 		GetUserIdAndSecContext(&user, &security);
-	return paq_rules_decide(rules, user, subject);
+	return decide(rules, user, subject);
 }
 
 /* ----------

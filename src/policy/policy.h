@@ -98,6 +98,7 @@ typedef struct PaqVerdict
 	int			parameters;		/* 0 or 1, likewise */
 	PaqRuleText statement;
 	bool		mandatory;
+	bool		plain;			/* records have the texts that the settings want */
 	const char *name;			/* NULL: it has none */
 } PaqVerdict;
 

@@ -279,9 +279,12 @@ sum_up(PaqSessionRules *rules)
 
 	for (int i = 0; i < rules->nrules; i++)
 	{
-		const PaqRule *rule = rules->rules[i];
+		PaqRule    *rule = rules->rules[i];
 		uint32		some;
 		uint32		whole;
+
+		rule->verdict.plain = rule->verdict.statement == PAQ_TEXT_DEFAULT &&
+			rule->verdict.parameters == -1 && !rule->verdict.mandatory;
 
 		for (int j = 0; j < rule->nclasses; j++)
 			rules->has_temp |= rule->classes[j].kind == PAQ_CLASS_TEMP;
