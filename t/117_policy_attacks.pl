@@ -84,6 +84,15 @@ is(trace('BEGIN; INSERT INTO s.mine VALUES (1); ROLLBACK'), 'DELETE many', 'rows
 is(trace('BEGIN; DELETE FROM s.victim WHERE a < 5; ROLLBACK'), '', 'few rows');
 
 # ---------------------------------------------------------------------------
+# Temporary tables
+# ---------------------------------------------------------------------------
+
+install_policy($node, "ignore all all all temp all\nrecord all all all read,write all name=rest\n",
+	log => 'none');
+is(trace(q{CREATE TEMP TABLE t (a int); INSERT INTO t VALUES (1); COPY t FROM PROGRAM 'echo 1';
+	COPY t TO STDOUT; SELECT * FROM t}), 'COPY rest', 'a program that fills a temporary table');
+
+# ---------------------------------------------------------------------------
 # The kept file
 # ---------------------------------------------------------------------------
 

@@ -286,6 +286,10 @@ paq_choose_utility(PaqStatement *statement, Node *parsetree)
 	subject.class = paq_classify(&statement->command);
 	subject.tag = statement->command.tag;
 	find_relations(statement, parsetree, &relids, &statement->temporary);
+
+	/* what goes to or comes from the server's files and programs is not only temporary */
+	if (IsA(parsetree, CopyStmt) && ((CopyStmt *) parsetree)->filename != NULL)
+		statement->temporary = false;
 	subject.temp = statement->temporary;
 	if (IsA(parsetree, TruncateStmt))
 		subject.perms = ACL_TRUNCATE;

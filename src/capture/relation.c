@@ -377,7 +377,8 @@ paq_choose_relations(PaqStatement *statement, List *rangeTable, List *perminfos)
 
 	if (is_key_query(statement, rangeTable, perminfos) && statement->others_rights)
 		return;
-	statement->temporary = paq_policy.has_temp && is_temporary(rangeTable, perminfos);
+	if (statement->query_desc != NULL)
+		statement->temporary = paq_policy.has_temp && is_temporary(rangeTable, perminfos);
 	foreach(lc, rangeTable)
 	{
 		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
@@ -704,7 +705,8 @@ record_by_rules(PaqStatement *statement, List *rangeTable, List *perminfos)
 	bool		found = false;
 	ListCell   *lc;
 
-	if (likely(!statement->choice.by_settings && role == InvalidOid && !at_end &&
+	if (likely(statement->choice.left_classes == PAQ_CLASSES_NONE &&
+			   !statement->choice.by_settings && role == InvalidOid && !at_end &&
 			   !paq_policy.has_roles && !paq_log_relation))
 	{
 		if (paq_choice_records(&statement->choice, PAQ_CLASS_MISC))
