@@ -33,8 +33,13 @@ typedef struct PaqLateChoice
 {
 	PaqSessionRules *rules;		/* that all of this belongs to */
 	const PaqVerdict *best;		/* the first rule that records the statement whatever
-								 * its outcome is, or the settings; NULL: none */
-	bool		audited;		/* where the settings decide, they want the record */
+								 * its outcome is; NULL: none */
+	bool		decided;		/* a rule has decided about some subject */
+
+	/* Do the settings want the record, */
+	bool		audited_now;	/* for a subject that they decide about anyhow, */
+	bool		audited_later;	/* for one that they decide about in the end, */
+	bool		audited_whole;	/* or if no rule has decided about any? */
 	bool		masked;			/* the settings mask constants */
 	bool		uncounted;	/* rows may be changed that nobody counts */
 	int64		rows;			/* if the record has none; or PAQ_ROWS_xxx */
@@ -101,8 +106,10 @@ paq_choose(PaqChoice *choice, const PaqSubject *subject)
 	decision = paq_policy_decide(choice->rules, subject);
 	if (!decision->granted)
 		paq_choice_add(choice, decision);
-	if (decision->final == NULL)
+	if (decision->final == NULL && decision->nlater == 0)
 		choice->left_classes |= PAQ_CLASS_BIT(subject->class);
+	else if (decision->final == NULL)
+		choice->later_classes |= PAQ_CLASS_BIT(subject->class);
 	return decision;
 }
 
@@ -231,6 +238,7 @@ paq_choice_attach(PaqPending *pending, const PaqChoice *choice, bool masked,
 {
 	const bool	audited = paq_choice_is_audited(choice,
 											   paq_pending_header(pending)->audit_class);
+	const bool	by_class = choice->by_subject && choice->wanted != PAQ_NOT_WANTED;
 	const int	number = list_length(choice->later);
 	PaqLateChoice *late;
 
@@ -242,9 +250,12 @@ paq_choice_attach(PaqPending *pending, const PaqChoice *choice, bool masked,
 		return;
 	late->rules = paq_policy_pin(choice->rules);
 	late->best = choice->best;
-	if (late->best == NULL && choice->by_settings && audited)
-		late->best = &settings_verdict;
-	late->audited = audited;
+	late->decided = choice->by_rules;
+	late->audited_now = by_class ? (choice->left_classes & paq_log_classes) != 0 :
+		choice->by_settings && audited;
+	late->audited_later = by_class ? (choice->later_classes & paq_log_classes) != 0 :
+		audited;
+	late->audited_whole = audited;
 	late->masked = masked;
 	late->rows = statement->command.node == T_CopyStmt ? PAQ_ROWS_UNKNOWN : PAQ_ROWS_NONE;
 	late->uncounted = has_uncounted_rows(statement);
@@ -305,38 +316,44 @@ paq_choice_mode(const PaqPending *pending, PaqClass class)
 	return mode;
 }
 
-/* What a decision has come to; NULL: it records nothing */
+/*
+ * The rule that decides, whether it records or not; NULL: the settings decide.
+ */
 static const PaqVerdict *
-settle_decision(const PaqDecision *decision, bool audited, const PaqEnd *end)
+settle_decision(const PaqDecision *decision, const PaqEnd *end)
 {
 	for (int i = 0; i < decision->nlater; i++)
 		if (paq_verdict_holds(decision->later[i], end))
-			return decision->later[i]->record ? decision->later[i] : NULL;
-	if (decision->final == NULL)
-		return audited ? &settings_verdict : NULL;
-	return decision->final->record ? decision->final : NULL;
+			return decision->later[i];
+	return decision->final;
 }
 
 /*
- * The first rule in the file is the verdict; the settings come behind all rules.
+ * The first rule in the file that records is the verdict, and the settings come behind
+ * all rules; NULL: there is no record.
  */
 static const PaqVerdict *
 settle(const PaqLateChoice *late, const PaqEnd *end)
 {
 	const PaqVerdict *best = late->best;
+	bool		audited = late->audited_now;
+	bool		decided = late->decided;
 
 	for (int i = 0; i < late->number; i++)
 	{
-		const PaqVerdict *verdict = settle_decision(late->decisions[i], late->audited,
-													end);
+		const PaqVerdict *verdict = settle_decision(late->decisions[i], end);
 
-		if (best == &settings_verdict)
-			best = verdict ? verdict : best;
-		else if (verdict != &settings_verdict)
-			best = first_of(best, verdict);
-		else if (best == NULL)
-			best = verdict;
+		if (verdict == NULL)
+			audited |= late->audited_later;
+		else
+		{
+			decided = true;
+			if (verdict->record)
+				best = first_of(best, verdict);
+		}
 	}
+	if (best == NULL && (audited || (!decided && late->audited_whole)))
+		return &settings_verdict;
 	return best;
 }
 
@@ -483,7 +500,11 @@ paq_event_choose(PaqEvent *event, const PaqSubject *subject, int sqlstate)
 	if (sqlstate != -1)
 		end.outcomes = paq_outcome_bits(sqlstate);
 	end.duration = GetCurrentTimestamp() - event->start_time;
-	event->verdict = settle_decision(decision, audited, &end);
+	event->verdict = settle_decision(decision, &end);
+	if (event->verdict == NULL && audited)
+		event->verdict = &settings_verdict;
+	else if (event->verdict != NULL && !event->verdict->record)
+		event->verdict = NULL;
 	paq_choice_clear(&choice);
 	return event->verdict != NULL;
 }

@@ -673,11 +673,8 @@ record_whole_by_rules(PaqStatement *statement, List *rangeTable, List *perminfos
 	PaqCommand	command;
 
 	choice.by_settings = choice.by_settings && visible;
-	choice.wanted = PAQ_NOT_WANTED;
-	if (visible && ((choice.left_classes & paq_log_classes) != 0 ||
-					(!choice.by_rules &&
-					 paq_class_is_audited(paq_classify(&statement->command)))))
-		choice.wanted = PAQ_WANTED;
+	choice.by_subject = true;
+	choice.wanted = visible ? PAQ_WANTED_BY_CLASS : PAQ_NOT_WANTED;
 	if (choice.best != NULL || choice.later != NIL)
 		paq_record_relation(statement, &statement->command, NULL, &choice);
 	else if (!choice.by_settings)
@@ -705,7 +702,7 @@ record_by_rules(PaqStatement *statement, List *rangeTable, List *perminfos)
 	bool		found = false;
 	ListCell   *lc;
 
-	if (likely(statement->choice.left_classes == PAQ_CLASSES_NONE &&
+	if (likely(statement->choice.later_classes == PAQ_CLASSES_NONE &&
 			   !statement->choice.by_settings && role == InvalidOid && !at_end &&
 			   !paq_policy.has_roles && !paq_log_relation))
 	{
@@ -936,7 +933,12 @@ paq_record_failed_start(PaqStatement *statement, PlannedStmt *plan)
 		return;
 	choice = statement->choice.rules != NULL ? &statement->choice : NULL;
 	if (choice != NULL && (choice->best != NULL || choice->later != NIL))
-		paq_record_denied(statement, &statement->command, NULL, choice);
+	{
+		own = *choice;
+		own.by_subject = true;
+		own.wanted = statement->others_rights ? PAQ_NOT_WANTED : PAQ_WANTED_BY_CLASS;
+		paq_record_denied(statement, &statement->command, NULL, &own);
+	}
 	else if (statement->others_rights)
 	{
 		/* it is not for session auditing */
