@@ -41,7 +41,7 @@ typedef struct PaqLateChoice
 	bool		audited_later;	/* for one that they decide about in the end, */
 	bool		audited_whole;	/* or if no rule has decided about any? */
 	bool		masked;			/* the settings mask constants */
-	bool		uncounted;	/* rows may be changed that nobody counts */
+	bool		uncounted;		/* rows may be changed that nobody counts */
 	int64		rows;			/* if the record has none; or PAQ_ROWS_xxx */
 	int			number;
 	const PaqDecision *decisions[FLEXIBLE_ARRAY_MEMBER];
@@ -229,8 +229,8 @@ has_uncounted_rows(const PaqStatement *statement)
 
 /*
  * The record has been made because of the choice: note what is yet to be decided about
- * it.  masked: the settings mask its constants.  Without memory for that,
- * nothing else decides about the record.
+ * it.  masked: the settings mask its constants.  Without memory for that, nothing else
+ * decides about the record.
  */
 void
 paq_choice_attach(PaqPending *pending, const PaqChoice *choice, bool masked,
@@ -426,6 +426,8 @@ revise(PaqPending *pending, const PaqVerdict *verdict, bool masked)
 			memcpy(text, statement->data, statement->len);
 			text[statement->len] = '\0';
 		}
+		else
+			contents.record.header.flags |= PAQ_RECORD_INCOMPLETE;
 		statement->data = text;
 		contents.record.header.flags =
 			mask_constants(statement, parameters, &shown, contents.record.header.flags);

@@ -609,7 +609,7 @@ forget_relation(Datum arg, Oid relid)
 	{
 		PaqSessionRules *rules = dlist_container(PaqSessionRules, node, iter.cur);
 
-		for (int i = 0; i < PAQ_KNOWN_DECISIONS; i++)
+		for (int i = 0; rules->nrules > 0 && i < PAQ_KNOWN_DECISIONS; i++)
 		{
 			PaqKnownDecision *known = &rules->known[i];
 

@@ -338,6 +338,17 @@ paq_policy_startup(void)
 	share_checksum();
 }
 
+static void
+report_unknown(void)
+{
+	HOLD_INTERRUPTS();			/* errfinish() would serve them */
+	ereport(LOG_SERVER_ONLY,
+			(errcode(ERRCODE_CONFIG_FILE_ERROR),
+			 errmsg("audit policy cannot be read, everything is recorded"),
+			 errhint("A reload of the configuration writes it again.")));
+	RESUME_INTERRUPTS();
+}
+
 bool
 paq_store_get(const PaqRuleSet **set, uint64 *generation)
 {
@@ -361,10 +372,7 @@ paq_store_get(const PaqRuleSet **set, uint64 *generation)
 			if (state == PAQ_KEPT_RULES)
 				pfree(newest.set);
 			if (failed != wanted)
-				ereport(LOG_SERVER_ONLY,
-						(errcode(ERRCODE_CONFIG_FILE_ERROR),
-						 errmsg("audit policy cannot be read, everything is recorded"),
-						 errhint("A reload of the configuration writes it again.")));
+				report_unknown();
 			failed = wanted;
 		}
 	}

@@ -45,25 +45,6 @@ is_valid(int encoding, Text text)
 	return true;
 }
 
-/*
- * The text of a string within an array or object, in the buffer, in place of what that
- * has; null for null.
- */
-static Text
-part_text(const Row *row, const PaqValue *part, Buffer *buf)
-{
-	const bool	bytes = paq_line_has(&row->record->line, PAQ_TRAIL_TEXT_ENCODING);
-	Text		text = {NULL, 0};
-
-	if (part->kind != PAQ_VALUE_STRING)
-		return text;
-	buf->used = 0;
-	buffer_reserve(buf, part->len + 1);
-	text.data = buf->data;
-	text.len = paq_line_unescape(part->data, part->len, bytes, buf->data);
-	return text;
-}
-
 static bool
 has_valid_params(const Row *row)
 {
@@ -74,7 +55,7 @@ has_valid_params(const Row *row)
 	bool		result = true;
 
 	while (result && paq_line_element(list, &next, &element))
-		result = is_valid(row->encoding, part_text(row, &element, &scratch));
+		result = is_valid(row->encoding, record_part_text(row->record, &element, &scratch));
 	free(scratch.data);
 	return result;
 }
@@ -90,8 +71,8 @@ has_valid_settings(const Row *row)
 	bool		result = true;
 
 	while (result && paq_line_member(settings, &next, &name, &value))
-		result = is_valid(row->encoding, part_text(row, &name, &scratch)) &&
-			is_valid(row->encoding, part_text(row, &value, &scratch));
+		result = is_valid(row->encoding, record_part_text(row->record, &name, &scratch)) &&
+			is_valid(row->encoding, record_part_text(row->record, &value, &scratch));
 	free(scratch.data);
 	return result;
 }
@@ -309,8 +290,8 @@ put_settings(const Row *row, bool *first)
 	while (paq_line_member(settings, &next, &name, &value))
 	{
 		begin_mark(row, first);
-		put_content(row, part_text(row, &name, &scratch));
-		put_mark_value(row, part_text(row, &value, &scratch));
+		put_content(row, record_part_text(row->record, &name, &scratch));
+		put_mark_value(row, record_part_text(row->record, &value, &scratch));
 	}
 	free(scratch.data);
 }

@@ -142,22 +142,6 @@ put_part(Buffer *buf, Text text, bool tabs)
 		buffer_put(buf, text.data, text.len);
 }
 
-/* An element of the list of parameters, decoded into the buffer */
-static Text
-element_text(Record *record, const PaqValue *element, Buffer *buf)
-{
-	const bool	bytes = paq_line_has(&record->line, PAQ_TRAIL_TEXT_ENCODING);
-	Text		text = {NULL, 0};
-
-	if (element->kind != PAQ_VALUE_STRING)
-		return text;
-	buf->used = 0;
-	buffer_reserve(buf, element->len + 1);
-	text.data = buf->data;
-	text.len = paq_line_unescape(element->data, element->len, bytes, buf->data);
-	return text;
-}
-
 /* The field needs quotes if there is a comma in it, or one of its parts has them. */
 static void
 put_params(Buffer *buf, Record *record, bool tabs)
@@ -176,7 +160,7 @@ put_params(Buffer *buf, Record *record, bool tabs)
 			buffer_puts(buf, NO_PARAMETERS);
 		return;
 	}
-	text = element_text(record, &element, &scratch);
+	text = record_part_text(record, &element, &scratch);
 	quotes = next < list->data + list->len || has_quotable(text);
 	if (quotes)
 		buffer_putc(buf, '"');
@@ -184,7 +168,7 @@ put_params(Buffer *buf, Record *record, bool tabs)
 	while (paq_line_element(list, &next, &element))
 	{
 		buffer_putc(buf, ',');
-		put_part(buf, element_text(record, &element, &scratch), tabs);
+		put_part(buf, record_part_text(record, &element, &scratch), tabs);
 	}
 	if (quotes)
 		buffer_putc(buf, '"');

@@ -131,6 +131,7 @@ typedef struct Record
 } Record;
 
 extern bool record_parse(Record *record);
+extern Text record_part_text(const Record *record, const PaqValue *part, Buffer *buf);
 extern void record_decode_as(Record *record, bool bytes);
 extern Text record_text(Record *record, PaqTrailField field);
 extern bool record_is(Record *record, PaqTrailField field, const char *value);

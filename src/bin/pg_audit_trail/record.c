@@ -159,3 +159,22 @@ record_time(const Record *record, int64 *timestamp, int64 *sequence)
 	*sequence = record_number(record, PAQ_TRAIL_SEQUENCE);
 	return paq_line_time(&record->line.value[PAQ_TRAIL_LOG_TIME], timestamp);
 }
+
+/*
+ * The text of a string within an array or object of the record, in the buffer, in place
+ * of what that has; null for null.
+ */
+Text
+record_part_text(const Record *record, const PaqValue *part, Buffer *buf)
+{
+	const bool	bytes = paq_line_has(&record->line, PAQ_TRAIL_TEXT_ENCODING);
+	Text		text = {NULL, 0};
+
+	if (part->kind != PAQ_VALUE_STRING)
+		return text;
+	buf->used = 0;
+	buffer_reserve(buf, part->len + 1);
+	text.data = buf->data;
+	text.len = paq_line_unescape(part->data, part->len, bytes, buf->data);
+	return text;
+}
