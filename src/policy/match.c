@@ -60,7 +60,52 @@ typedef struct Search
 	bool		has_parts;
 	bool		has_family;		/* there are, or could be, more than its own */
 	bool		granted;		/* the last match was by grants */
+	bool		asked_grants;	/* some match was tried by grants */
 } Search;
+
+/* What a decision that is remembered depends on */
+typedef struct KnownKey
+{
+	uint64		who_what;		/* CURRENT_USER, if that matters, and the relation */
+	uint64		how;			/* the rest of the subject */
+} KnownKey;
+
+/* A decision that was made before */
+typedef struct KnownDecision
+{
+	KnownKey	key;
+	const PaqDecision *decision;	/* NULL: forgotten */
+	bool		has_family;		/* other relations' names count, too */
+	char		status;			/* of simplehash.h */
+} KnownDecision;
+
+static inline uint32
+hash_key(KnownKey key)
+{
+	const uint64 mixed = key.who_what ^ (key.how << 20);
+
+	return murmurhash32((uint32) (mixed ^ (mixed >> 32)));
+}
+
+static inline Oid
+relation_of(KnownKey key)
+{
+	return (Oid) key.who_what;
+}
+
+#define SH_PREFIX known
+#define SH_ELEMENT_TYPE KnownDecision
+#define SH_KEY_TYPE KnownKey
+#define SH_KEY key
+#define SH_HASH_KEY(tb, key) hash_key(key)
+#define SH_EQUAL(tb, a, b) ((a).who_what == (b).who_what && (a).how == (b).how)
+#define SH_SCOPE static inline
+#define SH_DECLARE
+#define SH_DEFINE
+#include "lib/simplehash.h"
+
+/* Decisions that are remembered at most: each change of a relation goes through them. */
+#define MAX_KNOWN		2048
 
 /* Of names while a decision is made */
 static MemoryContext scratch = NULL;
@@ -290,6 +335,7 @@ match_relation(const PaqRule *rule, const PaqObjectItem *item, Search *search)
 
 	if (item->kind == PAQ_ITEM_ROLE)
 	{
+		search->asked_grants = true;
 		search->granted = is_granted(item->name, search->subject);
 		return search->granted ? PAQ_MATCH_YES : PAQ_MATCH_NO;
 	}
@@ -443,57 +489,55 @@ search_rules(PaqSessionRules *rules, Oid user, Search *search)
 	return intern(rules, NULL, granted, later);
 }
 
-static PaqKnownDecision *
-place_of(PaqSessionRules *rules, const PaqSubject *subject)
+static inline KnownKey
+key_of(Oid user, const PaqSubject *subject)
 {
-	return &rules->known[(subject->relid * 8 + subject->tag + subject->class) %
-						 PAQ_KNOWN_DECISIONS];
+	KnownKey	key = {
+		.who_what = ((uint64) user << 32) | subject->relid,
+		.how = (uint64) subject->tag | ((uint64) subject->class << 32) |
+			((uint64) subject->object << 40) | ((uint64) subject->temp << 48)
+	};
+
+	return key;
 }
 
-/* Can the decision be found again?  A name cannot, and grants can be for columns. */
-static inline bool
-is_memorable(const PaqSessionRules *rules, const PaqSubject *subject)
+static void
+remember(PaqSessionRules *rules, KnownKey key, bool has_family,
+		 const PaqDecision *decision)
 {
-	return OidIsValid(subject->relid) ? !rules->has_roles :
-		subject->object != PAQ_OBJECT_NAMED;
+	KnownDecision *known;
+	bool		found;
+
+	if (rules->known == NULL)
+		rules->known = known_create(rules->context, 64, NULL);
+	else if (rules->known->members >= MAX_KNOWN)
+		known_reset(rules->known);
+	known = known_insert(rules->known, key, &found);
+	known->has_family = has_family;
+	known->decision = decision;
 }
 
-/* Decide, and remember that. */
+/*
+ * Decide, and remember that, unless something changes meanwhile.  What depends on
+ * names, or on grants, which can be for columns, is not remembered.
+ */
 static pg_noinline const PaqDecision *
 decide_anew(PaqSessionRules *rules, Oid user, const PaqSubject *subject)
 {
 	Search		search = {.subject = subject};
 	MemoryContext old_context;
 	const PaqDecision *decision;
-	PaqKnownDecision *known;
+	const uint64 forgotten = rules->forgotten;
 
 	if (scratch == NULL)
 		scratch = AllocSetContextCreate(TopMemoryContext, "pg_audit_queue decision",
 										ALLOCSET_SMALL_SIZES);
 	old_context = MemoryContextSwitchTo(scratch);
-	if (is_memorable(rules, subject) &&
+	decision = search_rules(rules, user, &search);
+	if ((OidIsValid(subject->relid) || subject->object != PAQ_OBJECT_NAMED) &&
+		!search.asked_grants && forgotten == rules->forgotten &&
 		(subject->may_look_up || !rules->has_current_users))
-	{
-		known = place_of(rules, subject);
-
-		/* Valid before the lookups, which may find that something changes. */
-		known->object = subject->object;
-		known->relid = subject->relid;
-		known->user = user;
-		known->tag = subject->tag;
-		known->class = subject->class;
-		known->temp = subject->temp;
-		known->has_family = true;
-		known->decision = NULL;
-		decision = search_rules(rules, user, &search);
-		if (known->relid == subject->relid)
-		{
-			known->has_family = search.has_family;
-			known->decision = decision;
-		}
-	}
-	else
-		decision = search_rules(rules, user, &search);
+		remember(rules, key_of(user, subject), search.has_family, decision);
 	MemoryContextSwitchTo(old_context);
 	MemoryContextReset(scratch);
 	return decision;
@@ -501,19 +545,17 @@ decide_anew(PaqSessionRules *rules, Oid user, const PaqSubject *subject)
 
 /*
  * What decides about the subject, while the role is the current user.  Reads
- * catalogs for names of relations, unless it knows the decision.
+ * catalogs for names of relations, unless it knows the decision.  user is invalid if
+ * that does not matter.
  */
 static inline const PaqDecision *
 decide(PaqSessionRules *rules, Oid user, const PaqSubject *subject)
 {
-	const PaqKnownDecision *known = place_of(rules, subject);
+	const KnownDecision *known = NULL;
 
-	if (!rules->has_current_users)
-		user = InvalidOid;
-	if (likely(known->relid == subject->relid && known->tag == subject->tag &&
-			   known->class == subject->class && known->user == user &&
-			   known->temp == subject->temp && known->object == subject->object &&
-			   known->decision != NULL))
+	if (likely(rules->known != NULL))
+		known = known_lookup(rules->known, key_of(user, subject));
+	if (likely(known != NULL && known->decision != NULL))
 		return known->decision;
 	return decide_anew(rules, user, subject);
 }
@@ -521,6 +563,16 @@ decide(PaqSessionRules *rules, Oid user, const PaqSubject *subject)
 const PaqDecision *
 paq_rules_decide(PaqSessionRules *rules, Oid user, const PaqSubject *subject)
 {
+	return decide(rules, rules->has_current_users ? user : InvalidOid, subject);
+}
+
+static pg_noinline const PaqDecision *
+decide_for_current_user(PaqSessionRules *rules, const PaqSubject *subject)
+{
+	Oid			user;
+	int			security;
+
+	GetUserIdAndSecContext(&user, &security);
 	return decide(rules, user, subject);
 }
 
@@ -528,12 +580,9 @@ paq_rules_decide(PaqSessionRules *rules, Oid user, const PaqSubject *subject)
 const PaqDecision *
 paq_policy_decide(PaqSessionRules *rules, const PaqSubject *subject)
 {
-	Oid			user = InvalidOid;
-	int			security;
-
 	if (unlikely(rules->has_current_users))
-		GetUserIdAndSecContext(&user, &security);
-	return decide(rules, user, subject);
+		return decide_for_current_user(rules, subject);
+	return decide(rules, InvalidOid, subject);
 }
 
 /* ----------
@@ -608,18 +657,17 @@ forget_relation(Datum arg, Oid relid)
 	dlist_foreach(iter, &paq_all_rules)
 	{
 		PaqSessionRules *rules = dlist_container(PaqSessionRules, node, iter.cur);
+		known_iterator known;
+		KnownDecision *entry;
 
-		for (int i = 0; rules->nrules > 0 && i < PAQ_KNOWN_DECISIONS; i++)
-		{
-			PaqKnownDecision *known = &rules->known[i];
-
-			if (OidIsValid(known->relid) &&
-				(known->relid == relid || known->has_family || !OidIsValid(relid)))
-			{
-				known->relid = InvalidOid;
-				known->decision = NULL;
-			}
-		}
+		rules->forgotten++;
+		if (rules->known == NULL)
+			continue;
+		known_start_iterate(rules->known, &known);
+		while ((entry = known_iterate(rules->known, &known)) != NULL)
+			if (OidIsValid(relation_of(entry->key)) &&
+				(relation_of(entry->key) == relid || entry->has_family || !OidIsValid(relid)))
+				entry->decision = NULL;
 	}
 }
 

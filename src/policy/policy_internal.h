@@ -221,20 +221,6 @@ typedef struct PaqIdentity
 	bool		replication;	/* a walsender without a database */
 } PaqIdentity;
 
-/* A decision that was made before */
-typedef struct PaqKnownDecision
-{
-	PaqObjectKnown object;		/* of the subject, as all down to temp: */
-	Oid			relid;			/* invalid: it has none */
-	Oid			user;			/* CURRENT_USER, if that matters */
-	CommandTag	tag;
-	PaqClass	class;
-	bool		temp;
-	bool		has_family;		/* other relations' names count, too */
-	const PaqDecision *decision;	/* NULL: the entry is unused */
-} PaqKnownDecision;
-
-#define PAQ_KNOWN_DECISIONS		64	/* a power of 2 */
 #define PAQ_KNOWN_USERS			4
 
 /* A role that has been the current user, and which rules apply to it */
@@ -259,7 +245,8 @@ struct PaqSessionRules
 	uint32		recorded;		/* see paq_set_rule_classes() */
 	uint32		ignored;
 	List	   *decisions;		/* all different ones so far */
-	PaqKnownDecision known[PAQ_KNOWN_DECISIONS];
+	struct known_hash *known;	/* decisions that were made before, see match.c */
+	uint64		forgotten;		/* how often some of them were */
 	PaqKnownUser users[PAQ_KNOWN_USERS];
 	int			next_user;
 };
