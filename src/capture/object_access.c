@@ -65,45 +65,45 @@ reads_relations(Oid function)
 	return function >= F_TABLE_TO_XML && function <= F_DATABASE_TO_XML_AND_XMLSCHEMA;
 }
 
-/* Qualified name of a function, palloc'ed; NULL if it cannot be had. */
-static char *
-function_name(Oid function, bool *in_catalog)
+/* A function that is called */
+typedef struct Call
+{
+	char	   *name;			/* qualified, palloc'ed; NULL if it cannot be had */
+	bool		in_catalog;		/* it is one of PostgreSQL's own */
+	NameData	own_name;		/* its subject's */
+	PaqSubject	subject;		/* the call, for rules */
+} Call;
+
+/* Fill *call, which keeps a pointer to itself, for a call of the function. */
+static void
+look_up_call(Oid function, Call *call)
 {
 	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	PaqSubject *subject = &call->subject;
 	Form_pg_proc proc;
-	char	   *schema;
-	char	   *name = NULL;
 
-	*in_catalog = false;
+	call->name = NULL;
+	call->in_catalog = false;
+	memset(subject, 0, sizeof(*subject));
+	subject->class = PAQ_CLASS_FUNCTION;
+	subject->tag = CMDTAG_EXECUTE;
+	subject->may_look_up = true;
+	subject->object = PAQ_OBJECT_UNKNOWN;
+	subject->relid = function;
 	if (!HeapTupleIsValid(tuple))
-		return NULL;
+		return;
 	proc = (Form_pg_proc) GETSTRUCT(tuple);
 
 	/* Ours are in pg_catalog, too. */
-	*in_catalog = IsCatalogNamespace(proc->pronamespace) &&
+	call->in_catalog = IsCatalogNamespace(proc->pronamespace) &&
 		function < FirstNormalObjectId;
-	schema = get_namespace_name(proc->pronamespace);
-	if (schema != NULL)
-		name = quote_qualified_identifier(schema, NameStr(proc->proname));
+	call->own_name = proc->proname;
+	subject->object = PAQ_OBJECT_NAMED;
+	subject->name = NameStr(call->own_name);
+	subject->schema = get_namespace_name(proc->pronamespace);
+	if (subject->schema != NULL)
+		call->name = quote_qualified_identifier(subject->schema, subject->name);
 	ReleaseSysCache(tuple);
-	return name;
-}
-
-/* A call of the function, for rules */
-static PaqSubject
-call_subject(Oid function)
-{
-	PaqSubject	subject = {
-		.class = PAQ_CLASS_FUNCTION, .tag = CMDTAG_EXECUTE, .may_look_up = true
-	};
-
-	subject.object = PAQ_OBJECT_NAMED;
-	subject.relid = function;
-	subject.schema = get_namespace_name(get_func_namespace(function));
-	subject.name = get_func_name(function);
-	if (subject.name == NULL)
-		subject.object = PAQ_OBJECT_UNKNOWN;
-	return subject;
 }
 
 /*
@@ -111,18 +111,15 @@ call_subject(Oid function)
  * record, NULL if there are no rules.
  */
 static bool
-choose_call(PaqStatement *statement, Oid function, PaqChoice *space,
+choose_call(PaqStatement *statement, const Call *call, PaqChoice *space,
 			const PaqChoice **choice)
 {
-	PaqSubject	subject;
-
 	*choice = NULL;
 	if (likely(!paq_policy.has_rules))
 		return paq_class_is_audited(PAQ_CLASS_FUNCTION);
 	memset(space, 0, sizeof(*space));
 	space->rules = statement->choice.rules ? statement->choice.rules : paq_policy.rules;
-	subject = call_subject(function);
-	(void) paq_choose(space, &subject);
+	(void) paq_choose(space, &call->subject);
 	*choice = space;
 	return paq_choice_records(space, PAQ_CLASS_FUNCTION);
 }
@@ -134,15 +131,14 @@ record_call(Oid function)
 	PaqStatement *statement = paq_current_statement();
 	const PaqChoice *choice;
 	PaqChoice	space;
-	char	   *name;
-	bool		in_catalog;
+	Call		call;
 
 	if (statement == NULL)
 		return;
-	name = function_name(function, &in_catalog);
-	if (in_catalog || !choose_call(statement, function, &space, &choice))
+	look_up_call(function, &call);
+	if (call.in_catalog || !choose_call(statement, &call, &space, &choice))
 		return;
-	paq_record_function(statement, name, false, choice);
+	paq_record_function(statement, call.name, false, choice);
 	paq_queue_admit_text();
 	if (choice != NULL)
 		list_free(space.later);
@@ -164,20 +160,19 @@ record_early_call(Oid function, bool always)
 	static Size text_bytes = 0; /* in records of the last message */
 	const TimestampTz message = GetCurrentStatementStartTimestamp();
 	PaqEvent	event = {.class = PAQ_CLASS_FUNCTION};
-	bool		in_catalog;
+	Call		call;
 
 	if (function == last_function && message == last_message)
 		return;
-	event.object_name = function_name(function, &in_catalog);
-	if (in_catalog && !always)
+	look_up_call(function, &call);
+	event.object_name = call.name;
+	if (call.in_catalog && !always)
 		return;
 	event.start_time = GetCurrentTimestamp();
 	if (!always)
 	{
-		PaqSubject	subject = call_subject(function);
-
 		paq_policy_follow();
-		if (!paq_event_choose(&event, &subject, -1))
+		if (!paq_event_choose(&event, &call.subject, -1))
 			return;
 	}
 	paq_settle(PAQ_SPACE_WAIT);
@@ -219,17 +214,16 @@ look_at_hidden(Oid function)
 static void
 note_call(Oid function)
 {
-	bool		in_catalog;
-
 	if (!is_built_in(function) || reads_relations(function))
 		paq_note_key_call();
 	if (unlikely(!paq_log_catalog))
 		look_at_hidden(function);
 	if (paq_stack.frame == NULL && paq_fastpath_begins())
 	{
-		PaqSubject	subject = call_subject(function);
+		Call		call;
 
-		paq_fastpath_call(function, function_name(function, &in_catalog), &subject);
+		look_up_call(function, &call);
+		paq_fastpath_call(function, call.name, &call.subject);
 	}
 	else if (!paq_class_is_wanted(PAQ_CLASS_FUNCTION) || creating_extension ||
 			 is_built_in(function))
@@ -257,14 +251,14 @@ static pg_noinline void
 record_file_call(Oid function)
 {
 	PaqStatement *statement = paq_current_statement();
-	bool		in_catalog;
+	Call		call;
 
 	if (paq_stack.frame == NULL)
 		record_early_call(function, true);
 	else if (statement != NULL && !is_recorded_call(statement))
 	{
-		paq_record_function_always(statement,
-								   function_name(function, &in_catalog));
+		look_up_call(function, &call);
+		paq_record_function_always(statement, call.name);
 		paq_queue_admit_text();
 	}
 }
