@@ -257,7 +257,6 @@ extern void paq_session_init(void);
 extern const PaqDecision *paq_choose(PaqChoice *choice, const PaqSubject *subject);
 extern void paq_choice_add(PaqChoice *choice, const PaqDecision *decision);
 extern void paq_choice_clear(PaqChoice *choice);
-extern const char *paq_choice_name(const PaqChoice *choice);
 extern PaqWish paq_choice_wish(const PaqChoice *choice, bool masked);
 extern PaqWish paq_verdict_wish(const PaqVerdict *verdict, bool masked);
 extern void paq_choice_attach(PaqPending *pending, const PaqChoice *choice,
@@ -576,6 +575,13 @@ paq_choice_is_audited(const PaqChoice *choice, PaqClass class)
 {
 	return choice->wanted == PAQ_WANTED ||
 		(choice->wanted == PAQ_WANTED_BY_CLASS && paq_class_is_audited(class));
+}
+
+/* The name of the rule that has decided; NULL: it has none, or there is none yet */
+static inline const char *
+paq_choice_name(const PaqChoice *choice)
+{
+	return choice->best != NULL && choice->later == NIL ? choice->best->name : NULL;
 }
 
 /* Is a rule without options for texts certain to record it? */

@@ -64,18 +64,21 @@ first_of(const PaqVerdict *a, const PaqVerdict *b)
 	return a == NULL || (b != NULL && b->number < a->number) ? b : a;
 }
 
-/* Add what has been decided about a subject. */
-void
-paq_choice_add(PaqChoice *choice, const PaqDecision *decision)
+static pg_noinline void
+add_later(PaqChoice *choice, const PaqDecision *decision)
+{
+	MemoryContext old_context = MemoryContextSwitchTo(TopMemoryContext);
+
+	choice->later = list_append_unique_ptr(choice->later,
+										   unconstify(PaqDecision *, decision));
+	MemoryContextSwitchTo(old_context);
+}
+
+static inline void
+add(PaqChoice *choice, const PaqDecision *decision)
 {
 	if (unlikely(decision->nlater > 0))
-	{
-		MemoryContext old_context = MemoryContextSwitchTo(TopMemoryContext);
-
-		choice->later = list_append_unique_ptr(choice->later,
-											   unconstify(PaqDecision *, decision));
-		MemoryContextSwitchTo(old_context);
-	}
+		add_later(choice, decision);
 	else if (decision->final == NULL)
 		choice->by_settings = true;
 	else
@@ -84,6 +87,13 @@ paq_choice_add(PaqChoice *choice, const PaqDecision *decision)
 		if (decision->final->record)
 			choice->best = first_of(choice->best, decision->final);
 	}
+}
+
+/* Add what has been decided about a subject. */
+void
+paq_choice_add(PaqChoice *choice, const PaqDecision *decision)
+{
+	add(choice, decision);
 }
 
 /*
@@ -104,27 +114,23 @@ paq_choose(PaqChoice *choice, const PaqSubject *subject)
 	if (choice->rules == NULL)
 		choice->rules = paq_policy_pin(paq_policy.rules);
 	decision = paq_policy_decide(choice->rules, subject);
-	if (!decision->granted)
-		paq_choice_add(choice, decision);
-	if (decision->final == NULL && decision->nlater == 0)
+	if (likely(!decision->granted))
+		add(choice, decision);
+	if (decision->final != NULL)
+		return decision;
+	if (decision->nlater == 0)
 		choice->left_classes |= PAQ_CLASS_BIT(subject->class);
-	else if (decision->final == NULL)
+	else
 		choice->later_classes |= PAQ_CLASS_BIT(subject->class);
 	return decision;
-}
-
-/* The name of the rule that has decided; NULL if there is none yet */
-const char *
-paq_choice_name(const PaqChoice *choice)
-{
-	return choice->best != NULL && choice->later == NIL ? choice->best->name : NULL;
 }
 
 /* Forget the choice. */
 void
 paq_choice_clear(PaqChoice *choice)
 {
-	list_free(choice->later);
+	if (choice->later != NIL)
+		list_free(choice->later);
 	paq_policy_unpin(choice->rules);
 	memset(choice, 0, sizeof(*choice));
 }

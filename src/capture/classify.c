@@ -97,8 +97,8 @@ paq_classify(const PaqCommand *command)
 PaqCommand
 paq_operation_command(CmdType operation)
 {
-	static const PaqCommand unknown = {LOGSTMT_ALL, T_Invalid, CMDTAG_UNKNOWN};
 	static const PaqCommand commands[] = {
+		[CMD_UNKNOWN] = {LOGSTMT_ALL, T_Invalid, CMDTAG_UNKNOWN},
 		[CMD_SELECT] = {LOGSTMT_ALL, T_SelectStmt, CMDTAG_SELECT},
 		[CMD_INSERT] = {LOGSTMT_MOD, T_InsertStmt, CMDTAG_INSERT},
 		[CMD_UPDATE] = {LOGSTMT_MOD, T_UpdateStmt, CMDTAG_UPDATE},
@@ -106,10 +106,7 @@ paq_operation_command(CmdType operation)
 		[CMD_MERGE] = {LOGSTMT_MOD, T_MergeStmt, CMDTAG_MERGE}
 	};
 
-	if ((int) operation >= lengthof(commands) ||
-		commands[operation].level == LOGSTMT_NONE)
-		return unknown;
-	return commands[operation];
+	return commands[(Size) operation < lengthof(commands) ? operation : CMD_UNKNOWN];
 }
 
 /*

@@ -295,14 +295,19 @@ in_key_query(const PaqStatement *except)
  * - functions can also be called by the planner or, from 19 on, without a query;
  * - queries that rules make of it have another relation, or another owner's.
  */
-static bool
-is_key_query(PaqStatement *statement, List *rangeTable, List *perminfos)
+static pg_noinline bool
+is_key_query_now(PaqStatement *statement, List *rangeTable, List *perminfos)
 {
-	if (likely(!InNoForceRLSOperation()))
-		return false;
 	statement->for_key = true;
 	return !in_key_query(statement) && !keys_call_functions &&
 		is_own_only_relation(rangeTable, perminfos);
+}
+
+static inline bool
+is_key_query(PaqStatement *statement, List *rangeTable, List *perminfos)
+{
+	return unlikely(InNoForceRLSOperation()) &&
+		is_key_query_now(statement, rangeTable, perminfos);
 }
 
 /*
@@ -352,10 +357,14 @@ relation_subject(const PaqStatement *statement, RangeTblEntry *rte, List *permin
 				 PaqRtePerms *perms)
 {
 	PaqSubject	subject = {.object = PAQ_OBJECT_RELATION, .may_look_up = true};
-	PaqCommand	command = statement->query_desc == NULL &&
-		statement->command.node == T_CopyStmt ? statement->command :
-		paq_relation_command(statement, rte, perms);
+	const QueryDesc *query = statement->query_desc;
+	PaqCommand	command;
 
+	if (unlikely(query == NULL && statement->command.node == T_CopyStmt))
+		command = statement->command;
+	else
+		command = paq_perms_command(perms->requiredPerms, rte->rellockmode,
+									query ? query->operation : CMD_UNKNOWN);
 	subject.class = paq_classify(&command);
 	subject.tag = command.tag;
 	subject.temp = statement->temporary;
@@ -691,7 +700,7 @@ record_whole_by_rules(PaqStatement *statement, List *rangeTable, List *perminfos
 }
 
 /* Rules decide about the statement: as paq_record_relations(). */
-static void
+static pg_noinline void
 record_by_rules(PaqStatement *statement, List *rangeTable, List *perminfos)
 {
 	const Oid	role = find_audit_role();
@@ -702,14 +711,6 @@ record_by_rules(PaqStatement *statement, List *rangeTable, List *perminfos)
 	bool		found = false;
 	ListCell   *lc;
 
-	if (likely(statement->choice.later_classes == PAQ_CLASSES_NONE &&
-			   !statement->choice.by_settings && role == InvalidOid && !at_end &&
-			   !paq_policy.has_roles && !paq_log_relation))
-	{
-		if (paq_choice_records(&statement->choice, PAQ_CLASS_MISC))
-			paq_record_relation(statement, &statement->command, NULL, &statement->choice);
-		return;
-	}
 	foreach(lc, rangeTable)
 	{
 		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
@@ -763,11 +764,21 @@ record_by_rules(PaqStatement *statement, List *rangeTable, List *perminfos)
 static pg_noinline bool
 record_chosen(PaqStatement *statement, List *rangeTable, List *perminfos)
 {
-	if (!statement->chosen)
+	const PaqChoice *choice = &statement->choice;
+
+	if (unlikely(!statement->chosen))
 		paq_choose_relations(statement, rangeTable, perminfos);
-	if (statement->choice.rules != NULL)
+	if (choice->rules == NULL)
+		return statement->chosen;
+
+	/* Most often rules have decided about the whole, and nobody asks for its parts. */
+	if (unlikely(choice->by_settings || choice->later_classes != PAQ_CLASSES_NONE ||
+				 paq_log_relation || paq_policy.has_roles || paq_role[0] != '\0' ||
+				 (paq_log_rows && statement->query_desc == NULL)))
 		record_by_rules(statement, rangeTable, perminfos);
-	return statement->chosen;
+	else if (choice->best != NULL || choice->later != NIL)
+		paq_record_relation(statement, &statement->command, NULL, choice);
+	return true;
 }
 
 /*
