@@ -158,6 +158,33 @@ my @config = grep { ($_->{objectName} // '') eq 'pg_audit_queue.policy' && $_->{
   trail_records($node);
 is(shown('newValue', @config), 'off', 'who switches policies off is recorded');
 
+# An extension's script can be anybody's who may write a file.
+{
+	my %seen;
+
+	install_policy($node, <<'EOF', log => 'all');
+record template1 pat all ddl,function all mandatory name=must
+record template1 bob all ddl,function all name=may
+EOF
+	foreach my $user ('pat', 'bob')
+	{
+		unaudited_sql($node, 'ALTER ROLE bob SUPERUSER');
+		my @records = records_of(sub {
+			$node->safe_psql('template1',
+				'BEGIN; CREATE EXTENSION pg_audit_queue; ROLLBACK',
+				connstr => $node->connstr('template1') . " user=$user");
+		});
+		$seen{$user} = [ grep { ($_->{policy} // '') =~ /^m/ } @records ];
+	}
+	unaudited_sql($node, 'ALTER ROLE bob NOSUPERUSER');
+	is(shown('command', @{ $seen{bob} }), 'CREATE EXTENSION',
+		'a rule records the extension, and not what its script does');
+	my %command = map { $_->{command} => $_ } @{ $seen{pat} };
+	ok((grep { defined $command{$_} } 'CREATE EXTENSION', 'CREATE FUNCTION', 'CREATE VIEW', 'DO') == 4,
+		'a mandatory one records that, too');
+	like($command{'CREATE VIEW'}{commandText}, qr/^CREATE VIEW [^;]*$/, 'each with its own text');
+}
+
 my ($ret, $out, $err) = $node->psql('postgres',
 	"ALTER SYSTEM SET pg_audit_queue.policy_file = '/dev/null'", connstr => $node->connstr('postgres') . ' user=pat');
 like($err, qr/cannot be changed/, 'the file is out of reach of ALTER SYSTEM');

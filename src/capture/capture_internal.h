@@ -34,6 +34,7 @@
 
 #include "access/parallel.h"
 #include "access/transam.h"
+#include "commands/extension.h"
 #include "compat.h"
 #include "executor/execdesc.h"
 #include "guc.h"
@@ -597,6 +598,38 @@ paq_choice_records(const PaqChoice *choice, PaqClass class)
 {
 	return choice->best != NULL || choice->later != NIL ||
 		(choice->by_settings && paq_choice_is_audited(choice, class));
+}
+
+/* May a mandatory rule record it? */
+static inline bool
+paq_choice_is_mandatory(const PaqChoice *choice)
+{
+	ListCell   *lc;
+
+	if (choice->best != NULL && choice->best->mandatory)
+		return true;
+	foreach(lc, choice->later)
+	{
+		const PaqDecision *decision = lfirst(lc);
+
+		if (decision->final != NULL && decision->final->mandatory)
+			return true;
+		for (int i = 0; i < decision->nlater; i++)
+			if (decision->later[i]->mandatory)
+				return true;
+	}
+	return false;
+}
+
+/*
+ * What the script of an extension does has no record, but for mandatory rules: the
+ * statement that runs the script has one.  choice NULL: rules have not decided.
+ */
+static inline bool
+paq_is_left_out(const PaqChoice *choice)
+{
+	return unlikely(creating_extension) &&
+		(choice == NULL || !paq_choice_is_mandatory(choice));
 }
 
 /* The record is made because of the verdict. */

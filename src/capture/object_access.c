@@ -34,7 +34,6 @@
 #include "catalog/catalog.h"
 #include "catalog/objectaccess.h"
 #include "catalog/pg_proc.h"
-#include "commands/extension.h"
 #include "miscadmin.h"
 #include "tcop/tcopprot.h"
 #include "utils/builtins.h"
@@ -138,8 +137,11 @@ record_call(Oid function)
 	look_up_call(function, &call);
 	if (call.in_catalog || !choose_call(statement, &call, &space, &choice))
 		return;
-	paq_record_function(statement, call.name, false, choice);
-	paq_queue_admit_text();
+	if (!paq_is_left_out(choice))
+	{
+		paq_record_function(statement, call.name, false, choice);
+		paq_queue_admit_text();
+	}
 	if (choice != NULL)
 		list_free(space.later);
 }
@@ -225,12 +227,12 @@ note_call(Oid function)
 		look_up_call(function, &call);
 		paq_fastpath_call(function, call.name, &call.subject);
 	}
-	else if (!paq_class_is_wanted(PAQ_CLASS_FUNCTION) || creating_extension ||
-			 is_built_in(function))
+	else if (!paq_class_is_wanted(PAQ_CLASS_FUNCTION) || is_built_in(function) ||
+			 (creating_extension && !paq_policy.has_rules))
 		return;
 	else if (paq_stack.frame != NULL)
 		record_call(function);
-	else if (MyProcPort != NULL || IsParallelWorker())
+	else if (!creating_extension && (MyProcPort != NULL || IsParallelWorker()))
 		record_early_call(function, false);
 }
 

@@ -37,7 +37,6 @@
 
 #include "access/xact.h"
 #include "capture/capture_internal.h"
-#include "commands/extension.h"
 #include "storage/ipc.h"
 #include "tcop/tcopprot.h"
 
@@ -62,15 +61,15 @@ is_wanted(const PaqChoice *choice, PaqClass class)
 }
 
 /*
- * Does session auditing want the statement?  Statements of an extension's
- * script are not recorded, because the text of each would be the script; the
- * statement that runs the script is.
+ * Does session auditing want the statement?
  */
 bool
 paq_statement_is_audited(const PaqStatement *statement)
 {
-	return is_wanted(own_choice(statement), paq_classify(&statement->command)) &&
-		!creating_extension;
+	const PaqChoice *choice = own_choice(statement);
+
+	return is_wanted(choice, paq_classify(&statement->command)) &&
+		!paq_is_left_out(choice);
 }
 
 /*
@@ -380,7 +379,7 @@ record_statement(PaqStatement *statement, const PaqCommand *command,
 	uint32		flags;
 	PaqPending *pending;
 
-	if ((statement->recorded && !beside) || creating_extension ||
+	if ((statement->recorded && !beside) || paq_is_left_out(choice) ||
 		(!object->granted && !is_wanted(choice, class)))
 		return;
 
@@ -447,7 +446,7 @@ paq_record_unnumbered(PaqStatement *statement, const PaqCommand *command)
 	PaqClass	class = paq_classify(command);
 	PaqPending *pending;
 
-	if (creating_extension || !paq_class_is_audited(class))
+	if (paq_is_left_out(NULL) || !paq_class_is_audited(class))
 		return;
 	pending = create_record(statement, class, command->tag, &no_object,
 							statement->params, own_text_flags(statement, NULL),
@@ -495,7 +494,7 @@ paq_record_object(PaqStatement *statement, const PaqObject *object,
 {
 	PaqPending *pending;
 
-	if (creating_extension)
+	if (paq_is_left_out(choice))
 		return;
 	pending = create_record(statement, paq_classify(&statement->command),
 							statement->command.tag, object, statement->params,
@@ -516,6 +515,8 @@ paq_record_denied(PaqStatement *statement, const PaqCommand *command,
 	uint32		flags = own_text_flags(statement, choice);
 	PaqPending *pending;
 
+	if (paq_is_left_out(choice))
+		return;
 	if (has_text(flags))
 		flags |= PAQ_RECORD_PARAM_NOT_LOGGED;
 	if (wish_of(choice).parameters && statement->params != NULL)

@@ -50,7 +50,6 @@
 #include "catalog/pg_proc.h"
 #include "catalog/pg_subscription.h"
 #include "catalog/pg_user_mapping.h"
-#include "commands/extension.h"
 #include "miscadmin.h"
 #include "nodes/bitmapset.h"
 #include "nodes/plannodes.h"
@@ -470,7 +469,7 @@ paq_find_granted(PaqStatement *statement, PlannedStmt *plan)
 
 	statement->granted_known = true;
 	for_key = is_key_query(statement, plan->rtable, perminfos);
-	if ((role == InvalidOid && !paq_policy.has_roles) || creating_extension ||
+	if ((role == InvalidOid && !paq_policy.has_roles) ||
 		(statement->others_rights && for_key))
 		return;
 	foreach(lc, plan->rtable)
@@ -938,9 +937,8 @@ paq_record_failed_start(PaqStatement *statement, PlannedStmt *plan)
 	PaqCommand	command;
 	ListCell   *lc;
 
-	if (creating_extension ||
-		(statement->perms_checked &&
-		 (!statement->unfinished || !dlist_is_empty(&statement->records))))
+	if (statement->perms_checked &&
+		(!statement->unfinished || !dlist_is_empty(&statement->records)))
 		return;
 	choice = statement->choice.rules != NULL ? &statement->choice : NULL;
 	if (choice != NULL && (choice->best != NULL || choice->later != NIL))
