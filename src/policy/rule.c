@@ -35,6 +35,9 @@
 /* A message gets no longer, whatever the word that it shows, bytes */
 #define MAX_MESSAGE		500
 
+/* What it shows of a name that is too long, bytes */
+#define MAX_SHOWN_NAME	100
+
 /* The fields that each rule has, in order */
 typedef enum Field
 {
@@ -242,11 +245,14 @@ name_kind(const AuthToken *token, bool of_database)
 static bool
 check_name(const char *name, char **error)
 {
-	if (*name == '\0')
+	const int	len = strlen(name);
+	const int	shown = pg_encoding_mbcliplen(PG_UTF8, name, len, MAX_SHOWN_NAME);
+
+	if (len == 0)
 		return complain(error, "name is empty");
-	if (strlen(name) >= NAMEDATALEN)
-		return complain(error, "name \"%s\" is too long (maximum %d bytes)", name,
-						NAMEDATALEN - 1);
+	if (len >= NAMEDATALEN)
+		return complain(error, "name \"%.*s%s\" is too long (maximum %d bytes)", shown,
+						name, shown < len ? "..." : "", NAMEDATALEN - 1);
 	return true;
 }
 
