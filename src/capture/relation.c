@@ -356,14 +356,10 @@ relation_subject(const PaqStatement *statement, RangeTblEntry *rte, List *permin
 				 PaqRtePerms *perms)
 {
 	PaqSubject	subject = {.object = PAQ_OBJECT_RELATION, .may_look_up = true};
-	const QueryDesc *query = statement->query_desc;
-	PaqCommand	command;
+	PaqCommand	command = statement->query_desc == NULL &&
+		statement->command.node == T_CopyStmt ? statement->command :
+		paq_relation_command(statement, rte, perms);
 
-	if (unlikely(query == NULL && statement->command.node == T_CopyStmt))
-		command = statement->command;
-	else
-		command = paq_perms_command(perms->requiredPerms, rte->rellockmode,
-									query ? query->operation : CMD_UNKNOWN);
 	subject.class = paq_classify(&command);
 	subject.tag = command.tag;
 	subject.temp = statement->temporary;
