@@ -518,8 +518,9 @@ remember(PaqSessionRules *rules, KnownKey key, bool has_family,
 }
 
 /*
- * Decide, and remember that, unless something changes meanwhile.  What depends on
- * names, or on grants, which can be for columns, is not remembered.
+ * Decide, and remember that, unless something changes meanwhile.  Not remembered is
+ * what has a name but no OID, and what grants had to be asked for: they can be for
+ * columns.
  */
 static pg_noinline const PaqDecision *
 decide_anew(PaqSessionRules *rules, Oid user, const PaqSubject *subject)
