@@ -187,6 +187,7 @@ my @errors = (
 	[ 'record all / all all all',        'regular expression is empty' ],
 	[ 'record all /( all all all',       qr/invalid regular expression "\(": parentheses \(\) not balanced/ ],
 	[ 'record ' . 'x' x 64 . ' all all all all', qr/name "x{64}" is too long \(maximum 63 bytes\)/ ],
+	[ 'record ' . 'x' x 200 . ' all all all all', qr/name "x{100}\.\.\." is too long \(maximum 63 bytes\)/ ],
 	[ 'record all all 10.0.0.0/33 all all',      'invalid CIDR mask in address "10.0.0.0/33"' ],
 	[ 'record all all 10.0.0.0/-1 all all',      'invalid CIDR mask in address "10.0.0.0/-1"' ],
 	[ 'record all all 10.0.0.0/ all all',        'invalid CIDR mask in address "10.0.0.0/"' ],

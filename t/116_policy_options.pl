@@ -159,30 +159,43 @@ my @config = grep { ($_->{objectName} // '') eq 'pg_audit_queue.policy' && $_->{
 is(shown('newValue', @config), 'off', 'who switches policies off is recorded');
 
 # An extension's script can be anybody's who may write a file.
+install_policy($node, <<'EOF', log => 'all');
+record template1 pat all all all mandatory name=must
+record template1 ann all all all name=may
+EOF
+foreach my $case (
+	[ 'CREATE EXTENSION', 'CREATE EXTENSION pg_audit_queue' ],
+	[ 'ALTER EXTENSION',  'CREATE EXTENSION pg_audit_queue VERSION \'1.0\'; '
+		  . 'ALTER EXTENSION pg_audit_queue UPDATE' ])
 {
+	my ($command, $sql) = @$case;
 	my %seen;
 
-	install_policy($node, <<'EOF', log => 'all');
-record template1 pat all ddl,function all mandatory name=must
-record template1 bob all ddl,function all name=may
-EOF
-	foreach my $user ('pat', 'bob')
+	foreach my $user ('pat', 'ann')
 	{
-		unaudited_sql($node, 'ALTER ROLE bob SUPERUSER');
 		my @records = records_of(sub {
-			$node->safe_psql('template1',
-				'BEGIN; CREATE EXTENSION pg_audit_queue; ROLLBACK',
+			$node->safe_psql('template1', "BEGIN; $sql; ROLLBACK",
 				connstr => $node->connstr('template1') . " user=$user");
 		});
-		$seen{$user} = [ grep { ($_->{policy} // '') =~ /^m/ } @records ];
+		# of the statement that runs the script, which is the last
+		my ($last) = grep { $records[$_]{command} =~ /^(?:CREATE|ALTER) EXTENSION$/ } reverse 0 .. $#records;
+		is($records[$last]{command}, $command, "$command is recorded");
+		my $id = $records[$last]{statementId};
+		$seen{$user} = [ grep { $_->{statementId} == $id } @records ];
 	}
-	unaudited_sql($node, 'ALTER ROLE bob NOSUPERUSER');
-	is(shown('command', @{ $seen{bob} }), 'CREATE EXTENSION',
-		'a rule records the extension, and not what its script does');
-	my %command = map { $_->{command} => $_ } @{ $seen{pat} };
-	ok((grep { defined $command{$_} } 'CREATE EXTENSION', 'CREATE FUNCTION', 'CREATE VIEW', 'DO') == 4,
-		'a mandatory one records that, too');
-	like($command{'CREATE VIEW'}{commandText}, qr/^CREATE VIEW [^;]*$/, 'each with its own text');
+	is_deeply([ grep { $_->{command} ne $command } @{ $seen{ann} } ], [],
+		"$command: a rule does not record what the script does");
+	foreach my $wanted (
+		[ 'CREATE FUNCTION', qr/^CREATE [^;]*$/m ],
+		[ 'DO',              qr/^DO \$.*\$$/ms ],
+		[ 'SELECT',          qr/pg_/ ])
+	{
+		my ($what, $text) = @$wanted;
+		my @found = grep { $_->{command} eq $what } @{ $seen{pat} };
+
+		cmp_ok(scalar @found, '>', 0, "$command: a mandatory one records $what");
+		like($found[0]{commandText}, $text, "$command: $what has its own text");
+	}
 }
 
 my ($ret, $out, $err) = $node->psql('postgres',
@@ -284,6 +297,26 @@ install_policy($node, "record all ann all read s.one name=one\nignore all ann al
 	log => 'none', log_relation => 'on');
 my @relations = run_as('ann', 'INSERT INTO s.two SELECT a FROM s.one');
 is(shown('objectName', @relations), 's.one', 'log_relation: the relation that a rule selects');
+
+# More decisions than are remembered
+unaudited_sql($node, q{CREATE SCHEMA many; GRANT USAGE ON SCHEMA many TO bob;
+	DO $$ BEGIN FOR i IN 1 .. 700 LOOP
+		EXECUTE format('CREATE TABLE many.t%s (a int)', i);
+		EXECUTE format('GRANT ALL ON many.t%s TO bob', i);
+	END LOOP; END $$ });
+install_policy($node, <<'EOF', log => 'none');
+ignore all bob all write many.t7
+record all bob all read,write many.* statement=off name=many
+EOF
+my @many = run_as('bob', q{
+	DO $$ DECLARE what text; BEGIN
+		FOREACH what IN ARRAY '{INSERT INTO many.t%s VALUES (1),SELECT FROM many.t%s,DELETE FROM many.t%s,SELECT FROM many.t%s}'::text[] LOOP
+			FOR i IN 1 .. 700 LOOP EXECUTE format(what, i); END LOOP;
+		END LOOP; END $$ });
+my %times;
+$times{ $_->{command} }++ foreach @many;
+is_deeply(\%times, { INSERT => 699, DELETE => 699, SELECT => 1400 },
+	'each of more decisions than are remembered');
 
 check_trail($node, 'the trail is whole');
 $node->stop;
