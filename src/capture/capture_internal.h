@@ -256,8 +256,7 @@ extern void paq_session_init(void);
 
 /* choice.c */
 extern const PaqDecision *paq_choose(PaqChoice *choice, const PaqSubject *subject);
-extern void paq_choice_add(PaqChoice *choice, const PaqDecision *decision);
-extern void paq_choice_clear(PaqChoice *choice);
+extern void paq_choice_add_later(PaqChoice *choice, const PaqDecision *decision);
 extern PaqWish paq_choice_wish(const PaqChoice *choice, bool masked);
 extern PaqWish paq_verdict_wish(const PaqVerdict *verdict, bool masked);
 extern void paq_choice_attach(PaqPending *pending, const PaqChoice *choice,
@@ -395,8 +394,10 @@ pg_noreturn extern void paq_rethrow(PaqCallFrame *frame);
 extern const char *paq_relation_name(Oid relid);
 extern PaqCommand paq_relation_command(const PaqStatement *statement,
 									   RangeTblEntry *rte, PaqRtePerms *perms);
-extern void paq_record_relations(PaqStatement *statement, List *rangeTable,
-								 List *perminfos);
+extern void paq_record_chosen(PaqStatement *statement, List *rangeTable,
+							  List *perminfos);
+extern void paq_record_by_settings(PaqStatement *statement, List *rangeTable,
+								   List *perminfos);
 extern void paq_choose_relations(PaqStatement *statement, List *rangeTable,
 								 List *perminfos);
 extern void paq_record_truncate(PaqStatement *statement, Oid relid);
@@ -578,18 +579,52 @@ paq_choice_is_audited(const PaqChoice *choice, PaqClass class)
 		(choice->wanted == PAQ_WANTED_BY_CLASS && paq_class_is_audited(class));
 }
 
-/* The name of the rule that has decided; NULL: it has none, or there is none yet */
-static inline const char *
-paq_choice_name(const PaqChoice *choice)
+/* The first rule of the two in the file; NULL is none. */
+static inline const PaqVerdict *
+paq_first_verdict(const PaqVerdict *a, const PaqVerdict *b)
 {
-	return choice->best != NULL && choice->later == NIL ? choice->best->name : NULL;
+	return a == NULL || (b != NULL && b->number < a->number) ? b : a;
+}
+
+/* Add what has been decided about a subject. */
+static inline void
+paq_choice_add(PaqChoice *choice, const PaqDecision *decision)
+{
+	if (unlikely(decision->nlater > 0))
+		paq_choice_add_later(choice, decision);
+	else if (unlikely(decision->final == NULL))
+		choice->by_settings = true;
+	else
+	{
+		choice->by_rules = true;
+		if (decision->final->record)
+			choice->best = paq_first_verdict(choice->best, decision->final);
+	}
+}
+
+/* The choice is not used any more. */
+static inline void
+paq_choice_end(const PaqChoice *choice)
+{
+	if (unlikely(choice->later != NIL))
+		list_free(choice->later);
+	paq_policy_unpin(choice->rules);
+}
+
+/* The verdict of a rule that is certain to record it; NULL: there may be one */
+static inline const PaqVerdict *
+paq_choice_verdict(const PaqChoice *choice)
+{
+	return likely(choice->later == NIL) ? choice->best : NULL;
 }
 
 /* Is a rule without options for texts certain to record it? */
 static inline bool
 paq_choice_is_plain(const PaqChoice *choice)
 {
-	return choice->later == NIL && choice->best != NULL && choice->best->plain;
+	const PaqVerdict *verdict = paq_choice_verdict(choice);
+
+	return verdict != NULL && verdict->plain;
 }
 
 /* The rules record it, or may do so, or leave it to settings that do. */
@@ -647,6 +682,26 @@ paq_record_mode(const PaqPending *pending, PaqClass class)
 	if (unlikely(pending->choice != NULL || pending->mode >= 0))
 		return paq_choice_mode(pending, class);
 	return (paq_immediate_classes & PAQ_CLASS_BIT(class)) ? PAQ_MODE_IMMEDIATE : paq_mode;
+}
+
+/*
+ * Make the records of a statement whose permissions on the relations in rangeTable have
+ * been checked: one for the statement as a whole or one for each relation, and one for
+ * each relation that the audit role's grants select.  The latter cover what a function
+ * does with its owner's rights, too, but not PostgreSQL's own queries for foreign keys.
+ *
+ * With log_rows, the record of a utility statement as a whole is made at its end, unless
+ * one of its relations has a record, which must not come first.
+ */
+static inline void
+paq_record_relations(PaqStatement *statement, List *rangeTable, List *perminfos)
+{
+	if (unlikely(paq_policy.has_rules && !statement->chosen))
+		paq_choose_relations(statement, rangeTable, perminfos);
+	if (unlikely(statement->chosen))
+		paq_record_chosen(statement, rangeTable, perminfos);
+	else
+		paq_record_by_settings(statement, rangeTable, perminfos);
 }
 
 /* Before a statement: see to it that the rules are those in effect. */

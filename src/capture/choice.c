@@ -57,43 +57,15 @@ static const PaqVerdict settings_verdict = {
  * ----------
  */
 
-/* The first rule of the two in the file; NULL is none. */
-static inline const PaqVerdict *
-first_of(const PaqVerdict *a, const PaqVerdict *b)
-{
-	return a == NULL || (b != NULL && b->number < a->number) ? b : a;
-}
-
-static pg_noinline void
-add_later(PaqChoice *choice, const PaqDecision *decision)
+/* Add a decision that is yet to be made. */
+void
+paq_choice_add_later(PaqChoice *choice, const PaqDecision *decision)
 {
 	MemoryContext old_context = MemoryContextSwitchTo(TopMemoryContext);
 
 	choice->later = list_append_unique_ptr(choice->later,
 										   unconstify(PaqDecision *, decision));
 	MemoryContextSwitchTo(old_context);
-}
-
-static inline void
-add(PaqChoice *choice, const PaqDecision *decision)
-{
-	if (unlikely(decision->nlater > 0))
-		add_later(choice, decision);
-	else if (decision->final == NULL)
-		choice->by_settings = true;
-	else
-	{
-		choice->by_rules = true;
-		if (decision->final->record)
-			choice->best = first_of(choice->best, decision->final);
-	}
-}
-
-/* Add what has been decided about a subject. */
-void
-paq_choice_add(PaqChoice *choice, const PaqDecision *decision)
-{
-	add(choice, decision);
 }
 
 /*
@@ -115,7 +87,7 @@ paq_choose(PaqChoice *choice, const PaqSubject *subject)
 		choice->rules = paq_policy_pin(paq_policy.rules);
 	decision = paq_policy_decide(choice->rules, subject);
 	if (likely(!decision->granted))
-		add(choice, decision);
+		paq_choice_add(choice, decision);
 	if (decision->final != NULL)
 		return decision;
 	if (decision->nlater == 0)
@@ -123,16 +95,6 @@ paq_choose(PaqChoice *choice, const PaqSubject *subject)
 	else
 		choice->later_classes |= PAQ_CLASS_BIT(subject->class);
 	return decision;
-}
-
-/* Forget the choice. */
-void
-paq_choice_clear(PaqChoice *choice)
-{
-	if (choice->later != NIL)
-		list_free(choice->later);
-	paq_policy_unpin(choice->rules);
-	memset(choice, 0, sizeof(*choice));
 }
 
 /* ----------
@@ -355,7 +317,7 @@ settle(const PaqLateChoice *late, const PaqEnd *end)
 		{
 			decided = true;
 			if (verdict->record)
-				best = first_of(best, verdict);
+				best = paq_first_verdict(best, verdict);
 		}
 	}
 	if (best == NULL && (audited || (!decided && late->audited_whole)))
@@ -438,11 +400,8 @@ revise(PaqPending *pending, const PaqVerdict *verdict, bool masked)
 		contents.record.header.flags =
 			mask_constants(statement, parameters, &shown, contents.record.header.flags);
 	}
-	if (verdict->name != NULL)
-	{
-		contents.record.field[PAQ_FIELD_POLICY].data = verdict->name;
-		contents.record.field[PAQ_FIELD_POLICY].len = strlen(verdict->name);
-	}
+	if (verdict->name.data != NULL)
+		contents.record.field[PAQ_FIELD_POLICY] = verdict->name;
 	pending = paq_pending_rewrite(pending, &contents);
 	if (text != NULL)
 		pfree(text);
@@ -513,6 +472,6 @@ paq_event_choose(PaqEvent *event, const PaqSubject *subject, int sqlstate)
 		event->verdict = &settings_verdict;
 	else if (event->verdict != NULL && !event->verdict->record)
 		event->verdict = NULL;
-	paq_choice_clear(&choice);
+	paq_choice_end(&choice);
 	return event->verdict != NULL;
 }

@@ -96,7 +96,7 @@ wish_of(const PaqChoice *choice)
 {
 	PaqWish		wish;
 
-	if (unlikely(choice != NULL))
+	if (unlikely(choice != NULL) && !paq_choice_is_plain(choice))
 		return paq_choice_wish(choice, false);
 	wish.statement = paq_log_statement;
 	wish.parameters = paq_log_parameter;
@@ -229,13 +229,14 @@ create_record(PaqStatement *statement, PaqClass class, CommandTag tag,
 	const char *part = paq_statement_part(statement);
 	const bool	first = replaced != NULL ?
 		statement->provisional_first : paq_is_first(statement);
+	const PaqVerdict *verdict = choice != NULL ? paq_choice_verdict(choice) : NULL;
 	const bool	masked = masks_constants(statement, class);
 	bool		without_constants = masked;
 	int			max_size = paq_log_parameter_max_size;
 	PaqPending *pending;
 	bool		complete;
 
-	if (unlikely(choice != NULL) && !paq_choice_is_plain(choice))
+	if (unlikely(choice != NULL && (verdict == NULL || !verdict->plain)))
 		without_constants = choose_texts(choice, masked, &max_size);
 	if (object->granted)
 		flags |= PAQ_RECORD_OBJECT;
@@ -258,8 +259,8 @@ create_record(PaqStatement *statement, PaqClass class, CommandTag tag,
 	paq_set_text(texts, PAQ_FIELD_COMMAND, GetCommandTagName(tag));
 	paq_set_text(texts, PAQ_FIELD_OBJECT_TYPE, object->type);
 	paq_set_text(texts, PAQ_FIELD_OBJECT_NAME, object->name);
-	if (unlikely(choice != NULL))
-		paq_set_text(texts, PAQ_FIELD_POLICY, paq_choice_name(choice));
+	if (verdict != NULL)
+		texts[PAQ_FIELD_POLICY - PAQ_NSESSION_FIELDS] = verdict->name;
 
 	session = paq_session_block(may_lookup, &complete);
 	if (!complete)
@@ -674,7 +675,7 @@ paq_event_create(PaqEvent *event)
 	paq_set_text(texts, PAQ_FIELD_NEW_VALUE, event->new_value);
 	paq_set_text(texts, PAQ_FIELD_VALUE_SOURCE, event->value_source);
 	if (event->verdict != NULL)
-		paq_set_text(texts, PAQ_FIELD_POLICY, event->verdict->name);
+		texts[PAQ_FIELD_POLICY - PAQ_NSESSION_FIELDS] = event->verdict->name;
 
 	session = paq_session_block(false, &complete);
 	paq_set_settings(texts, &event->flags);

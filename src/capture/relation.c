@@ -350,6 +350,18 @@ is_temporary(List *rangeTable, List *perminfos)
 	return result;
 }
 
+/*
+ * What an executor does with a relation, or without one, as a number other than 0: all
+ * that the subject is made of.
+ */
+static inline uint64
+use_of(const PaqStatement *statement, AclMode perms, int lockmode)
+{
+	return (uint64) (uint32) perms | ((uint64) statement->query_desc->operation << 32) |
+		((uint64) (lockmode >= RowExclusiveLock) << 40) |
+		((uint64) statement->temporary << 41) | (UINT64CONST(1) << 63);
+}
+
 /* What the statement does with the relation, for rules */
 static PaqSubject
 relation_subject(const PaqStatement *statement, RangeTblEntry *rte, List *perminfos,
@@ -366,7 +378,50 @@ relation_subject(const PaqStatement *statement, RangeTblEntry *rte, List *permin
 	subject.relid = rte->relid;
 	subject.rte = rte;
 	subject.perminfos = perminfos;
+	if (statement->query_desc != NULL)
+		subject.use = use_of(statement, perms->requiredPerms, rte->rellockmode);
 	return subject;
+}
+
+static pg_noinline void
+choose_relation(PaqStatement *statement, RangeTblEntry *rte, List *perminfos)
+{
+	PaqRtePerms perms = paq_rte_perms(rte, perminfos);
+	const PaqSubject subject = relation_subject(statement, rte, perminfos, &perms);
+
+	(void) paq_choose(&statement->choice, &subject);
+}
+
+/*
+ * The same if a rule has decided about it before, and nothing has to be asked again: most
+ * often.  Returns false otherwise.
+ */
+static inline bool
+choose_again(PaqStatement *statement, Oid relid, uint64 use)
+{
+	const PaqDecision *decision = paq_policy_recall(statement->choice.rules, relid, use);
+
+	if (unlikely(decision == NULL || decision->final == NULL))
+		return false;
+	Assert(!decision->granted);
+	paq_choice_add(&statement->choice, decision);
+	return true;
+}
+
+static void
+choose_without_relation(PaqStatement *statement)
+{
+	PaqSubject	subject = {.may_look_up = true};
+
+	if (statement->query_desc != NULL)
+	{
+		subject.use = use_of(statement, 0, NoLock);
+		if (choose_again(statement, InvalidOid, subject.use))
+			return;
+	}
+	subject.class = paq_classify(&statement->command);
+	subject.tag = statement->command.tag;
+	(void) paq_choose(&statement->choice, &subject);
 }
 
 /*
@@ -376,33 +431,31 @@ relation_subject(const PaqStatement *statement, RangeTblEntry *rte, List *permin
 void
 paq_choose_relations(PaqStatement *statement, List *rangeTable, List *perminfos)
 {
+	const bool	executed = statement->query_desc != NULL;
 	bool		found = false;
 	ListCell   *lc;
 
 	if (is_key_query(statement, rangeTable, perminfos) && statement->others_rights)
 		return;
-	if (statement->query_desc != NULL)
-		statement->temporary = paq_policy.has_temp && is_temporary(rangeTable, perminfos);
+	if (likely(statement->choice.rules == NULL))
+		statement->choice.rules = paq_policy_pin(paq_policy.rules);
+	if (unlikely(paq_policy.has_temp) && executed)
+		statement->temporary = is_temporary(rangeTable, perminfos);
 	foreach(lc, rangeTable)
 	{
 		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
-		PaqRtePerms perms = paq_rte_perms(rte, perminfos);
-		PaqSubject	subject;
+		const AclMode perms = paq_rte_perms(rte, perminfos).requiredPerms;
 
-		if (perms.requiredPerms == 0 || !OidIsValid(rte->relid))
+		if (perms == 0 || !OidIsValid(rte->relid))
 			continue;
 		found = true;
-		subject = relation_subject(statement, rte, perminfos, &perms);
-		(void) paq_choose(&statement->choice, &subject);
+		if (unlikely(!executed) ||
+			!choose_again(statement, rte->relid,
+						  use_of(statement, perms, rte->rellockmode)))
+			choose_relation(statement, rte, perminfos);
 	}
-	if (!found)
-	{
-		PaqSubject	subject = {.may_look_up = true};
-
-		subject.class = paq_classify(&statement->command);
-		subject.tag = statement->command.tag;
-		(void) paq_choose(&statement->choice, &subject);
-	}
+	if (unlikely(!found))
+		choose_without_relation(statement);
 	statement->chosen = true;
 }
 
@@ -694,7 +747,7 @@ record_whole_by_rules(PaqStatement *statement, List *rangeTable, List *perminfos
 	}
 }
 
-/* Rules decide about the statement: as paq_record_relations(). */
+/* Rules decide about the statement. */
 static pg_noinline void
 record_by_rules(PaqStatement *statement, List *rangeTable, List *perminfos)
 {
@@ -752,43 +805,26 @@ record_by_rules(PaqStatement *statement, List *rangeTable, List *perminfos)
 	}
 }
 
-/*
- * The same where there are rules.  Returns false if they have nothing to do with the
- * statement.
- */
-static pg_noinline bool
-record_chosen(PaqStatement *statement, List *rangeTable, List *perminfos)
+/* paq_record_relations() where rules have decided */
+void
+paq_record_chosen(PaqStatement *statement, List *rangeTable, List *perminfos)
 {
 	const PaqChoice *choice = &statement->choice;
 
-	if (unlikely(!statement->chosen))
-		paq_choose_relations(statement, rangeTable, perminfos);
-	if (choice->rules == NULL)
-		return statement->chosen;
+	Assert(choice->rules != NULL);
 
 	/* Most often rules have decided about the whole, and nobody asks for its parts. */
 	if (unlikely(choice->by_settings || choice->later_classes != PAQ_CLASSES_NONE ||
 				 paq_log_relation || paq_policy.has_roles || paq_role[0] != '\0' ||
-				 (paq_log_rows && statement->query_desc == NULL)))
+				 (statement->query_desc == NULL && paq_log_rows)))
 		record_by_rules(statement, rangeTable, perminfos);
 	else if (choice->best != NULL || choice->later != NIL)
 		paq_record_relation(statement, &statement->command, NULL, choice);
-	return true;
 }
 
-/*
- * Make the records of a statement whose permissions on the relations in
- * rangeTable have been checked: one for the statement as a whole or one for
- * each relation, and one for each relation that the audit role's grants
- * select.  The latter cover what a function does with its owner's rights,
- * too, but not PostgreSQL's own queries for foreign keys.
- *
- * With log_rows, the record of a utility statement as a whole is made at its
- * end, unless one of its relations has a record, which must not come first.
- */
+/* paq_record_relations() where settings decide */
 void
-paq_record_relations(PaqStatement *statement, List *rangeTable,
-					 List *perminfos)
+paq_record_by_settings(PaqStatement *statement, List *rangeTable, List *perminfos)
 {
 	Oid			role = find_audit_role();
 	bool		session = true;
@@ -799,9 +835,6 @@ paq_record_relations(PaqStatement *statement, List *rangeTable,
 	bool		at_end = paq_log_rows && statement->query_desc == NULL;
 	ListCell   *lc;
 
-	if (unlikely(paq_policy.has_rules || statement->chosen) &&
-		record_chosen(statement, rangeTable, perminfos))
-		return;
 	if (role == InvalidOid && paq_log_classes == PAQ_CLASSES_NONE)
 		return;
 

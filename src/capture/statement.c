@@ -752,7 +752,7 @@ paq_statement_close(PaqStatement *statement)
 {
 	Assert(dlist_is_empty(&statement->records));
 	if (unlikely(statement->choice.rules != NULL))
-		paq_choice_clear(&statement->choice);
+		paq_choice_end(&statement->choice);
 	if (unlikely(statement->named != NIL))
 		list_free_deep(statement->named);
 	if (statement->shown.copy != NULL)

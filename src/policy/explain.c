@@ -236,7 +236,7 @@ fill_row(PaqRow *row, const PaqRule *rule)
 	paq_row_add_text(row, rule->file);
 	paq_row_add(row, Int32GetDatum(rule->line), rule->line == 0);
 	paq_row_add_text(row, rule->verdict.record ? "record" : "ignore");
-	paq_row_add_text(row, rule->verdict.name ? rule->verdict.name : "");
+	paq_row_add_text(row, rule->verdict.name.data ? rule->verdict.name.data : "");
 }
 
 /*

@@ -67,7 +67,7 @@ typedef struct Search
 typedef struct KnownKey
 {
 	uint64		who_what;		/* CURRENT_USER, if that matters, and the relation */
-	uint64		how;			/* the rest of the subject */
+	uint64		how;			/* the rest of the subject, or its use */
 } KnownKey;
 
 /* A decision that was made before */
@@ -492,12 +492,13 @@ search_rules(PaqSessionRules *rules, Oid user, Search *search)
 static inline KnownKey
 key_of(Oid user, const PaqSubject *subject)
 {
-	KnownKey	key = {
-		.who_what = ((uint64) user << 32) | subject->relid,
-		.how = (uint64) subject->tag | ((uint64) subject->class << 32) |
-			((uint64) subject->object << 40) | ((uint64) subject->temp << 48)
-	};
+	KnownKey	key = {.who_what = ((uint64) user << 32) | subject->relid};
 
+	if (subject->use != 0)
+		key.how = subject->use;
+	else
+		key.how = (uint64) subject->tag | ((uint64) subject->class << 32) |
+			((uint64) subject->object << 40) | ((uint64) subject->temp << 48);
 	return key;
 }
 
@@ -584,6 +585,22 @@ paq_policy_decide(PaqSessionRules *rules, const PaqSubject *subject)
 	if (unlikely(rules->has_current_users))
 		return decide_for_current_user(rules, subject);
 	return decide(rules, InvalidOid, subject);
+}
+
+/*
+ * What has been decided about a subject with that relation and that use before.  NULL:
+ * nothing that is remembered, or it depends on the current user.
+ */
+const PaqDecision *
+paq_policy_recall(const PaqSessionRules *rules, Oid relid, uint64 use)
+{
+	const KnownKey key = {.who_what = relid, .how = use};
+	const KnownDecision *known;
+
+	if (unlikely(rules->has_current_users || rules->known == NULL))
+		return NULL;
+	known = known_lookup(rules->known, key);
+	return likely(known != NULL) ? known->decision : NULL;
 }
 
 /* ----------

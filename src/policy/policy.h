@@ -99,7 +99,7 @@ typedef struct PaqVerdict
 	PaqRuleText statement;
 	bool		mandatory;
 	bool		plain;			/* records have the texts that the settings want */
-	const char *name;			/* NULL: it has none */
+	PaqText		name;			/* NULL: it has none */
 } PaqVerdict;
 
 /* What decides about a subject.  Lives as long as the session's rules. */
@@ -135,6 +135,7 @@ typedef struct PaqSubject
 	RangeTblEntry *rte;			/* what is done to a relation, for grants */
 	List	   *perminfos;
 	AclMode		perms;			/* likewise, if there is no rte */
+	uint64		use;			/* stands for all of the above but relid; 0: nothing does */
 	const char *schema;			/* PAQ_OBJECT_NAMED, NULL: it has none */
 	const char *name;			/* NULL: all in the schema */
 } PaqSubject;
@@ -177,6 +178,8 @@ extern void paq_policy_init(void);
 /* match.c */
 extern const PaqDecision *paq_policy_decide(PaqSessionRules *rules,
 											const PaqSubject *subject);
+extern const PaqDecision *paq_policy_recall(const PaqSessionRules *rules, Oid relid,
+											uint64 use);
 extern bool paq_verdict_holds(const PaqVerdict *verdict, const PaqEnd *end);
 extern uint32 paq_outcome_bits(int sqlstate);
 

@@ -691,8 +691,11 @@ static bool
 make_rule_name(const Option *option, PaqOperator op, List *values, PaqRule *rule,
 			   char **error)
 {
-	rule->verdict.name = pstrdup(first_value(values));
-	return check_name(rule->verdict.name, error);
+	char	   *name = pstrdup(first_value(values));
+
+	rule->verdict.name.data = name;
+	rule->verdict.name.len = strlen(name);
+	return check_name(name, error);
 }
 
 /* MANDATORY has no function. */
@@ -892,8 +895,8 @@ paq_rule_free(PaqRule *rule)
 	if (rule->classes != NULL)
 		pfree(rule->classes);
 	free_objects(rule->objects, rule->nobjects);
-	if (rule->verdict.name != NULL)
-		pfree(unconstify(char *, rule->verdict.name));
+	if (rule->verdict.name.data != NULL)
+		pfree(unconstify(char *, rule->verdict.name.data));
 	if (rule->file != NULL)
 		pfree(unconstify(char *, rule->file));
 	pfree(rule);
