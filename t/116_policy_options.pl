@@ -318,6 +318,34 @@ $times{ $_->{command} }++ foreach @many;
 is_deeply(\%times, { INSERT => 699, DELETE => 699, SELECT => 1400 },
 	'each of more decisions than are remembered');
 
+# What is remembered about a relation is about one use of it.  These statements use one in
+# ways that differ in one thing only: permissions, locks, what the statement is as a whole.
+install_policy($node, <<'EOF', log => 'none');
+record all ann all INSERT s.two name=insert
+record all ann all UPDATE s.two name=update
+record all ann all DELETE s.two name=delete
+record all ann all MERGE s.two name=merge
+record all ann all read s.two name=read
+EOF
+my @uses = (
+	[ 'SELECT a FROM s.two',            'read' ],
+	[ 'SELECT a FROM s.two FOR UPDATE', 'read' ],
+	[ 'WITH u AS (UPDATE s.two SET a = a RETURNING a) SELECT a FROM u',        'update' ],
+	[ 'WITH i AS (INSERT INTO s.two VALUES (1) RETURNING a) SELECT a FROM i',  'insert' ],
+	[ 'WITH d AS (DELETE FROM s.two WHERE a = 0 RETURNING a) SELECT a FROM d', 'delete' ],
+	[ 'INSERT INTO s.two VALUES (1) RETURNING a', 'insert' ],
+	[ 'MERGE INTO s.two USING (VALUES (0)) v (b) ON a = b WHEN NOT MATCHED THEN INSERT VALUES (1)', 'merge' ],
+	[ 'UPDATE s.two SET a = a', 'update' ],
+	[ 'MERGE INTO s.two USING (VALUES (1)) v (b) ON a = b WHEN MATCHED THEN UPDATE SET a = b', 'merge' ],
+	[ 'DELETE FROM s.two WHERE a = 0', 'delete' ]);
+foreach my $case ([ 'in that order', @uses ], [ 'in reverse', reverse @uses ])
+{
+	my ($order, @in_order) = @$case;
+	my @records = run_as('ann', join('; ', map { $_->[0] } @in_order));
+
+	is(shown('policy', @records), join('; ', map { $_->[1] } @in_order), "uses of a relation, $order");
+}
+
 check_trail($node, 'the trail is whole');
 $node->stop;
 done_testing();
