@@ -377,7 +377,7 @@ ok(-e $foreign && -e $foreign_zst, 'and none that only has such a name');
 # The server starts without compression, but not if the trail would not be encrypted.
 my $bare = audited_node(
 	'bare',
-	install_path => other_install('pg_config', map { "WITH_$_=no" } qw(ZSTD LZ4 OPENSSL)),
+	install_path => least_install(),
 	settings     => { log_compression => 'zstd' });
 
 foreach my $setting ([ log_compression => 'zstd' ], [ log_compression => 'lz4' ],

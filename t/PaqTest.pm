@@ -66,6 +66,7 @@ our @EXPORT = qw(
   kill_worker
   last_sleep
   need_trail_program
+  least_install
   other_install
   parse_record
   parse_trail
@@ -296,11 +297,13 @@ sub sanitizers
 
 # poll_until($sub, $seconds): call the sub until what it returns is true, at
 # most for so many seconds (PostgreSQL's default timeout for tests unless
-# given).  Returns that value, or the last false one.
+# given), 50 times a second at first, then 10 times: most calls start psql, and
+# other tests wait meanwhile.  Returns that value, or the last false one.
 sub poll_until
 {
 	my ($sub, $seconds) = @_;
-	my $end = time + ($seconds // $PostgreSQL::Test::Utils::timeout_default);
+	my $end   = time + ($seconds // $PostgreSQL::Test::Utils::timeout_default);
+	my $pause = 0.02;
 
 	while (1)
 	{
@@ -309,7 +312,8 @@ sub poll_until
 		my $result = $sub->();
 
 		return $result if $result || $late;
-		sleep 0.02;
+		sleep $pause;
+		$pause = 0.1 if ($pause *= 1.2) > 0.1;
 	}
 }
 
@@ -1028,23 +1032,29 @@ sub wait_until_stopped
 	return poll_until(sub { is_stopped($pid) });
 }
 
-# fault_install(@flags): build the library with the points of src/fault.h, and with
-# more flags of the compiler, and put it into a copy of the server below the test's
-# temporary directory.  Returns what install_path of audited_node() wants.
+# fault_install(): build the library with the points of src/fault.h, and put it into a
+# copy of the server below the test's temporary directory.  Returns what install_path of
+# audited_node() wants.
 sub fault_install
 {
-	my (@flags) = @_;
-
-	return _private_install('pg_config', "COPT='-DPAQ_FAULT_POINTS @flags'");
+	return _private_install('pg_config', "COPT='-DPAQ_FAULT_POINTS'");
 }
 
-# other_install($pg_config, @options): the same for the server that this program is of, with
-# the library as it is, or as more options for make say.
+# other_install($pg_config): the same for the server that this program is of, with the
+# library as it is.
 sub other_install
 {
-	my ($pg_config, @options) = @_;
+	my ($pg_config) = @_;
 
-	return _private_install($pg_config, @options);
+	return _private_install($pg_config);
+}
+
+# least_install(): the same for the server that is tested, with the library as it is built
+# where nothing is that it can do without: zstd, lz4, OpenSSL, and lz4 in the server.
+sub least_install
+{
+	return _private_install('pg_config', "COPT='-include $FindBin::RealBin/without_lz4.h'",
+		map { "WITH_$_=no" } qw(ZSTD LZ4 OPENSSL));
 }
 
 # bare_install($pg_config): a copy of that server, by default of the one that is
