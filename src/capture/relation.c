@@ -352,7 +352,7 @@ is_temporary(List *rangeTable, List *perminfos)
 
 /*
  * What an executor does with a relation, or without one, as a number other than 0: all
- * that the subject is made of.
+ * that the rest of a subject is made of.
  */
 static inline uint64
 use_of(const PaqStatement *statement, AclMode perms, int lockmode)
