@@ -284,11 +284,15 @@ sub firing
 	start_program('prometheus-postgres-exporter', "--web.listen-address=127.0.0.1:$port{postgres}",
 		"--extend.query-path=$folder/postgres_exporter/pg_audit_queue.yaml");
 }
-write_file('pg_audit_queue.rules.yml', $rules, qr/^        for: \w+$/m => '        for: 0s');
+write_file('pg_audit_queue.rules.yml', $rules, qr/^        for: \w+$/m => '        for: 0s',
+	qr/_timestamp_seconds\) > 120$/m => '_timestamp_seconds) > 5');
 start_program('prometheus', '--config.file',
 	write_file('scrape.yml',
 		"global:\n  scrape_interval: 1s\n  evaluation_interval: 1s\n$scrape",
 		qr/localhost:9187/ => "127.0.0.1:$port{postgres}",
+
+		# it takes longer than a second to find that there is no server
+		qr/(?<=job_name: pg_audit_queue\n)/ => "    scrape_interval: 4s\n    scrape_timeout: 4s\n",
 		qr/localhost:9237/ => "127.0.0.1:$port{sql}"),
 	'--storage.tsdb.path', "$dir/data", '--web.listen-address', "127.0.0.1:$port{prometheus}");
 
@@ -377,8 +381,10 @@ my $old  = 'time() - pg_audit_queue_observed_timestamp_seconds{job="pg_audit_que
 my $fresh = sub { !grep { !defined || %$_ } value_of($none), value_of($old) };
 ok(poll_until($fresh), 'figures are there, and new');
 $node->stop;
-ok(poll_until(sub { (firing('PgAuditQueueNoFigures'))[0] }),
-	'without a server there is an alert that nothing is known');
+my @jobs;
+poll_until(sub { (@jobs = firing('PgAuditQueueNoFigures')) == 2 });
+is("@jobs", 'pg_audit_queue pg_audit_queue_sql',
+	'without a server there is an alert that nothing is known, of either exporter');
 ok(poll_until(sub { %{ value_of($old) // {} } }), 'old figures tell that they are old');
 $node->start;
 ok(poll_until($fresh), 'with a server there are new ones');
