@@ -110,10 +110,10 @@ typedef struct PaqChoice
 	const PaqVerdict *best;		/* the first of the rules that record it; NULL: none */
 	bool		by_settings;	/* of some subject, the settings decide */
 	bool		by_rules;		/* of some subject, a rule decides that is known now */
-	uint32		left_classes;	/* classes of subjects that the settings decide, */
-	uint32		later_classes;	/* or decide if conditions do not hold */
+	bool		left_later;		/* of some, they do if conditions do not hold */
+	uint32		left_classes;	/* classes of subjects that the settings decide about */
 	PaqWanted	wanted;			/* do they want the record? */
-	bool		by_subject;		/* that depends on these classes, too */
+	bool		by_subject;		/* that depends on the classes of subjects, too */
 	List	   *later;			/* decisions that are yet to be made, PaqDecision */
 } PaqChoice;
 

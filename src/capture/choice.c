@@ -38,7 +38,8 @@ typedef struct PaqLateChoice
 
 	/* Do the settings want the record, */
 	bool		audited_now;	/* for a subject that they decide about anyhow, */
-	bool		audited_later;	/* for one that they decide about in the end, */
+	uint32		audited_later;	/* for one of these classes that they decide about in
+								 * the end, */
 	bool		audited_whole;	/* or if no rule has decided about any? */
 	bool		masked;			/* the settings mask constants */
 	bool		uncounted;		/* rows may be changed that nobody counts */
@@ -93,7 +94,7 @@ paq_choose(PaqChoice *choice, const PaqSubject *subject)
 	if (decision->nlater == 0)
 		choice->left_classes |= PAQ_CLASS_BIT(subject->class);
 	else
-		choice->later_classes |= PAQ_CLASS_BIT(subject->class);
+		choice->left_later = true;
 	return decision;
 }
 
@@ -221,8 +222,8 @@ paq_choice_attach(PaqPending *pending, const PaqChoice *choice, bool masked,
 	late->decided = choice->by_rules;
 	late->audited_now = by_class ? (choice->left_classes & paq_log_classes) != 0 :
 		choice->by_settings && audited;
-	late->audited_later = by_class ? (choice->later_classes & paq_log_classes) != 0 :
-		audited;
+	late->audited_later = by_class ? paq_log_classes :
+		audited ? PAQ_CLASSES_ALL : PAQ_CLASSES_NONE;
 	late->audited_whole = audited;
 	late->masked = masked;
 	late->rows = statement->command.node == T_CopyStmt ? PAQ_ROWS_UNKNOWN : PAQ_ROWS_NONE;
@@ -312,7 +313,7 @@ settle(const PaqLateChoice *late, const PaqEnd *end)
 		const PaqVerdict *verdict = settle_decision(late->decisions[i], end);
 
 		if (verdict == NULL)
-			audited |= late->audited_later;
+			audited |= (late->decisions[i]->late_class & late->audited_later) != 0;
 		else
 		{
 			decided = true;

@@ -814,7 +814,7 @@ paq_record_chosen(PaqStatement *statement, List *rangeTable, List *perminfos)
 	Assert(choice->rules != NULL);
 
 	/* Most often rules have decided about the whole, and nobody asks for its parts. */
-	if (unlikely(choice->by_settings || choice->later_classes != PAQ_CLASSES_NONE ||
+	if (unlikely(choice->by_settings || choice->left_later ||
 				 paq_log_relation || paq_policy.has_roles || paq_role[0] != '\0' ||
 				 (statement->query_desc == NULL && paq_log_rows)))
 		record_by_rules(statement, rangeTable, perminfos);

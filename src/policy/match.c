@@ -430,10 +430,13 @@ rules_of_user(PaqSessionRules *rules, Oid user, bool may_look_up)
 	return known->applies;
 }
 
-/* The decision with these contents, as one that is kept */
+/* The decision about a subject of that class with these contents, as one that is kept */
 static const PaqDecision *
-intern(PaqSessionRules *rules, const PaqVerdict *final, bool granted, List *later)
+intern(PaqSessionRules *rules, PaqClass class, const PaqVerdict *final, bool granted,
+	   List *later)
 {
+	const uint32 late_class = final == NULL && later != NIL ? PAQ_CLASS_BIT(class) :
+		PAQ_CLASSES_NONE;
 	MemoryContext old_context;
 	PaqDecision *decision;
 	ListCell   *lc;
@@ -443,7 +446,7 @@ intern(PaqSessionRules *rules, const PaqVerdict *final, bool granted, List *late
 	{
 		decision = lfirst(lc);
 		if (decision->final != final || decision->granted != granted ||
-			decision->nlater != list_length(later))
+			decision->late_class != late_class || decision->nlater != list_length(later))
 			continue;
 		for (i = 0; i < decision->nlater; i++)
 			if (decision->later[i] != list_nth(later, i))
@@ -457,6 +460,7 @@ intern(PaqSessionRules *rules, const PaqVerdict *final, bool granted, List *late
 					  list_length(later) * sizeof(PaqVerdict *));
 	decision->final = final;
 	decision->granted = granted;
+	decision->late_class = late_class;
 	decision->nlater = list_length(later);
 	for (i = 0; i < decision->nlater; i++)
 		decision->later[i] = list_nth(later, i);
@@ -483,10 +487,10 @@ search_rules(PaqSessionRules *rules, Oid user, Search *search)
 			continue;
 		granted |= search->granted && rule->verdict.record;
 		if (!is_known_at_end(&rule->verdict))
-			return intern(rules, &rule->verdict, granted, later);
+			return intern(rules, search->subject->class, &rule->verdict, granted, later);
 		later = lappend(later, unconstify(PaqVerdict *, &rule->verdict));
 	}
-	return intern(rules, NULL, granted, later);
+	return intern(rules, search->subject->class, NULL, granted, later);
 }
 
 static inline KnownKey

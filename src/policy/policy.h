@@ -108,6 +108,8 @@ typedef struct PaqDecision
 	const PaqVerdict *final;	/* the first rule without conditions that matches;
 								 * NULL: the settings decide */
 	bool		granted;		/* the grants of a role have selected it */
+	uint32		late_class;		/* bit of the subject's class, if the settings may decide
+								 * about it when the statement ends */
 	int			nlater;
 	const PaqVerdict *later[FLEXIBLE_ARRAY_MEMBER]; /* rules before that, which
 													 * decide if their conditions
