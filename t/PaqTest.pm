@@ -65,8 +65,8 @@ our @EXPORT = qw(
   is_stopped
   kill_worker
   last_sleep
-  need_trail_program
   least_install
+  need_trail_program
   other_install
   parse_record
   parse_trail

@@ -549,6 +549,16 @@ decide_anew(PaqSessionRules *rules, Oid user, const PaqSubject *subject)
 	return decision;
 }
 
+static inline const PaqDecision *
+recall(const PaqSessionRules *rules, KnownKey key)
+{
+	const KnownDecision *known = NULL;
+
+	if (likely(rules->known != NULL))
+		known = known_lookup(rules->known, key);
+	return likely(known != NULL) ? known->decision : NULL;
+}
+
 /*
  * What decides about the subject, while the role is the current user.  Reads
  * catalogs for names of relations, unless it knows the decision.  user is invalid if
@@ -557,13 +567,9 @@ decide_anew(PaqSessionRules *rules, Oid user, const PaqSubject *subject)
 static inline const PaqDecision *
 decide(PaqSessionRules *rules, Oid user, const PaqSubject *subject)
 {
-	const KnownDecision *known = NULL;
+	const PaqDecision *decision = recall(rules, key_of(user, subject));
 
-	if (likely(rules->known != NULL))
-		known = known_lookup(rules->known, key_of(user, subject));
-	if (likely(known != NULL && known->decision != NULL))
-		return known->decision;
-	return decide_anew(rules, user, subject);
+	return likely(decision != NULL) ? decision : decide_anew(rules, user, subject);
 }
 
 const PaqDecision *
@@ -599,12 +605,8 @@ const PaqDecision *
 paq_policy_recall(const PaqSessionRules *rules, Oid relid, uint64 use)
 {
 	const KnownKey key = {.who_what = relid, .how = use};
-	const KnownDecision *known;
 
-	if (unlikely(rules->has_current_users || rules->known == NULL))
-		return NULL;
-	known = known_lookup(rules->known, key);
-	return likely(known != NULL) ? known->decision : NULL;
+	return likely(!rules->has_current_users) ? recall(rules, key) : NULL;
 }
 
 /* ----------
