@@ -87,6 +87,30 @@ foreach my $case (
 	}
 }
 
+# In place of the settings the other way round: no text is no parameters, either
+foreach my $case (
+	[ '',                            qr/^null$/, 'null' ],
+	[ 'statement=on',                qr/'lit'/,  'value' ],
+	[ 'statement=on parameters=off', qr/'lit'/,  'null' ],
+	[ 'statement=normalized',        qr/SELECT a, \$2 FROM s.one WHERE \$1 = \$3/, 'null' ],
+	[ 'mandatory',                   qr/'lit'/,  'null' ],
+	[ 'mandatory parameters=on',     qr/'lit'/,  'value' ])
+{
+	my ($options, $text, $parameters) = @$case;
+
+	foreach my $condition ('', 'rows<100')
+	{
+		install_policy($node, "record all ann all read s.* $condition $options\n",
+			log => 'none', log_statement => 'off', log_parameter => 'on');
+		my @records = run_as('ann', $query);
+		my $name = "settings the other way round, '$condition' '$options'";
+
+		is(scalar @records, 1, "$name: one record");
+		like(shown('commandText', @records), $text, "$name: text");
+		is(shown('paramList', @records), $parameters, "$name: parameters");
+	}
+}
+
 # What is not certain at the beginning: each rule has its own texts in the end.
 install_policy($node, <<'EOF', log => 'none');
 record all ann all read all rows>=1000 parameters=on name=many
@@ -157,6 +181,17 @@ like(shown('paramList', @must), qr/^value;/, 'and parameters');
 my @config = grep { ($_->{objectName} // '') eq 'pg_audit_queue.policy' && $_->{dbUserName} eq 'pat' }
   trail_records($node);
 is(shown('newValue', @config), 'off', 'who switches policies off is recorded');
+
+# A statement with two records has its text in both, if they are mandatory.
+foreach my $case ([ '', 'null' ], [ 'mandatory', q{SELECT 'twice' FROM s.one, s.two} ])
+{
+	my ($option, $second) = @$case;
+
+	install_policy($node, "record all pat all read s.* $option\n",
+		log => 'none', log_relation => 'on', log_statement_once => 'on');
+	is(shown('commandText', run_as('pat', q{SELECT 'twice' FROM s.one, s.two})),
+		"SELECT 'twice' FROM s.one, s.two; $second", "log_statement_once, '$option'");
+}
 
 # An extension's script can be anybody's who may write a file.
 install_policy($node, <<'EOF', log => 'all');
@@ -276,21 +311,31 @@ my @interrupted = grep { ($_->{commandText} // '') =~ /'crash'/ } trail_records(
 is(scalar @interrupted, 1, 'what a crash interrupts is recorded');
 ok($interrupted[0]{interrupted}, 'as interrupted');
 
-# mode: who waits is in the statistics
-install_policy($node, <<'EOF', log => 'none', mode => 'queued', flush_interval => '1h');
-record all ann all read s.one mode=immediate name=now
-record all ann all read s.two name=later
-EOF
-my %waits;
-foreach my $table ('two', 'one')
+# mode: who waits is in the statistics, for each statement or once for a transaction
+foreach my $case (
+	[ 'queued',    '',               0 ],
+	[ 'queued',    'mode=commit',    1 ],
+	[ 'queued',    'mode=immediate', 2 ],
+	[ 'commit',    '',               1 ],
+	[ 'commit',    'mode=queued',    0 ],
+	[ 'commit',    'mode=immediate', 2 ],
+	[ 'immediate', '',               2 ],
+	[ 'immediate', 'mode=queued',    0 ],
+	[ 'immediate', 'mode=commit',    1 ])
 {
-	my $before = stats($node)->{flush_waits};
+	my ($setting, $option, $expected) = @$case;
 
-	$node->psql('postgres', "SELECT 1 FROM s.$table", connstr => $node->connstr('postgres') . ' user=ann');
-	$waits{$table} = stats($node)->{flush_waits} - $before;
+	foreach my $condition ('', 'rows<100')
+	{
+		install_policy($node, "record all ann all read s.* $condition $option\n",
+			log => 'none', mode => $setting, flush_interval => '1h');
+		my $before = stats($node)->{flush_waits};
+		$node->psql('postgres', 'BEGIN; SELECT 1 FROM s.one; SELECT 1 FROM s.two; COMMIT',
+			connstr => $node->connstr('postgres') . ' user=ann');
+		is(stats($node)->{flush_waits} - $before, $expected,
+			"mode is $setting, '$condition' '$option': waits");
+	}
 }
-is($waits{two}, 0, 'in mode queued nobody waits');
-is($waits{one}, 1, 'with mode=immediate the session does');
 
 # log_relation: the relations that rules select, and only those
 install_policy($node, "record all ann all read s.one name=one\nignore all ann all write s.two\n",
