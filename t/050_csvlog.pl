@@ -161,6 +161,7 @@ sub compare_with_pgaudit
 		# PostgreSQL has what the process was doing: the client's statement, BIND
 		command_tag => sub { $_[0] =~ /^(?:BIND|DO|EXECUTE|\Q$_[1]\E)$/ },
 		query_id    => sub { $_[0] eq $_[1] || $_[2] =~ /^(?:DO|EXECUTE)$/ },
+		hint        => sub { $_[0] eq '' && $_[1] =~ /^series=\d+$/ },
 		location    => sub { $_[0] eq '' && $_[1] > 0 });
 
 	foreach my $name (@names)
@@ -185,7 +186,7 @@ sub compare_with_pgaudit
 			  split /\n/, join '', map { slurp_file($_) } @$_
 		]
 	} [$log], [ trail_files($node) ];
-	s/,"\d+",("an ""app"")/,,$1/ foreach @{ $raw[1] };
+	s/,"series=\d+",(.*),"\d+",("an ""app"")/,,$1,,$2/ foreach @{ $raw[1] };
 	is(scalar @{ $raw[0] }, 1, 'a record of both');
 	is_deeply($raw[1], $raw[0], 'quoted as PostgreSQL quotes');
 	check_sequences('beside pgaudit', @rows);

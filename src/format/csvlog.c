@@ -38,7 +38,11 @@
 /* Columns that are looked for in a written record, counted from 0 */
 #define COLUMN_SESSION_LINE	6
 #define COLUMN_MESSAGE		13
+#define COLUMN_HINT			15
 #define COLUMN_LOCATION		21
+
+/* What all hints begin with */
+#define SERIES_START	"series="
 
 /* What all messages begin with */
 #define MESSAGE_START	"AUDIT: "
@@ -326,6 +330,9 @@ put_marks(const CsvRow *row)
 	const PaqText policy = row->record->field[PAQ_FIELD_POLICY];
 	bool		first = true;
 
+	put_mark(row, true, SERIES_START, &first);
+	paq_buffer_int(row->out, (int64) row->record->series);
+
 #define PAQ_TRAIL_MARK(id, json, column, flag, what) \
 	put_mark(row, (flags & flag) != 0, json, &first);
 #include "record/fieldlist.h"
@@ -333,9 +340,7 @@ put_marks(const CsvRow *row)
 	if (policy.data != NULL)
 		put_named_mark(row, (PaqText){ "policy", 6 }, policy, &first);
 	put_settings(row, &first);
-	if (!first)
-		paq_buffer_putc(row->out, '"');
-	paq_buffer_putc(row->out, ',');
+	PAQ_PUT_LITERAL(row->out, "\",");
 }
 
 static void
@@ -481,15 +486,22 @@ rest_length(const char *data, Size len)
 	return 0;
 }
 
-/*
- * The digits of the sequence in the column from p to end; NULL if it has none.
- */
+/* The digits of the number in the column from p to end; NULL if it has none. */
 static const char *
-column_sequence(int column, const char *p, const char *end, Size *digits)
+column_number(int column, const char *p, const char *end, Size *digits)
 {
+	static const char series[] = "\"" SERIES_START;
+	const Size	series_len = sizeof(series) - 1;
 	const char *first = p + 1;
 
-	if (column == COLUMN_LOCATION && end - p > 2 && *p == '"')
+	if (column == COLUMN_HINT && end - p > series_len && memcmp(p, series, series_len) == 0)
+	{
+		p = first = p + series_len;
+		while (p < end && isdigit((unsigned char) *p))
+			p++;
+		end = p;
+	}
+	else if (column == COLUMN_LOCATION && end - p > 2 && *p == '"')
 		end--;
 	else if (column != COLUMN_SESSION_LINE || end - p < 2 || *p != '-')
 		return NULL;
@@ -497,15 +509,15 @@ column_sequence(int column, const char *p, const char *end, Size *digits)
 		if (!isdigit((unsigned char) *p))
 			return NULL;
 	*digits = end - first;
-	return first;
+	return *digits > 0 ? first : NULL;
 }
 
 /*
  * The sequence is in the location, and in place of the session's line if that
- * is unknown.
+ * is unknown; the series is in the hint.
  */
 static bool
-find_sequence(const char *line, Size len, Size *start, Size *digits)
+find_number(const char *line, Size len, Size *start, Size *digits, bool *is_series)
 {
 	const char *end = line + len;
 	const char *p = line;
@@ -515,12 +527,13 @@ find_sequence(const char *line, Size len, Size *start, Size *digits)
 		 column < NCOLUMNS && (next = column_end(p, end)) != NULL;
 		 column++, p = next + 1)
 	{
-		const char *sequence = p < line + *start ? NULL :
-			column_sequence(column, p, next, digits);
+		const char *number = p < line + *start ? NULL :
+			column_number(column, p, next, digits);
 
-		if (sequence != NULL)
+		if (number != NULL)
 		{
-			*start = sequence - line;
+			*start = number - line;
+			*is_series = column == COLUMN_HINT;
 			return true;
 		}
 	}
@@ -535,7 +548,7 @@ paq_format_csvlog(void)
 		.write = write_row,
 		.record_length = record_length,
 		.rest_length = rest_length,
-		.find_sequence = find_sequence
+		.find_number = find_number
 	};
 
 	return &format;

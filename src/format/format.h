@@ -62,12 +62,12 @@ typedef struct PaqFormat
 	Size		(*rest_length) (const char *data, Size len);
 
 	/*
-	 * Where in a written record its sequence number is: the digits from
+	 * Where in a written record its sequence is, or its series: the digits from
 	 * *start on, which is where to begin looking before.  False if the format
-	 * shows none there.
+	 * shows neither from there on.
 	 */
-	bool		(*find_sequence) (const char *line, Size len,
-						  Size *start, Size *digits);
+	bool		(*find_number) (const char *line, Size len,
+						Size *start, Size *digits, bool *is_series);
 } PaqFormat;
 
 /*
@@ -78,6 +78,9 @@ typedef struct PaqFormat
 extern const PaqFormat *paq_format_pgaudit(char **prefix);
 extern const PaqFormat *paq_format_csvlog(void);
 extern const PaqFormat *paq_format_json(const bool *json_nulls);
+
+/* text.c: the sequence of a written record, 0 if the format does not show it */
+extern uint64 paq_find_sequence(const PaqFormat *format, const char *line, Size len);
 
 /*
  * The part of a pgaudit line after "LOG:  ", for showing a record to the

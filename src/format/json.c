@@ -47,6 +47,9 @@
 /* Sessions whose text is kept: a power of 2 */
 #define NSESSIONS		256
 
+/* The sequence begins within so many bytes of a line. */
+#define SEQUENCE_WITHIN	128
+
 /* Longest fields, and longest text, that are kept, in bytes */
 #define MAX_KEPT_FIELDS	512
 #define MAX_KEPT_TEXT	1536
@@ -401,6 +404,12 @@ static inline char *
 put_sequence(JsonLine *line, char *p, const PaqRecord *record)
 {
 	return p + paq_uint_text(p, record->sequence);
+}
+
+static inline char *
+put_series(JsonLine *line, char *p, const PaqRecord *record)
+{
+	return p + paq_uint_text(p, record->series);
 }
 
 static inline char *
@@ -821,18 +830,14 @@ line_length(const char *data, Size len)
 	return newline ? newline + 1 - data : 0;
 }
 
-/*
- * The sequence comes before all text that could look like it, and only there.
- */
+/* The digits behind the key, if it is in that part of the line */
 static bool
-find_sequence(const char *line, Size len, Size *start, Size *digits)
+find_value(const char *line, Size from, Size to, Size len, const char *key,
+		   Size *start, Size *digits)
 {
-	const char *key = paq_trail_fields[PAQ_TRAIL_SEQUENCE].key;
 	const Size	key_len = strlen(key);
 
-	if (*start > 0)
-		return false;
-	for (Size i = 0; i + key_len < Min(len, 128); i++)
+	for (Size i = from; i + key_len < Min(len, to); i++)
 	{
 		if (memcmp(line + i, key, key_len) != 0)
 			continue;
@@ -846,6 +851,22 @@ find_sequence(const char *line, Size len, Size *start, Size *digits)
 	return false;
 }
 
+/*
+ * Sequence and series come before all text that could look like them, and only
+ * there, the series right behind the sequence: what has no series has no second number.
+ */
+static bool
+find_number(const char *line, Size len, Size *start, Size *digits, bool *is_series)
+{
+	const char *key = paq_trail_fields[PAQ_TRAIL_SERIES].key;
+
+	*is_series = *start > 0;
+	if (!*is_series)
+		return find_value(line, 0, SEQUENCE_WITHIN, len,
+						  paq_trail_fields[PAQ_TRAIL_SEQUENCE].key, start, digits);
+	return find_value(line, *start, *start + strlen(key) + 2, len, key, start, digits);
+}
+
 const PaqFormat *
 paq_format_json(const bool *json_nulls)
 {
@@ -855,7 +876,7 @@ paq_format_json(const bool *json_nulls)
 		.write = write_line,
 		.record_length = line_length,
 		.rest_length = line_length,
-		.find_sequence = find_sequence
+		.find_number = find_number
 	};
 
 	nulls = json_nulls;

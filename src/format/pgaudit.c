@@ -517,7 +517,7 @@ record_length(const char *data, Size len)
 }
 
 static bool
-find_sequence(const char *line, Size len, Size *start, Size *digits)
+find_number(const char *line, Size len, Size *start, Size *digits, bool *is_series)
 {
 	return false;
 }
@@ -530,7 +530,7 @@ paq_format_pgaudit(char **prefix)
 		.write = write_line,
 		.record_length = record_length,
 		.rest_length = record_length,
-		.find_sequence = find_sequence
+		.find_number = find_number
 	};
 
 	line_prefix = prefix;

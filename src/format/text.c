@@ -386,6 +386,22 @@ paq_record_has_outcome(const PaqRecordHeader *header)
 		(header->sqlstate != 0 || (header->flags & unknown) == 0);
 }
 
+uint64
+paq_find_sequence(const PaqFormat *format, const char *line, Size len)
+{
+	Size		start = 0;
+	Size		digits;
+	bool		is_series;
+
+	while (format->find_number(line, len, &start, &digits, &is_series))
+	{
+		if (!is_series)
+			return strtou64(line + start, NULL, 10);
+		start += digits;
+	}
+	return 0;
+}
+
 /*
  * The virtual transaction id, "3/1234", not terminated; returns its length, 0 for
  * what is not a session.

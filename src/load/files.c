@@ -372,10 +372,6 @@ find_newline(void)
 static LineResult
 get_line(PaqLoadLine *line, uint64 limit)
 {
-	const PaqFormat *format = paq_format_json(&paq_json_nulls);
-	Size		start = 0;
-	Size		digits;
-
 	if (!find_newline())
 	{
 		drop_buffer();
@@ -394,9 +390,8 @@ get_line(PaqLoadLine *line, uint64 limit)
 		line->len = buffer.line_size - 1;
 	}
 	line->series = reading->name.series;
-	line->sequence = 0;
-	if (format->find_sequence(line->data, line->len, &start, &digits))
-		line->sequence = strtou64(line->data + start, NULL, 10);
+	line->sequence = paq_find_sequence(paq_format_json(&paq_json_nulls),
+									   line->data, line->len);
 	if (!reading->was_current)
 		return LINE_READY;
 	if (line->sequence > 0 && line->sequence <= limit &&

@@ -58,6 +58,8 @@ PAQ_TRAIL_FIELD(HEAD, FORMAT_VERSION, "formatVersion", NULL, NUMBER, NULL, MADE(
 				"1; raised when a field's meaning, type, name or place changes, not for a new field")
 PAQ_TRAIL_FIELD(HEAD, SEQUENCE, "sequence", "sequence", NUMBER, "bigint", MADE(sequence),
 				"number of the record in the trail, without gaps")
+PAQ_TRAIL_FIELD(HEAD, SERIES, "series", "series", NUMBER, "bigint", MADE(series),
+				"number of the trail's series, below 2^53: a run of the worker has its own; with sequence it identifies the record")
 PAQ_TRAIL_FIELD(HEAD, LOG_TIME, "logTime", "log_time", TIME, "timestamptz", MADE(log_time),
 				"endTime, or startTime if that is unknown")
 PAQ_TRAIL_FIELD(HEAD, START_TIME, "startTime", "start_time", TIME, "timestamptz", TIME(start_time),
@@ -164,8 +166,6 @@ PAQ_TRAIL_MARK(INCOMPLETE, "incomplete", "incomplete", PAQ_RECORD_INCOMPLETE,
 PAQ_TRAIL_MARK(MASKED, "masked", "masked", PAQ_RECORD_MASKED,
 			   "it could not be told which literals are secrets, so not only secrets are masked; only if true")
 
-PAQ_TRAIL_COLUMN(SERIES, "series", "bigint",
-				 "tells apart records with the same sequence")
 PAQ_TRAIL_COLUMN(REMOTE_ADDRESS, "remote_address", "inet",
 				 "remote_host, null if it is no address")
 PAQ_TRAIL_COLUMN(KEPT_FILE, "kept_file", "text",

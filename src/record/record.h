@@ -216,6 +216,7 @@ typedef struct PaqRecord
 	PaqRecordHeader header;
 	PaqText		field[PAQ_NFIELDS];
 	uint64		sequence;		/* given by the worker, 0 before */
+	uint64		series;			/* likewise */
 } PaqRecord;
 
 /*

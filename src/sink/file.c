@@ -282,6 +282,10 @@ paq_trail_cut_to_offset(void)
 		!paq_trail_truncate(paq_trail.fd, paq_trail.path, paq_trail.offset))
 		return false;
 	paq_trail.written = paq_trail.offset;
+
+	/* Somebody may have read it, and the records may get other sequences. */
+	if (paq_sink == PAQ_SINK_FILE)
+		paq_trail.series = 0;
 	return true;
 }
 
@@ -317,7 +321,7 @@ paq_sink_begin_batch(void)
 		paq_sink_set_error("no audit trail file is open");
 		return false;
 	}
-	if (!paq_trail_cut_to_offset())
+	if (!paq_trail_cut_to_offset() || !paq_trail_need_series())
 		return false;
 	if (batch.data == NULL)
 	{
@@ -329,8 +333,9 @@ paq_sink_begin_batch(void)
 }
 
 PaqAppendResult
-paq_sink_append(const PaqRecord *record)
+paq_sink_append(PaqRecord *record)
 {
+	record->series = paq_trail.series;
 	record_start = batch.used;
 	paq_trail.format->write(&batch, record);
 	record_start = batch.used;
@@ -421,6 +426,7 @@ paq_sink_flush(uint64 sequence)
 	paq_trail.unsynced = !paq_fsync;
 	paq_trail.flushed = paq_trail.offset;
 	paq_trail.flushed_sequence = sequence;
+	paq_trail_note_durable();
 	return true;
 }
 

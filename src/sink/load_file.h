@@ -28,7 +28,7 @@
 
 typedef struct PaqLoadFile
 {
-	uint64		series;			/* random, not 0, at most PG_INT64_MAX */
+	uint64		series;			/* random, not 0 */
 	uint64		sequence;		/* of the last record before the file */
 	uint32		suffix;			/* tells files apart that begin alike */
 } PaqLoadFile;

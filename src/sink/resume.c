@@ -443,7 +443,8 @@ paq_sink_resume(const PaqSinkState *state, bool *exact, uint64 ahead,
 	uint64		offset = state->offset;
 	int			fd;
 
-	if (!need_lock(state))
+	paq_trail.series = 0;
+	if (!need_lock(state) || !paq_trail_need_series())
 		return false;
 	paq_trail_close();
 	paq_sink_forget_known();

@@ -362,8 +362,6 @@ begins_as_trail(const OldFile *file)
 	const PaqFormat *format = paq_trail_format_of(file->name);
 	char		head[HEAD_SIZE];
 	bool		is_encrypted;
-	Size		start = 0;
-	Size		digits;
 	ssize_t		len;
 	int			fd;
 
@@ -382,7 +380,7 @@ begins_as_trail(const OldFile *file)
 		file_failed(file);
 	close(fd);
 	return is_encrypted || (len > 0 &&
-		(format->find_sequence(head, len, &start, &digits) ||
+		(paq_find_sequence(format, head, len) != 0 ||
 		 memmem(head, len, RECORD_MARK, strlen(RECORD_MARK)) != NULL));
 }
 

@@ -198,15 +198,10 @@ load_file_name(char *dst, Size size, int suffix)
 
 	if (series_is_over() || !paq_load_file_parse(paq_trail.path, &file))
 	{
-		do
-		{
-			if (!pg_strong_random(&file.series, sizeof(file.series)))
-			{
-				paq_sink_set_error("could not generate a random number");
-				return false;
-			}
-			file.series &= PG_INT64_MAX;
-		} while (file.series == 0);
+		paq_trail.series = 0;
+		if (!paq_trail_need_series())
+			return false;
+		file.series = paq_trail.series;
 	}
 	file.sequence = paq_trail.flushed_sequence;
 	file.suffix = suffix;

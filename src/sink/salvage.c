@@ -110,17 +110,18 @@ digest_end(uint64 *digest)
 	return true;
 }
 
-/* Of a record as it is in the file; sequences count as 0. */
+/* Of a record as it is in the file; sequence and series count as 0. */
 static bool
 digest_text(const PaqFormat *format, const char *line, Size len, uint64 *digest)
 {
 	Size		done = 0;
 	Size		start = 0;
 	Size		digits;
+	bool		is_series;
 
 	if (!digest_begin())
 		return false;
-	while (format->find_sequence(line, len, &start, &digits))
+	while (format->find_number(line, len, &start, &digits, &is_series))
 	{
 		if (!digest_add(line + done, start - done) || !digest_add("0", 1))
 			return false;
@@ -146,7 +147,7 @@ digest_record(const PaqRecord *record, uint64 *digest)
 	PaqBuffer	buf = {.data = piece, .size = sizeof(piece), .drain = drain_into_digest};
 	PaqRecord	copy = *record;
 
-	copy.sequence = 0;
+	copy.sequence = copy.series = 0;
 	if (!digest_begin())
 		return false;
 	known.format->write(&buf, &copy);
@@ -214,18 +215,6 @@ begin_known(const PaqFormat *format)
 	known.format = format;
 }
 
-/* Sequence of a record, 0 if it does not tell. */
-static uint64
-text_sequence(const PaqFormat *format, const char *line, Size len)
-{
-	Size		start = 0;
-	Size		digits;
-
-	if (!format->find_sequence(line, len, &start, &digits))
-		return 0;
-	return strtou64(line + start, NULL, 10);
-}
-
 /*
  * Length of the whole record at data; 0 if it is torn or does not end within
  * len bytes.
@@ -277,6 +266,7 @@ write_gap(PaqBuffer *buf, const PaqFormat *format, TimestampTz now,
 
 	paq_sink_gap_record(&record, 0, now, count, message);
 	record.sequence = sequence;
+	record.series = paq_trail.series;
 	buf->used = 0;
 	format->write(buf, &record);
 }
@@ -365,7 +355,7 @@ mend(Scan *scan, uint64 offset, Size *len)
 		Size		next = whole_record(scan->format, behind,
 										scan->size - offset - *len);
 		uint64		after = next > 0 ?
-			text_sequence(scan->format, behind, next) : 0;
+			paq_find_sequence(scan->format, behind, next) : 0;
 		bool		fits;
 
 		if (!fill_damage(scan, offset, *len, after, &fits))
@@ -389,7 +379,7 @@ static bool
 take_record(Scan *scan, const char *line, Size len)
 {
 	PaqSalvaged *found = scan->found;
-	uint64		sequence = text_sequence(scan->format, line, len);
+	uint64		sequence = paq_find_sequence(scan->format, line, len);
 	uint64		digest;
 
 	found->count++;

@@ -115,7 +115,9 @@ extern void paq_sink_check(void);
 extern const char *paq_sink_error(void);
 
 extern bool paq_sink_begin_batch(void);
-extern PaqAppendResult paq_sink_append(const PaqRecord *record);
+
+/* Sets the record's series. */
+extern PaqAppendResult paq_sink_append(PaqRecord *record);
 extern bool paq_sink_end_batch(void);
 extern void paq_sink_abort_batch(void);
 

@@ -4,6 +4,7 @@
  *		What the files of the sink share.
  *
  *	file.c			the open file: create, write, cut, sync; batches
+ *	durable.c		how far the trail is durable, and the numbers of records
  *	directory.c		the directory: made, locked, synced
  *	rotate.c		names of files, and when to start a new one
  *	layers.c		the layers of the open file, and its key
@@ -55,6 +56,8 @@ typedef struct PaqTrailFile
 	ino_t		ino;
 	TimestampTz begun;			/* when it was made, and */
 	uint64		begun_sequence; /* the last record before it */
+	uint64		series;			/* of the records that are written; 0: a new one
+								 * has to begin */
 	const PaqFormat *format;
 	PaqLayers	layers;
 	PaqLayerWriter *writer;		/* NULL: it has no layers, or nothing was
@@ -89,6 +92,10 @@ extern void paq_trail_note_damage(const char *path, uint64 sequence);
 extern void paq_trail_note_loss(const char *path, const char *what,
 								TimestampTz begun, uint64 begun_sequence,
 								uint64 last_sequence);
+
+/* durable.c */
+extern bool paq_trail_need_series(void);
+extern void paq_trail_note_durable(void);
 
 /* directory.c */
 extern bool paq_trail_need_directory(void);

@@ -164,6 +164,9 @@ extern PaqLayerReader *paq_layer_reader_make(int fd, const char *name,
 											 const PaqKeys *keys);
 extern void paq_layer_reader_free(PaqLayerReader *reader);
 
+/* Read as if the file ended there, at the latest: where what is in it is not final. */
+extern void paq_layer_reader_limit(PaqLayerReader *reader, uint64 limit);
+
 /*
  * Read on at an offset of the file that is between two units.  False if there is no such
  * place, or that cannot be found out, see paq_layer_reader_error().

@@ -40,6 +40,7 @@ struct PaqLayerReader
 	uint64		to_skip;		/* bytes of its text that were handed out before */
 	char	   *input;			/* INPUT_SIZE bytes; of the file, from pos on: */
 	uint64		pos;
+	uint64		limit;			/* of the file, nothing is read from here on */
 	Size		input_start;	/* those from here on were not used yet, */
 	Size		input_end;		/* up to here */
 	char	   *block;			/* what the block had, if it is a frame; same size */
@@ -62,6 +63,7 @@ paq_layer_reader_make(int fd, const char *name, const PaqKeys *keys)
 	PaqLayerReader *reader = palloc0(sizeof(PaqLayerReader));
 
 	reader->fd = fd;
+	reader->limit = PG_UINT64_MAX;
 	reader->keys = keys;
 	strlcpy(reader->name, name, sizeof(reader->name));
 	(void) paq_layers_of_name(name, &reader->layers);
@@ -73,6 +75,12 @@ paq_layer_reader_make(int fd, const char *name, const PaqKeys *keys)
 			reader->block = palloc(INPUT_SIZE);
 	}
 	return reader;
+}
+
+void
+paq_layer_reader_limit(PaqLayerReader *reader, uint64 limit)
+{
+	reader->limit = limit;
 }
 
 void
@@ -165,9 +173,10 @@ read_input(PaqLayerReader *reader, Size want)
 	reader->input_start = 0;
 	while (reader->input_end < want)
 	{
-		ssize_t		n = pread(reader->fd, reader->input + reader->input_end,
-						  Max(want, TEXT_SIZE) - reader->input_end,
-						  reader->pos + reader->input_end);
+		const uint64 at = reader->pos + reader->input_end;
+		const Size	len = at >= reader->limit ? 0 :
+			Min(Max(want, TEXT_SIZE) - reader->input_end, reader->limit - at);
+		ssize_t		n = pread(reader->fd, reader->input + reader->input_end, len, at);
 
 		if (n < 0 && errno == EINTR)
 			continue;

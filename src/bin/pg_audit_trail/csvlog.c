@@ -298,10 +298,22 @@ put_settings(const Row *row, bool *first)
 
 /* hint */
 static void
+put_series(const Row *row, bool *first)
+{
+	const Text	series = record_text(row->record, PAQ_TRAIL_SERIES);
+
+	if (series.data == NULL)
+		return;
+	put_mark(row, true, "series=", first);
+	buffer_put(row->buf, series.data, series.len);
+}
+
+static void
 put_marks(const Row *row)
 {
 	bool		first = true;
 
+	put_series(row, &first);
 #define PAQ_TRAIL_MARK(id, json, column, flag, what) \
 	put_mark(row, record_is(row->record, PAQ_TRAIL_##id, "true"), json, &first);
 #include "record/fieldlist.h"

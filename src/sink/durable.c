@@ -1,0 +1,120 @@
+/*-------------------------------------------------------------------------
+ *
+ * durable.c
+ *		What others may rely on: how far the trail is durable, and that a record's
+ *		series and sequence are never those of another one.
+ *
+ * A file beside the trail's says up to where the trail is durable (trail/place.h).
+ * Who ships records elsewhere reads no further: what is behind that may be cut off, and
+ * written again with other sequences.  It is written after each flush, costs a write
+ * to the page cache, and is not synced itself: after a crash of the operating system it
+ * may say less than is true until the worker's first flush.
+ *
+ * Each run of the worker has a series of its own, and begins another one when it has cut
+ * off what it had written.  It is a random number of 53 bits, so that it is exact in
+ * whatever reads JSON's numbers as floating-point numbers.  Files that are to be loaded
+ * into the table have their series in their names, see rotate.c.
+ *
+ * Must not raise.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "postgres.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "guc.h"
+#include "sink/sink_internal.h"
+#include "storage/fd.h"
+#include "trail/place.h"
+
+#define SERIES_MASK		((UINT64CONST(1) << 53) - 1)
+
+/* The file that is open */
+static struct
+{
+	int			fd;				/* -1: none */
+	bool		failed;			/* that has been said */
+	char		directory[MAXPGPATH];
+}			flushed = {.fd = -1};
+
+/* Have a series for the records that are written next. */
+bool
+paq_trail_need_series(void)
+{
+	while (paq_trail.series == 0)
+	{
+		if (!pg_strong_random(&paq_trail.series, sizeof(paq_trail.series)))
+		{
+			paq_trail.series = 0;
+			paq_sink_set_error("could not generate a random number");
+			return false;
+		}
+		paq_trail.series &= SERIES_MASK;
+	}
+	return true;
+}
+
+static void
+close_flushed(void)
+{
+	if (flushed.fd < 0)
+		return;
+	close(flushed.fd);
+	ReleaseExternalFD();
+	flushed.fd = -1;
+}
+
+/* Have the file of the current file's directory open. */
+static bool
+need_flushed(void)
+{
+	char		path[MAXPGPATH + sizeof(PAQ_FLUSHED_FILE)];
+	struct stat st;
+
+	strlcpy(path, paq_trail.path, MAXPGPATH);
+	get_parent_directory(path);
+	if (flushed.fd >= 0 && strcmp(path, flushed.directory) == 0 &&
+		fstat(flushed.fd, &st) == 0 && st.st_nlink > 0)
+		return true;
+	close_flushed();
+	strlcpy(flushed.directory, path, sizeof(flushed.directory));
+	strlcat(path, "/" PAQ_FLUSHED_FILE, sizeof(path));
+	flushed.fd = BasicOpenFilePerm(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK |
+								   O_CLOEXEC | PG_BINARY, paq_trail_mode());
+	if (flushed.fd < 0)
+		return false;
+	ReserveExternalFD();
+	return fchmod(flushed.fd, paq_trail_mode()) == 0;
+}
+
+/* Say up to where the trail is durable now. */
+void
+paq_trail_note_durable(void)
+{
+	PaqPlace	place = {
+		.series = paq_trail.series,
+		.sequence = paq_trail.flushed_sequence,
+		.begun = paq_trail.begun_sequence + 1,
+		.offset = paq_trail.flushed
+	};
+
+	if (paq_trail.fd < 0 || paq_sink != PAQ_SINK_FILE)
+		return;
+	strlcpy(place.file, paq_trail_name_of(paq_trail.path), sizeof(place.file));
+	if (need_flushed() && paq_flushed_write(flushed.fd, &place))
+		flushed.failed = false;
+	else if (!flushed.failed)
+	{
+		ereport(LOG,
+				(errcode_for_file_access(),
+				 errmsg("could not write file \"%s/%s\": %m",
+						flushed.directory, PAQ_FLUSHED_FILE),
+				 errdetail("Nothing more of the audit trail is shipped until it can be written.")));
+		flushed.failed = true;
+	}
+}

@@ -1,0 +1,115 @@
+/*-------------------------------------------------------------------------
+ *
+ * place.h
+ *		Places in a trail: how far it is durable, and how far consumers have
+ *		acknowledged it.
+ *
+ * Both are in files beside the trail, so that programs need no connection to the
+ * server, nor the server a running program:
+ *
+ *		pg_audit_queue.flushed			the worker says up to where the trail is
+ *										durable; what is behind that may still be
+ *										cut off and written again in another way
+ *		pg_audit_queue.consumer.NAME	the consumer, or whoever ships for it, says
+ *										what it has acknowledged
+ *
+ * A file of the trail may be removed when all consumers have acknowledged it: see
+ * paq_place_is_behind().
+ *
+ * The files have numbers in native order, with a checksum.  A consumer's has two slots, of
+ * which the older one is overwritten, durably: whatever crashes, and when, leaves the old
+ * place or the new one.  The other has one, which is not synced: it says no more than what
+ * was durable before.  A reader may find it half written, and reads it again.
+ *
+ * Locking: who moves a consumer, or drops it, has a lock on its whole file, as fcntl() makes
+ * them; the system releases it when the process ends.
+ *
+ * For the server and for programs.  Nothing here raises.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef PAQ_PLACE_H
+#define PAQ_PLACE_H
+
+#include "c.h"
+
+#include "datatype/timestamp.h"
+
+#define PAQ_FLUSHED_FILE		"pg_audit_queue.flushed"
+#define PAQ_CONSUMER_PREFIX		"pg_audit_queue.consumer."
+
+/* A consumer's name, with its terminator */
+#define PAQ_CONSUMER_NAME_LEN	64
+
+/* A place in a trail, behind a record.  All zeros: before the first one */
+typedef struct PaqPlace
+{
+	uint64		series;			/* of that record, */
+	uint64		sequence;		/* and its sequence */
+	uint64		begun;			/* sequence of the first record of file */
+	uint64		offset;			/* of the file: the place, or one before it, that
+								 * is between two units of the file's layers */
+	char		file[256];		/* without directories; "": none */
+} PaqPlace;
+
+typedef struct PaqConsumer
+{
+	uint64		number;			/* of times that it was written */
+	TimestampTz created;
+	TimestampTz acknowledged;	/* when place was; before that, created */
+	TimestampTz record_time;	/* of the record; 0: unknown */
+	PaqPlace	place;
+} PaqConsumer;
+
+typedef enum PaqPlaceResult
+{
+	PAQ_PLACE_OK,
+	PAQ_PLACE_BAD,				/* there is nothing valid in the file */
+	PAQ_PLACE_FAILED			/* it cannot be read, see errno */
+} PaqPlaceResult;
+
+/* The name that follows the prefix; NULL if that is no consumer's file. */
+extern const char *paq_consumer_of_file(const char *file);
+
+/* Lower-case letters, digits and underscores, of which there are enough and not too many */
+extern bool paq_consumer_name_is_valid(const char *name);
+
+/* From and to files that are open as fd.  What returns bool is false, with errno, on failure. */
+extern PaqPlaceResult paq_flushed_read(int fd, PaqPlace *place);
+extern bool paq_flushed_write(int fd, const PaqPlace *place);
+extern PaqPlaceResult paq_consumer_read(int fd, PaqConsumer *consumer);
+
+/* Durably.  Raises consumer->number. */
+extern bool paq_consumer_write(int fd, PaqConsumer *consumer);
+
+/* Lock a consumer's file; false with errno EAGAIN or EACCES if another process has. */
+extern bool paq_consumer_lock(int fd);
+
+/* The process that has the lock, 0 if there is none */
+extern int	paq_consumer_owner(int fd);
+
+/*
+ * Is a file of the trail, whose first record has that sequence and which was last written to
+ * at that time, one before the consumer's place?  In a directory, sequences go on from file
+ * to file, unless all that was there has been lost; then, files are newer than what was
+ * acknowledged.  (After a clock was set back, a file may count as newer until the
+ * consumer goes on.)
+ */
+static inline bool
+paq_place_is_behind(const PaqConsumer *consumer, uint64 first_sequence, TimestampTz written)
+{
+	return first_sequence < consumer->place.begun && written <= consumer->acknowledged;
+}
+
+/* Is the place at the end of that file, which has so many bytes? */
+static inline bool
+paq_place_is_at_end(const PaqConsumer *consumer, uint64 first_sequence, TimestampTz written,
+					uint64 size)
+{
+	return first_sequence == consumer->place.begun && written <= consumer->acknowledged &&
+		size <= consumer->place.offset;
+}
+
+#endif							/* PAQ_PLACE_H */
