@@ -793,6 +793,45 @@ RETURNS record
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE PARALLEL SAFE;
 
+-- Consumers of the trail's files, for which these are kept.
+CREATE FUNCTION audit_consumer_create(
+    name text,
+    from_now boolean DEFAULT false
+)
+RETURNS bigint
+AS 'MODULE_PATHNAME'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+CREATE FUNCTION audit_consumer_drop(
+    name text
+)
+RETURNS void
+AS 'MODULE_PATHNAME'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+CREATE FUNCTION audit_consumers(
+    OUT name text,
+    OUT created timestamptz,
+    OUT active_pid integer,
+    OUT series bigint,
+    OUT sequence bigint,
+    OUT acknowledged timestamptz,
+    OUT record_time timestamptz,
+    OUT file_name text,
+    OUT lag_records bigint,
+    OUT lag_bytes bigint,
+    OUT lag_seconds double precision,
+    OUT error text
+)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME'
+LANGUAGE C STRICT VOLATILE PARALLEL SAFE ROWS 10;
+
+CREATE VIEW audit_queue.audit_consumers WITH (security_invoker = true) AS
+    SELECT * FROM audit_consumers();
+
+ALTER VIEW audit_queue.audit_consumers SET SCHEMA pg_catalog;
+
 -- Nobody has any privilege on anything of this, whatever PostgreSQL's defaults
 -- and those of this database are, but for what is granted below.  What somebody
 -- has been granted on objects of version 1.0 stays.
@@ -806,6 +845,7 @@ BEGIN
                    coalesce(c.relacl, pg_catalog.acldefault('r', c.relowner))
               FROM pg_catalog.pg_class c
              WHERE c.oid IN ('audit_queue.trail'::pg_catalog.regclass,
+                             'pg_catalog.audit_consumers'::pg_catalog.regclass,
                              'pg_catalog.audit_policy_rules'::pg_catalog.regclass,
                              'audit_queue.audit_trail'::pg_catalog.regclass,
                              'pg_catalog.pg_stat_audit_queue'::pg_catalog.regclass,
@@ -815,6 +855,9 @@ BEGIN
                    coalesce(p.proacl, pg_catalog.acldefault('f', p.proowner))
               FROM pg_catalog.pg_proc p
              WHERE p.oid IN ('pg_catalog.audit_check(text)'::pg_catalog.regprocedure,
+                             'pg_catalog.audit_consumer_create(text, boolean)'::pg_catalog.regprocedure,
+                             'pg_catalog.audit_consumer_drop(text)'::pg_catalog.regprocedure,
+                             'pg_catalog.audit_consumers()'::pg_catalog.regprocedure,
                              'pg_catalog.audit_policy_rules()'::pg_catalog.regprocedure,
                              'pg_catalog.audit_policy_check(text, text, text, text, text, text, text, text, bigint, interval)'::pg_catalog.regprocedure,
                              'pg_catalog.audit_seal()'::pg_catalog.regprocedure,
@@ -849,6 +892,9 @@ GRANT SELECT ON audit_policy_rules TO pg_monitor, audit_queue_reader;
 GRANT EXECUTE ON FUNCTION audit_policy_rules(),
     audit_policy_check(text, text, text, text, text, text, text, text, bigint, interval)
     TO pg_monitor, audit_queue_reader;
+
+GRANT SELECT ON audit_consumers TO pg_monitor, audit_queue_reader;
+GRANT EXECUTE ON FUNCTION audit_consumers() TO pg_monitor, audit_queue_reader;
 
 GRANT SELECT ON pg_stat_audit_queue, pg_stat_audit_queue_classes TO pg_monitor;
 GRANT EXECUTE ON FUNCTION pg_stat_get_audit_queue(), pg_stat_get_audit_queue_classes(),

@@ -151,6 +151,10 @@ PAQ_STRING(log_line_prefix, paq_log_line_prefix, "%m [%p] %e %q%u@%d %h ",
 		   check_string, PGC_SIGHUP, 0,
 		   "Prefix of each line in the pgaudit format.",
 		   "Escapes are those of log_line_prefix; %e is the outcome of the statement.")
+PAQ_INT(consumer_keep_size, paq_consumer_keep_size, -1, -1, INT_MAX,
+		PGC_SIGHUP, GUC_UNIT_KB,
+		"Total size of audit trail files up to which they are kept for consumers that have not acknowledged them.",
+		"-1 means no limit.")
 PAQ_INT(log_retention_age, paq_log_retention_age, 0, 0, INT_MAX / 60,
 		PGC_SIGHUP, GUC_UNIT_MIN,
 		"Time after which a finished audit trail file is removed.",

@@ -74,6 +74,7 @@ foreach my $case (
 
 my %wrong = (
 	commit_wal             => [ 'perhaps',   qr/requires a Boolean value/ ],
+	consumer_keep_size     => [ '-2',        qr/outside the valid range/ ],
 	database               => [ '',          qr/DETAIL: .*database name/ ],
 	flush_interval         => [ '0',         qr/outside the valid range/ ],
 	flush_threshold        => [ '81',        qr/outside the valid range/ ],

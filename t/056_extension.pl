@@ -246,6 +246,8 @@ sub grants
 }
 
 my $granted = join "\n", 'function audit_check(text)|pg_monitor|EXECUTE',
+  'function audit_consumers()|audit_queue_reader|EXECUTE',
+  'function audit_consumers()|pg_monitor|EXECUTE',
   'function audit_policy_check(text,text,text,text,text,text,text,text,bigint,interval)|audit_queue_reader|EXECUTE',
   'function audit_policy_check(text,text,text,text,text,text,text,text,bigint,interval)|pg_monitor|EXECUTE',
   'function audit_policy_rules()|audit_queue_reader|EXECUTE',
@@ -262,6 +264,8 @@ my $granted = join "\n", 'function audit_check(text)|pg_monitor|EXECUTE',
   'function pg_stat_get_audit_queue_classes()|pg_monitor|EXECUTE',
   'schema audit_queue|audit_queue_reader|USAGE',
   'schema audit_queue|pg_monitor|USAGE',
+  'table audit_consumers|audit_queue_reader|SELECT',
+  'table audit_consumers|pg_monitor|SELECT',
   'table audit_policy_rules|audit_queue_reader|SELECT',
   'table audit_policy_rules|pg_monitor|SELECT',
   'table audit_queue.records|audit_queue_reader|SELECT',
@@ -291,12 +295,14 @@ is( sql("SELECT bool_and(relrowsecurity AND relforcerowsecurity) FROM pg_class"
 is(sql("SELECT string_agg(oid::regclass::text, ',' ORDER BY relname) FROM pg_class"
 		  . " WHERE relkind = 'v' AND relname LIKE '%audit\\_%'"
 		  . " AND reloptions @> '{security_invoker=true}'", 'open'),
-	'audit_policy_rules,audit_queue_stats,audit_records,audit_trail,pg_stat_audit_queue,pg_stat_audit_queue_classes',
+	'audit_consumers,audit_policy_rules,audit_queue_stats,audit_records,audit_trail,pg_stat_audit_queue,pg_stat_audit_queue_classes',
 	'all views use the privileges of their callers');
 foreach my $sql ('SELECT * FROM audit_records', 'SELECT * FROM audit_queue_stats',
 	'SELECT * FROM pg_stat_audit_queue', 'SELECT * FROM pg_stat_audit_queue_classes',
 	'SELECT * FROM pg_stat_get_audit_queue()', 'SELECT * FROM pg_stat_get_audit_queue_classes()',
 	'SELECT * FROM audit_policy_rules', 'SELECT * FROM audit_policy_rules()',
+	'SELECT * FROM audit_consumers', 'SELECT * FROM audit_consumers()',
+	q{SELECT audit_consumer_create('x')}, q{SELECT audit_consumer_drop('x')},
 	'SELECT * FROM audit_check()', 'SELECT * FROM audit_queue.records_elsewhere()',
 	'SELECT * FROM audit_queue.server_settings()', 'SELECT * FROM audit_queue.configuration_errors()',
 	'SELECT * FROM audit_queue_stats()', 'SELECT audit_flush()', 'SELECT audit_rotate()',
@@ -308,7 +314,7 @@ foreach my $sql ('SELECT * FROM audit_records', 'SELECT * FROM audit_queue_stats
 }
 
 # A grant on a view alone gives nothing of what is below it.
-my @views = qw(audit_policy_rules audit_records audit_trail audit_queue_stats pg_stat_audit_queue pg_stat_audit_queue_classes);
+my @views = qw(audit_consumers audit_policy_rules audit_records audit_trail audit_queue_stats pg_stat_audit_queue pg_stat_audit_queue_classes);
 sql('GRANT SELECT ON ' . join(', ', @views) . ' TO reporting', 'open');
 foreach my $view (@views)
 {

@@ -18,4 +18,10 @@
  */
 extern void paq_capture_init(void);
 
+/*
+ * config.c: record, whatever the settings are, that the session is about to do that to a
+ * consumer of the trail: CREATE CONSUMER, DROP CONSUMER.
+ */
+extern void paq_record_consumer(const char *command, const char *name);
+
 #endif							/* PAQ_CAPTURE_H */

@@ -16,6 +16,9 @@
  * room).  Sessions that take it, at a reload or at login, do not record that.  So
  * a session's record is always about something that was done there.
  *
+ * What is done to consumers of the trail counts as such a change: what none of them waits
+ * for, retention may remove.
+ *
  * A SET or RESET that fails is recorded, too.  Its record is made beforehand, and
  * dropped when the statement succeeds.
  *
@@ -34,6 +37,7 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "access/xact.h"
+#include "capture/capture.h"
 #include "capture/capture_internal.h"
 #include "catalog/pg_database.h"
 #include "catalog/pg_db_role_setting.h"
@@ -451,6 +455,19 @@ paq_config_end(PaqStatement *statement)
 	if (statement->attempt != NULL)
 		paq_pending_free(statement->attempt);
 	statement->attempt = NULL;
+}
+
+void
+paq_record_consumer(const char *command, const char *name)
+{
+	PaqEvent	event = {.class = PAQ_CLASS_CONFIG};
+
+	paq_session_warm();
+	event.start_time = GetCurrentTimestamp();
+	event.command = command;
+	event.object_type = "CONSUMER";
+	event.object_name = name;
+	paq_record_event(&event, 0);
 }
 
 void

@@ -226,6 +226,7 @@ record_removal(const PaqRemoval *removal)
 {
 	PaqText		texts[PAQ_NSTATEMENT_FIELDS] = {{NULL, 0}};
 	char		bytes[32];
+	char		message[512];
 
 	snprintf(bytes, sizeof(bytes), UINT64_FORMAT, removal->bytes);
 	paq_set_text(texts, PAQ_FIELD_COMMAND, "RETENTION");
@@ -234,8 +235,15 @@ record_removal(const PaqRemoval *removal)
 	paq_set_text(texts, PAQ_FIELD_STATEMENT, removal->names);
 	paq_set_text(texts, PAQ_FIELD_OLD_VALUE, bytes);
 	paq_set_text(texts, PAQ_FIELD_VALUE_SOURCE, removal->setting);
-	if (removal->error == 0)
+	if (removal->error == 0 && removal->consumers[0] == '\0')
 		return publish(texts, 0, removal->count);
+	if (removal->error == 0)
+	{
+		snprintf(message, sizeof(message), "not acknowledged by consumers: %s",
+				 removal->consumers);
+		paq_set_text(texts, PAQ_FIELD_MESSAGE, message);
+		return publish(texts, ERRCODE_WARNING, removal->count);
+	}
 	paq_set_text(texts, PAQ_FIELD_MESSAGE, strerror(removal->error));
 	return publish(texts, ERRCODE_IO_ERROR, removal->count);
 }

@@ -53,12 +53,22 @@ is_trail_file(regex_t *names, const char *name, const struct stat *st)
 	return paq_load_file_parse(original, &file);
 }
 
-static void
-add_file(PaqTrailExtent *extent, const char *directory, const char *name,
-		 const struct stat *st)
+/* What is done with each file of a directory */
+typedef void (*FileAction) (void *arg, const char *directory, const char *name,
+						   const struct stat *st);
+
+static TimestampTz
+time_of(const struct stat *st)
 {
-	TimestampTz mtime = time_t_to_timestamptz((pg_time_t) st->st_mtim.tv_sec) +
+	return time_t_to_timestamptz((pg_time_t) st->st_mtim.tv_sec) +
 		st->st_mtim.tv_nsec / 1000;
+}
+
+static void
+add_file(void *arg, const char *directory, const char *name, const struct stat *st)
+{
+	PaqTrailExtent *extent = arg;
+	TimestampTz mtime = time_of(st);
 
 	extent->bytes += st->st_size;
 	if (extent->oldest_time != 0 && extent->oldest_time <= mtime)
@@ -67,9 +77,9 @@ add_file(PaqTrailExtent *extent, const char *directory, const char *name,
 	snprintf(extent->oldest, sizeof(extent->oldest), "%s/%s", directory, name);
 }
 
-/* Add the files of a directory; names is NULL for files to be loaded. */
+/* For the files of a directory; names is NULL for files to be loaded. */
 static bool
-add_directory(PaqTrailExtent *extent, const char *directory, regex_t *names)
+for_directory(const char *directory, regex_t *names, FileAction action, void *arg)
 {
 	DIR		   *dir = AllocateDir(directory);
 	struct dirent *de;
@@ -83,25 +93,24 @@ add_directory(PaqTrailExtent *extent, const char *directory, regex_t *names)
 		CHECK_FOR_INTERRUPTS();
 		if (fstatat(dirfd(dir), de->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 			is_trail_file(names, de->d_name, &st))
-			add_file(extent, directory, de->d_name, &st);
+			action(arg, directory, de->d_name, &st);
 	}
 	FreeDir(dir);
 	return true;
 }
 
-bool
-paq_trail_extent(PaqTrailExtent *extent)
+/* For the files of log_directory */
+static bool
+for_trail_files(FileAction action, void *arg)
 {
 	regex_t		names;
 	volatile bool ok = false;
 
-	memset(extent, 0, sizeof(*extent));
 	if (!paq_trail_names_compile(&names))
 		return false;
 	PG_TRY();
 	{
-		ok = add_directory(extent, paq_log_directory, &names) &&
-			add_directory(extent, paq_load_directory(), NULL);
+		ok = for_directory(paq_log_directory, &names, action, arg);
 	}
 	PG_FINALLY();
 	{
@@ -109,6 +118,53 @@ paq_trail_extent(PaqTrailExtent *extent)
 	}
 	PG_END_TRY();
 	return ok;
+}
+
+bool
+paq_trail_extent(PaqTrailExtent *extent)
+{
+	memset(extent, 0, sizeof(*extent));
+	return for_trail_files(add_file, extent) &&
+		for_directory(paq_load_directory(), NULL, add_file, extent);
+}
+
+/* What is behind a place in a file */
+typedef struct Behind
+{
+	const char *file;			/* its name; "": all is */
+	TimestampTz written;		/* when the file was, last */
+	uint64		bytes;
+} Behind;
+
+static void
+add_if_behind(void *arg, const char *directory, const char *name, const struct stat *st)
+{
+	Behind	   *behind = arg;
+
+	if (behind->file[0] == '\0' ||
+		(strcmp(name, behind->file) != 0 && time_of(st) >= behind->written))
+		behind->bytes += st->st_size;
+}
+
+bool
+paq_trail_bytes_behind(const char *file, uint64 offset, uint64 *bytes)
+{
+	Behind		behind = {.file = file};
+	char		path[MAXPGPATH];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "%s/%s", paq_log_directory, file);
+	if (file[0] != '\0')
+	{
+		if (lstat(path, &st) != 0)
+			return false;
+		behind.written = time_of(&st);
+		behind.bytes = (uint64) st.st_size > offset ? st.st_size - offset : 0;
+	}
+	if (!for_trail_files(add_if_behind, &behind))
+		return false;
+	*bytes = behind.bytes;
+	return true;
 }
 
 /* Of the file system that the trail's files are written to */

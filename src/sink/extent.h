@@ -29,6 +29,12 @@ typedef struct PaqTrailExtent
 extern bool paq_trail_extent(PaqTrailExtent *extent);
 extern bool paq_trail_space(uint64 *size, uint64 *available);
 
+/*
+ * Bytes of files in log_directory behind that offset of the one called file; with "", of all
+ * of them.  Which files came later, their times tell.
+ */
+extern bool paq_trail_bytes_behind(const char *file, uint64 offset, uint64 *bytes);
+
 /* rotate.c: where the settings want the trail's files to be */
 extern const char *paq_trail_directory(void);
 

@@ -250,10 +250,12 @@ paq_trail_write_text(const char *text, Size len)
 
 /*
  * Read the first text of the file called name, at most size bytes.  -1, with errno, on
- * failure; 0 if there is none.  *encrypted: there is some, for those who have the key.
+ * failure; 0 if there is none.  *encrypted: there is some, for those who have the key,
+ * which is looked for in keys, unless that is NULL.
  */
 ssize_t
-paq_trail_read_head(int fd, const char *name, char *head, Size size, bool *encrypted)
+paq_trail_read_head(int fd, const char *name, const PaqKeys *keys, char *head, Size size,
+					bool *encrypted)
 {
 	PaqLayers	layers;
 	PaqLayerReader *reader;
@@ -265,9 +267,9 @@ paq_trail_read_head(int fd, const char *name, char *head, Size size, bool *encry
 	*encrypted = is_encrypted(&layers) && len > 0 && paq_layer_is_encrypted(head, len);
 	if (len < 0 || !paq_trail_is_layered(&layers))
 		return len;
-	if (is_encrypted(&layers))
+	if (is_encrypted(&layers) && keys == NULL)
 		return 0;
-	reader = paq_layer_reader_make(fd, name, NULL);
+	reader = paq_layer_reader_make(fd, name, keys);
 	len = 0;
 	if (paq_layer_read(reader, &text, &text_len) == PAQ_LAYER_TEXT)
 	{

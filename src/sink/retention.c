@@ -21,6 +21,9 @@
  * The records of a pass may make new files.  That is no reason for another pass:
  * there might be no end to it.
  *
+ * A file stays for the consumers that have not acknowledged it, and so do those
+ * behind it; the worker looks again every few seconds.
+ *
  * Guarantees: what is removed is what was planned, unchanged since.  All names
  * are looked up in the directory that was opened, even if something else takes
  * its place, and no symbolic link is followed.  Nothing is removed while there
@@ -57,6 +60,9 @@
 
 /* Bytes of their names: a record must not become so long that it is spilled. */
 #define MAX_NAMES		2048
+
+/* If consumers have not acknowledged a file, how long to wait for that, in ms */
+#define CONSUMER_DELAY	10000
 
 /* If a file's removal cannot be sealed, how long to wait before the next attempt, in ms */
 #define SEAL_DELAY		10000
@@ -121,6 +127,7 @@ static struct
 	int			removed;		/* how many of them have been dealt with */
 	char		path[MAXPGPATH];
 	char		names[MAX_NAMES];
+	char		consumers[256]; /* that have not acknowledged them */
 }			plan;
 
 /* What cannot be removed, files by inode, and whether any can */
@@ -197,6 +204,7 @@ end_pass(void)
 	if (pass.names_compiled)
 		pg_regfree(&pass.names);
 	pass.names_compiled = false;
+	paq_consumers_end();
 	if (pass.context != NULL)
 		MemoryContextDelete(pass.context);
 	pass.context = NULL;
@@ -218,6 +226,7 @@ begin_pass(void)
 		pass.context = AllocSetContextCreate(TopMemoryContext,
 											 "old audit trail files",
 											 ALLOCSET_DEFAULT_SIZES);
+		paq_consumers_begin(dirfd(pass.dir));
 		pass.files = NIL;
 		pass.next = 0;
 		pass.total_size = paq_trail.offset;
@@ -310,8 +319,19 @@ begin_plan(void)
 	memset(&plan.removal, 0, sizeof(plan.removal));
 	plan.removal.path = plan.path;
 	plan.removal.names = plan.names;
+	plan.removal.consumers = plan.consumers;
 	plan.removed = 0;
 	pass.phase = PHASE_PLAN;
+}
+
+/* A file that is not the trail's may be a consumer's. */
+static void
+note_other_file(const char *name)
+{
+	MemoryContext old_context = MemoryContextSwitchTo(pass.context);
+
+	paq_consumers_add(name);
+	MemoryContextSwitchTo(old_context);
 }
 
 /* Read some of the directory, and plan when all of it has been. */
@@ -332,6 +352,8 @@ read_some(void)
 		file.name = de->d_name;
 		if (paq_trail_names_match(&pass.names, file.name) && stat_finished(&file))
 			add_file(&file);
+		else
+			note_other_file(file.name);
 	}
 }
 
@@ -375,7 +397,7 @@ begins_as_trail(const OldFile *file)
 			file_failed(file);
 		return false;
 	}
-	len = paq_trail_read_head(fd, file->name, head, sizeof(head), &is_encrypted);
+	len = paq_trail_read_head(fd, file->name, NULL, head, sizeof(head), &is_encrypted);
 	if (len < 0)
 		file_failed(file);
 	close(fd);
@@ -406,9 +428,12 @@ reason_to_remove(const OldFile *file)
 	return NULL;
 }
 
-/* Add the file to the group; false if that has to be dealt with first. */
+/*
+ * Add the file, of which some consumers may know nothing, to the group; false if that has to
+ * be dealt with first.
+ */
 static bool
-add_to_plan(OldFile *file, const char *setting)
+add_to_plan(OldFile *file, const char *setting, const char *consumers)
 {
 	PaqRemoval *removal = &plan.removal;
 	Size		used = strlen(plan.names);
@@ -417,9 +442,11 @@ add_to_plan(OldFile *file, const char *setting)
 	{
 		snprintf(plan.path, sizeof(plan.path), "%s/%s", paq_log_directory, file->name);
 		strlcpy(plan.names, file->name, sizeof(plan.names));
+		strlcpy(plan.consumers, consumers, sizeof(plan.consumers));
 		removal->setting = setting;
 	}
 	else if (removal->count == MAX_GROUP || removal->setting != setting ||
+			 strcmp(plan.consumers, consumers) != 0 ||
 			 used + strlen(file->name) + 2 >= sizeof(plan.names))
 		return false;
 	else
@@ -436,14 +463,27 @@ plan_next(void)
 	OldFile    *file = pass.next < list_length(pass.files) ?
 		list_nth(pass.files, pass.next) : NULL;
 	const char *setting = file ? reason_to_remove(file) : NULL;
+	PaqConsumerHold hold = PAQ_HOLD_NONE;
+	char		consumers[sizeof(plan.consumers)] = "";
 
-	if (setting == NULL && plan.removal.count > 0)
+	if (setting != NULL && file->size > 0)
+		hold = paq_consumers_hold(&(PaqTrailMember){file->name, file->mtime, file->size},
+								  pass.total_size, consumers, sizeof(consumers));
+	if (hold == PAQ_HOLD_EXCEEDED)
+		setting = "pg_audit_queue.consumer_keep_size";
+
+	if ((setting == NULL || hold == PAQ_HOLD_KEEP) && plan.removal.count > 0)
 		return true;
-	if (setting == NULL)
+	if (hold == PAQ_HOLD_KEEP)
+	{
+		/* Nor have they acknowledged what came after it. */
+		finish_pass(TimestampTzPlusMilliseconds(GetCurrentTimestamp(), CONSUMER_DELAY));
+	}
+	else if (setting == NULL)
 		finish_pass(file ? due_at(file->mtime) : DT_NOEND);
 	else
 	{
-		if (may_be_removed(file) && !add_to_plan(file, setting))
+		if (may_be_removed(file) && !add_to_plan(file, setting, consumers))
 			return true;
 		pass.total_size -= file->size;
 		pass.next++;

@@ -92,6 +92,7 @@ typedef struct PaqRemoval
 	const char *path;			/* of the oldest */
 	const char *names;			/* of all, without directory, ", " in between */
 	const char *setting;		/* the reason */
+	const char *consumers;		/* those that have not acknowledged them, or "" */
 	int			error;			/* errno, if they could not be removed */
 } PaqRemoval;
 

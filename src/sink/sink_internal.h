@@ -14,6 +14,7 @@
  *	resume.c		going on with files that an earlier worker has left
  *	salvage.c		what an operating system's crash has left of them
  *	retention.c		removing old ones
+ *	consumer.c		those that consumers have not acknowledged
  *	extent.c		how much there is, for statistics
  *
  * Only the worker uses this, except for names.c and extent.c, so nothing here is
@@ -138,9 +139,31 @@ extern void paq_trail_check_layers(void);
 extern bool paq_trail_layers_fit(void);
 extern Size paq_trail_size_of_text(Size len);
 extern bool paq_trail_write_text(const char *text, Size len);
-extern ssize_t paq_trail_read_head(int fd, const char *name, char *head, Size size,
-								   bool *encrypted);
+extern ssize_t paq_trail_read_head(int fd, const char *name, const PaqKeys *keys,
+								   char *head, Size size, bool *encrypted);
 extern void paq_trail_close_writer(void);
+
+/* consumer.c: do consumers have to keep a file? */
+typedef enum PaqConsumerHold
+{
+	PAQ_HOLD_NONE,				/* all have acknowledged it */
+	PAQ_HOLD_KEEP,				/* some have not */
+	PAQ_HOLD_EXCEEDED			/* some have not, and hold back too much */
+} PaqConsumerHold;
+
+/* A finished file */
+typedef struct PaqTrailMember
+{
+	const char *name;			/* without directories */
+	TimestampTz written;		/* for the last time */
+	uint64		size;			/* bytes */
+} PaqTrailMember;
+
+extern void paq_consumers_begin(int dirfd);
+extern void paq_consumers_end(void);
+extern void paq_consumers_add(const char *file);
+extern PaqConsumerHold paq_consumers_hold(const PaqTrailMember *file, uint64 bytes,
+										  char *names, Size size);
 
 /* seal.c */
 extern void paq_seal_written(uint64 offset, const char *data, Size len);
