@@ -121,7 +121,7 @@ format_name(Format format)
 	return format_names[format];
 }
 
-pg_noreturn static void
+void
 wrong_usage(void)
 {
 	pg_log_error_hint("Try \"%s --help\" for more information.", progname);
@@ -239,7 +239,8 @@ check_key_file(const char *path, int fd)
 	}
 }
 
-static PaqKeys *
+/* The keys of a file; ends the program if they cannot be used. */
+PaqKeys *
 read_keys(const char *path)
 {
 	static char text[KEYS_MAX];

@@ -23,6 +23,7 @@ static const Command commands[] = {
 	{"follow", run_follow},
 	{"keygen", run_keygen},
 	{"report", run_report},
+	{"ship", run_ship},
 	{"verify", run_verify}
 };
 
@@ -61,6 +62,7 @@ usage(void)
 	printf(_("  %s follow [OPTION]... PATH\n"), progname);
 	printf(_("  %s keygen [-D DATADIR]\n"), progname);
 	printf(_("  %s report [OPTION]... PATH...\n"), progname);
+	printf(_("  %s ship --consumer=NAME --command=COMMAND [OPTION]... DIRECTORY\n"), progname);
 	printf(_("  %s verify -k KEYFILE [OPTION]... DIRECTORY...\n"), progname);
 	printf(_("\nPATH is a file of the trail, a directory of such files, or, for cat and report, - for\n"
 			 "lines of format json on standard input.\n"));
@@ -82,6 +84,13 @@ usage(void)
 	printf(_("  -P, --progress             show how far verification has got\n"));
 	printf(_("      --seals=FILE           these seals must be in the trail\n"));
 	printf(_("      --until=TIME           the trail must go on until this time\n"));
+	printf(_("\nOptions of ship:\n"));
+	printf(_("      --consumer=NAME        ship what that consumer has not acknowledged\n"));
+	printf(_("      --command=COMMAND      to a program, which gets lines of json, and acknowledges them\n"
+			 "                             by lines with a sequence\n"));
+	printf(_("  -K, --decryption-keys=FILE keys of encrypted files\n"));
+	printf(_("      --once                 end when all that there is was acknowledged\n"));
+	printf(_("      --stats[=SECONDS]      print statistics, lines of json (default every 10 seconds)\n"));
 	printf(_("\n  -V, --version              output version information, then exit\n"));
 	printf(_("  -?, --help                 show this help, then exit\n"));
 	printf(_("\nOptions of cat, follow and report that choose records (all must match, any word of a list\n"

@@ -10,6 +10,7 @@
  *	follow.c			pg_audit_trail follow
  *	keygen.c			pg_audit_trail keygen
  *	report*.c			pg_audit_trail report: report.h has the map of these
+ *	ship*.c, walk.c		pg_audit_trail ship: ship.h has the map of these
  *	verify.c			pg_audit_trail verify
  *	files.c				the files of a trail, and their order
  *	source.c			records of a file, one after the other
@@ -214,6 +215,8 @@ typedef enum Reader
 	READER_REPORT
 } Reader;
 
+pg_noreturn extern void wrong_usage(void);
+extern PaqKeys *read_keys(const char *path);
 extern void parse_options(Options *options, Reader reader, int argc, char **argv);
 extern const char *format_name(Format format);
 
@@ -266,6 +269,10 @@ typedef enum SourceResult
 extern Source *source_open(const TrailFile *file, const PaqKeys *keys, bool quiet);
 extern SourceResult source_next(Source *source, Record *record);
 extern bool source_follow_truncation(Source *source);
+extern bool source_is_damaged(const Source *source);
+extern void source_limit(Source *source, uint64 limit);
+extern bool source_seek(Source *source, uint64 offset);
+extern uint64 source_mark(Source *source);
 extern bool source_is_file(const Source *source, const struct stat *st);
 extern uint64 source_position(const Source *source);
 extern uint64 source_bad_lines(const Source *source);
@@ -308,11 +315,12 @@ extern void progress_begin(const Options *options, uint64 total);
 extern void progress_report(uint64 done, bool finished);
 extern bool progress_is_shown(void);
 
-/* cat.c, follow.c, keygen.c, report.c, verify.c */
+/* cat.c, follow.c, keygen.c, report.c, ship.c, verify.c */
 extern void run_cat(int argc, char **argv);
 extern void run_follow(int argc, char **argv);
 extern void run_keygen(int argc, char **argv);
 extern void run_report(int argc, char **argv);
+extern void run_ship(int argc, char **argv);
 extern void run_verify(int argc, char **argv);
 
 #endif							/* PAQ_PROGRAM_H */

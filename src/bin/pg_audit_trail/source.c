@@ -39,6 +39,8 @@ struct Source
 	Size		scanned;		/* bytes from there on that do not end it */
 	bool		quoted;			/* csvlog: what follows these is in quotes */
 	uint64		offset;			/* of the next record in the file's text */
+	bool		layered;		/* the text is not the file */
+	uint64		mark;			/* see source_mark() */
 	bool		discarding;		/* the record is too long */
 	bool		failed;
 	uint64		nbad;			/* lines that are no records */
@@ -68,8 +70,58 @@ source_open(const TrailFile *file, const PaqKeys *keys, bool quiet)
 	source->quiet = quiet;
 	source->fd = fd;
 	if (!file->is_stdin)
+	{
+		PaqLayers	layers;
+
 		source->reader = paq_layer_reader_make(fd, file->name, keys);
+		(void) paq_layers_of_name(file->name, &layers);
+		source->layered = layers.compression != PAQ_COMPRESSION_NONE ||
+			layers.encryption != PAQ_ENCRYPTION_NONE;
+	}
 	return source;
+}
+
+/* Read as if the file ended at that offset. */
+void
+source_limit(Source *source, uint64 limit)
+{
+	paq_layer_reader_limit(source->reader, limit);
+}
+
+/*
+ * Read on at an offset of the file, where source_mark() has been.  False if that is
+ * impossible; then the file is read from where it was.
+ */
+bool
+source_seek(Source *source, uint64 offset)
+{
+	if (!paq_layer_reader_seek(source->reader, offset))
+		return false;
+	source->start = source->scanned = source->text.used = 0;
+	source->quoted = source->discarding = false;
+	source->offset = source->mark = offset;
+	return true;
+}
+
+/*
+ * Offset of the file from which on the record that comes next can be read, by another
+ * source; perhaps after some that have been read.
+ */
+uint64
+source_mark(Source *source)
+{
+	uint64		offset;
+	bool		whole;
+
+	if (!source->layered)
+		return source->offset;
+	if (source->start == source->text.used)
+	{
+		offset = paq_layer_reader_offset(source->reader, &whole);
+		if (whole)
+			source->mark = offset;
+	}
+	return source->mark;
 }
 
 void
@@ -166,6 +218,17 @@ read_stdin(Source *source)
 	}
 	source->text.used += n;
 	return n > 0 ? SOURCE_RECORD : SOURCE_END;
+}
+
+/* After SOURCE_FAILED: is it because of what is in the file? */
+bool
+source_is_damaged(const Source *source)
+{
+	bool		damaged = false;
+
+	if (source->reader != NULL)
+		(void) paq_layer_reader_error(source->reader, &damaged);
+	return damaged;
 }
 
 /* Have more text of the file; SOURCE_RECORD if there is some. */

@@ -1,0 +1,463 @@
+/*-------------------------------------------------------------------------
+ *
+ * walk.c
+ *		The records of a trail, from a place on, in the order of their sequences.
+ *
+ * The worker says up to where the trail is durable (trail/place.h): nothing behind that
+ * is read, for it may be written again in another way.  A file that the worker has left
+ * for the next one is durable to its end.
+ *
+ * Which file comes next, the sequences of their first records tell, not names or times: a
+ * clock may be set back, and files may be renamed.  If what a consumer had not acknowledged is
+ * gone - removed by retention, because it was too much, or by somebody - the walk
+ * says so and goes on with what there is.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "bin/pg_audit_trail/ship.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+/* Gaps that are reported one by one */
+#define MAX_REPORTS		10
+
+/* A file of the directory */
+typedef struct WalkFile
+{
+	TrailFile	file;
+	uint64		begun;			/* sequence of its first record; 0: it has none */
+	int64		written;		/* TimestampTz: for the last time */
+	bool		done;			/* all of it has been handed out */
+} WalkFile;
+
+struct Walk
+{
+	const char *directory;
+	const PaqKeys *keys;
+	int			flushed_fd;		/* of what the worker says; -1: not open */
+	bool		has_end;		/* has it said something yet? */
+	PaqPlace	end;			/* up to there the trail is durable */
+	int			nfiles;			/* as the directory was looked through last */
+	WalkFile   *files;
+
+	PaqPlace	place;			/* behind the last record */
+	int64		acknowledged;	/* see paq_place_is_behind() */
+	PaqPlace	skip;			/* records of its series up to its sequence have
+								 * been handed out before */
+	WalkFile	current;		/* path NULL: none */
+	Source	   *source;			/* NULL: none */
+	uint64		missing;		/* records, so far */
+	int			nreports;
+};
+
+/* Of what this process can use as a consumer's place */
+const PaqPlace *
+walk_place(const Walk *walk)
+{
+	return &walk->place;
+}
+
+/* Sequence of the last durable record of the trail; 0: unknown */
+uint64
+walk_last_sequence(const Walk *walk)
+{
+	return walk->has_end ? walk->end.sequence : 0;
+}
+
+/* Has the worker said up to where the trail is durable? */
+bool
+walk_has_end(const Walk *walk)
+{
+	return walk->has_end;
+}
+
+uint64
+walk_missing(const Walk *walk)
+{
+	return walk->missing;
+}
+
+/* ----------
+ * Files
+ * ----------
+ */
+
+/* See up to where the trail is durable now. */
+static void
+look_at_end(Walk *walk)
+{
+	Buffer		path = {0};
+	struct stat st;
+
+	if (walk->flushed_fd >= 0 && (fstat(walk->flushed_fd, &st) != 0 || st.st_nlink == 0))
+	{
+		close(walk->flushed_fd);
+		walk->flushed_fd = -1;
+	}
+	if (walk->flushed_fd < 0)
+	{
+		buffer_printf(&path, "%s/%s", walk->directory, PAQ_FLUSHED_FILE);
+		buffer_putc(&path, '\0');
+		walk->flushed_fd = open(path.data, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
+		free(path.data);
+	}
+	if (walk->flushed_fd >= 0 && paq_flushed_read(walk->flushed_fd, &walk->end) == PAQ_PLACE_OK)
+		walk->has_end = true;
+}
+
+static bool
+is_end_file(const Walk *walk, const char *name)
+{
+	return walk->has_end && strcmp(walk->end.file, name) == 0;
+}
+
+/*
+ * Find the sequence of the file's first record that is durable.  If the file cannot be read,
+ * because its key is not there, say, it must not be left out, unless it is old.
+ */
+static void
+look_into(const Walk *walk, WalkFile *file)
+{
+	const bool	is_old = file->written <= walk->acknowledged;
+	Source	   *source = source_open(&file->file, walk->keys, is_old);
+	Record		record = {0};
+	SourceResult result = SOURCE_END;
+
+	if (source != NULL && is_end_file(walk, file->file.name))
+		source_limit(source, walk->end.offset);
+	if (source != NULL)
+		result = source_next(source, &record);
+	if (result == SOURCE_RECORD)
+		file->begun = record_number(&record, PAQ_TRAIL_SEQUENCE);
+	else if (result == SOURCE_FAILED && !is_old && !source_is_damaged(source))
+		leave(STATUS_TROUBLE);
+	source_close(source);
+	free(record.arena.data);
+}
+
+/* What was found out about the file before; NULL if that was nothing. */
+static const WalkFile *
+find_known(const Walk *walk, const TrailFile *file)
+{
+	for (int i = 0; i < walk->nfiles; i++)
+	{
+		const WalkFile *known = &walk->files[i];
+
+		if (known->begun > 0 && known->file.device == file->device &&
+			known->file.inode == file->inode && strcmp(known->file.name, file->name) == 0)
+			return known;
+	}
+	return NULL;
+}
+
+static int64
+time_of_file(const char *path)
+{
+	struct stat st;
+
+	if (stat(path, &st) != 0)
+		return 0;
+	return ((int64) st.st_mtim.tv_sec -
+			(int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * SECS_PER_DAY) * USECS_PER_SEC +
+		st.st_mtim.tv_nsec / 1000;
+}
+
+/* Look through the directory. */
+static void
+list_files(Walk *walk)
+{
+	FileList	list = {0};
+	WalkFile   *files;
+	int			nfiles = 0;
+
+	if (!add_directory(&list, walk->directory))
+		leave(STATUS_TROUBLE);
+	files = checked_alloc((list.count + 1) * sizeof(WalkFile));
+	for (int i = 0; i < list.count; i++)
+	{
+		WalkFile   *file = &files[nfiles];
+		const WalkFile *known = find_known(walk, &list.files[i]);
+
+		if (list.files[i].format != FORMAT_JSON)
+		{
+			free(list.files[i].path);
+			continue;
+		}
+		file->file = list.files[i];
+		file->written = time_of_file(file->file.path);
+		if (known == NULL)
+			look_into(walk, file);
+		else
+		{
+			file->begun = known->begun;
+			file->done = known->done;
+		}
+		nfiles++;
+	}
+	for (int i = 0; i < walk->nfiles; i++)
+		free(walk->files[i].file.path);
+	free(walk->files);
+	free(list.files);
+	walk->files = files;
+	walk->nfiles = nfiles;
+}
+
+/* Is all that is in the file durable, or at least its beginning? */
+static bool
+is_durable(const Walk *walk, const WalkFile *file)
+{
+	return is_end_file(walk, file->file.name) || file->begun <= walk->end.sequence;
+}
+
+static bool
+is_current(const Walk *walk, const WalkFile *file)
+{
+	return walk->current.file.path != NULL &&
+		file->file.device == walk->current.file.device &&
+		file->file.inode == walk->current.file.inode;
+}
+
+/* Has the file to be read after the place? */
+static bool
+comes_later(const Walk *walk, const WalkFile *file)
+{
+	PaqConsumer consumer = {.acknowledged = walk->acknowledged, .place = walk->place};
+
+	return file->begun > 0 && file->begun != walk->place.begun && !file->done &&
+		!is_current(walk, file) && is_durable(walk, file) &&
+		!paq_place_is_behind(&consumer, file->begun, file->written);
+}
+
+/*
+ * Is the one file to be read before the other?  What has smaller sequences than the place is
+ * of a trail that begins anew, and comes at the end.
+ */
+static bool
+comes_before(const Walk *walk, const WalkFile *a, const WalkFile *b)
+{
+	const bool	a_anew = a->begun < walk->place.begun;
+	const bool	b_anew = b->begun < walk->place.begun;
+
+	return a_anew != b_anew ? b_anew : a->begun < b->begun;
+}
+
+/* The file to be read next; NULL if there is none yet. */
+static const WalkFile *
+find_next(Walk *walk)
+{
+	const WalkFile *next = NULL;
+
+	list_files(walk);
+	for (int i = 0; i < walk->nfiles; i++)
+		if (comes_later(walk, &walk->files[i]) &&
+			(next == NULL || comes_before(walk, &walk->files[i], next)))
+			next = &walk->files[i];
+	return next;
+}
+
+/* The file that the place is in, whatever its name is now; NULL if it is gone. */
+static const WalkFile *
+find_place(Walk *walk)
+{
+	const WalkFile *found = NULL;
+
+	list_files(walk);
+	for (int i = 0; i < walk->nfiles && walk->place.begun > 0; i++)
+		if (walk->files[i].begun == walk->place.begun &&
+			(found == NULL || strcmp(walk->files[i].file.name, walk->place.file) == 0))
+			found = &walk->files[i];
+	return found;
+}
+
+static void
+close_current(Walk *walk)
+{
+	source_close(walk->source);
+	walk->source = NULL;
+	free(walk->current.file.path);
+	memset(&walk->current, 0, sizeof(walk->current));
+}
+
+/* Read that file, from an offset on.  False if it is gone, or cannot be opened. */
+static bool
+open_file(Walk *walk, const WalkFile *file, uint64 offset)
+{
+	close_current(walk);
+	walk->current = *file;
+	walk->current.file.path = checked_strdup(file->file.path);
+	walk->current.file.name = walk->current.file.path + (file->file.name - file->file.path);
+	walk->source = source_open(&walk->current.file, walk->keys, false);
+	if (walk->source == NULL)
+	{
+		close_current(walk);
+		return false;
+	}
+	if (offset > 0 && !source_seek(walk->source, offset))
+	{
+		/* from its beginning; what was handed out is skipped */
+		source_close(walk->source);
+		walk->source = source_open(&walk->current.file, walk->keys, false);
+	}
+	if (walk->source == NULL)
+		return false;
+
+	/* until set_limit() says how far */
+	source_limit(walk->source, 0);
+	return true;
+}
+
+/* ----------
+ * Records
+ * ----------
+ */
+
+/* Is the record's place one that the walk has been at?  If not, go there. */
+static bool
+go_behind(Walk *walk, const Record *record)
+{
+	PaqPlace   *place = &walk->place;
+	const uint64 series = record_number(record, PAQ_TRAIL_SERIES);
+	const uint64 sequence = record_number(record, PAQ_TRAIL_SEQUENCE);
+	const bool	goes_on = sequence == place->sequence + 1;
+
+	if (series == walk->skip.series && sequence <= walk->skip.sequence)
+		return false;
+	if (!goes_on && sequence > place->sequence && place->sequence > 0)
+	{
+		const uint64 missing = sequence - place->sequence - 1;
+
+		walk->missing += missing;
+		note_status(STATUS_ALTERED);
+		if (walk->nreports++ < MAX_REPORTS)
+			pg_log_error("records with sequence " UINT64_FORMAT " to " UINT64_FORMAT " are missing in the trail",
+						 place->sequence + 1, sequence - 1);
+	}
+	place->series = walk->skip.series = series;
+	place->sequence = walk->skip.sequence = sequence;
+	place->begun = walk->current.begun;
+	place->offset = source_mark(walk->source);
+	strlcpy(place->file, walk->current.file.name, sizeof(place->file));
+	return true;
+}
+
+/*
+ * May the current file be read, and how far?  Not if it is ahead of what the worker says:
+ * after a crash of the operating system that may be old.  But a file that is gone from
+ * the directory has been left by the worker.
+ */
+static bool
+set_limit(Walk *walk)
+{
+	struct stat st;
+
+	if (is_end_file(walk, walk->current.file.name))
+		source_limit(walk->source, walk->end.offset);
+	else if (walk->current.begun > walk->end.sequence &&
+			 stat(walk->current.file.path, &st) == 0 && source_is_file(walk->source, &st))
+		return false;
+	else
+		source_limit(walk->source, PG_UINT64_MAX);
+	return true;
+}
+
+/* The next record of the current file */
+static SourceResult
+next_of_file(Walk *walk, Record *record)
+{
+	SourceResult result;
+
+	while ((result = source_next(walk->source, record)) == SOURCE_RECORD)
+		if (go_behind(walk, record))
+			return SOURCE_RECORD;
+	if (result == SOURCE_FAILED && current_status() == STATUS_TROUBLE)
+		leave(STATUS_TROUBLE);
+	return result;
+}
+
+/* There will be nothing more in the current file. */
+static void
+finish_file(Walk *walk, SourceResult result)
+{
+	for (int i = 0; i < walk->nfiles; i++)
+		if (is_current(walk, &walk->files[i]))
+			walk->files[i].done = true;
+	if (result != SOURCE_CUT)
+		return;
+	pg_log_error("file \"%s\" ends within a record, but is not the newest one",
+				 walk->current.file.path);
+	note_status(STATUS_ALTERED);
+}
+
+/* Go on with the next file; false if there is none yet. */
+static bool
+open_next(Walk *walk, SourceResult result)
+{
+	const WalkFile *next = find_next(walk);
+
+	if (next == NULL)
+		return false;
+	if (walk->source != NULL)
+		finish_file(walk, result);
+	return open_file(walk, next, 0);
+}
+
+WalkResult
+walk_next(Walk *walk, Record *record)
+{
+	SourceResult result = SOURCE_END;
+	bool		may_read;
+
+	if (walk->source != NULL && next_of_file(walk, record) == SOURCE_RECORD)
+		return WALK_RECORD;
+	look_at_end(walk);
+	if (!walk->has_end)
+		return WALK_END;
+	for (;;)
+	{
+		/* The worker may have gone on from this file since its end was reached. */
+		may_read = walk->source == NULL || set_limit(walk);
+		if (walk->source != NULL && may_read &&
+			(result = next_of_file(walk, record)) == SOURCE_RECORD)
+			return WALK_RECORD;
+		if (!may_read)
+			source_limit(walk->source, 0);
+		if (!may_read ||
+			(walk->source != NULL && is_end_file(walk, walk->current.file.name)) ||
+			!open_next(walk, result))
+			return WALK_END;
+	}
+}
+
+/*
+ * Go on behind that place, which was acknowledged at that time.
+ */
+void
+walk_set_place(Walk *walk, const PaqPlace *place, int64 acknowledged)
+{
+	const WalkFile *file;
+
+	close_current(walk);
+	walk->place = walk->skip = *place;
+	walk->acknowledged = acknowledged;
+	look_at_end(walk);
+	for (int i = 0; i < walk->nfiles; i++)
+		walk->files[i].done = false;
+	file = find_place(walk);
+	if (file != NULL)
+		(void) open_file(walk, file, place->offset);
+}
+
+Walk *
+walk_begin(const char *directory, const PaqKeys *keys)
+{
+	Walk	   *walk = checked_alloc(sizeof(Walk));
+
+	walk->directory = directory;
+	walk->keys = keys;
+	walk->flushed_fd = -1;
+	look_at_end(walk);
+	return walk;
+}

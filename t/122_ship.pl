@@ -1,0 +1,421 @@
+# pg_audit_trail ship, to a program: each record at least once and in order, whatever
+# ends, fails, is slow, rotated, renamed or killed; nothing that is not durable.
+#
+# Copyright (c) 2026, pg_audit_queue contributors
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::RealBin;
+use PaqTest;
+
+use JSON::PP;
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(sleep time);
+
+need_trail_program();
+
+my $tmp = PostgreSQL::Test::Utils::tempdir();
+my $node = audited_node(
+	'main',
+	install_path => fault_install(),
+	settings     => { flush_interval => '20ms' });
+my $dir = trail_dir($node);
+my $nfiles = 0;
+
+# A program that writes what it gets to a file, and acknowledges each line.
+my $receiver = "$tmp/receiver.py";
+append_to_file($receiver, <<'EOF');
+import re, sys, os
+file = open(sys.argv[1], 'ab', buffering=0)
+number = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+for line in sys.stdin.buffer:
+    file.write(line)
+    sys.stdout.write(re.search(rb'"sequence":(\d+)', line).group(1).decode() + '\n')
+    sys.stdout.flush()
+    number -= 1
+    if number == 0:
+        sys.exit(1)
+EOF
+
+sub receiver
+{
+	my (@arguments) = @_;
+
+	return join(' ', 'exec', python(), $receiver, @arguments);
+}
+
+sub new_consumer
+{
+	my ($name) = @_;
+
+	unaudited_sql($node, "SELECT audit_consumer_create('$name')");
+	return "$tmp/shipped" . ++$nfiles;
+}
+
+sub ship_arguments
+{
+	my ($consumer, $command, @options) = @_;
+
+	return ('pg_audit_trail', 'ship', "--consumer=$consumer", "--command=$command", @options, $dir);
+}
+
+# Start shipping; returns what finish_ship() wants.
+sub start_ship
+{
+	my %ship = (stdout => '', stderr => '');
+
+	$ship{run} = IPC::Run::start([ ship_arguments(@_) ],
+		'<', \undef, '>', \$ship{stdout}, '2>', \$ship{stderr});
+	return \%ship;
+}
+
+# End it by a signal; returns status, messages, statistics.
+sub finish_ship
+{
+	my ($ship, $signal) = @_;
+
+	$ship->{run}->signal($signal // 'TERM');
+	$ship->{run}->finish;
+	my $status = $ship->{run}->full_result(0);
+	return ($status & 127 ? "signal $status" : $status >> 8, $ship->{stderr}, $ship->{stdout});
+}
+
+# The same until all is shipped
+sub ship_once
+{
+	my ($stdout, $stderr);
+
+	IPC::Run::run([ ship_arguments(@_, '--once') ], '<', \undef, '>', \$stdout, '2>', \$stderr);
+	return ($? >> 8, $stderr, $stdout);
+}
+
+sub consumer
+{
+	my ($column, $name) = @_;
+
+	return unaudited_sql($node, "SELECT $column FROM audit_consumers WHERE name = '$name'");
+}
+
+# Does the consumer acknowledge everything in time?
+sub catches_up
+{
+	my ($name) = @_;
+
+	return poll_until(sub { consumer('lag_records', $name) eq '0' });
+}
+
+# The sequences in a file of lines
+sub sequences
+{
+	my ($file) = @_;
+
+	return map { /"sequence":(\d+)/ ? $1 : die "no record: $_" } split /\n/, slurp_file($file);
+}
+
+# Records that the trail has, in the order of their sequences, each once
+sub trail_by_sequence
+{
+	my %line = map { /"sequence":(\d+)/ ? ($1 => $_) : () } trail_lines($node);
+
+	return map { $line{$_} } sort { $a <=> $b } keys %line;
+}
+
+# Test that the file has all that the trail has; with repeats, some more than once, but the
+# same records, in order from each repeat on.
+sub is_shipped
+{
+	my ($file, $repeats, $name) = @_;
+	my @lines = split /\n/, slurp_file($file);
+	my %seen;
+	my $wrong = 0;
+	my $last = 0;
+
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	foreach my $line (@lines)
+	{
+		my ($sequence, $series) = $line =~ /"sequence":(\d+),"series":(\d+)/;
+
+		$wrong++ if exists $seen{"$series $sequence"} && $seen{"$series $sequence"} ne $line;
+		$wrong++ if $sequence > $last + 1;
+		$wrong++ if $sequence <= $last && !$repeats;
+		$seen{"$series $sequence"} = $line;
+		$last = $sequence;
+	}
+	is($wrong, 0, "$name: in order, nothing left out, no two with one identity");
+	is_deeply(
+		[ map { $_->[1] } sort { $a->[0] <=> $b->[0] } map { [ (split / /)[1], $seen{$_} ] } keys %seen ],
+		[ trail_by_sequence() ],
+		"$name: it is the trail");
+	return;
+}
+
+sub some_records
+{
+	my ($count) = @_;
+
+	$node->safe_psql('postgres', "SELECT $_") foreach 1 .. ($count // 3);
+	return flush_trail($node);
+}
+
+# ---------------------------------------------------------------------------
+# While records are written
+# ---------------------------------------------------------------------------
+
+my $file = new_consumer('one');
+my $ship = start_ship('one', receiver($file), '--stats=1');
+
+some_records();
+ok(catches_up('one'), 'records arrive as they are written');
+cmp_ok(consumer('active_pid', 'one'), '>', 0, 'the view shows who ships');
+my ($status, $stderr) = ship_once('one', 'cat');
+is($status, 2, 'nobody else can');
+like($stderr, qr/consumer "one" is active for PID \d+/, 'and is told so');
+$node->psql('postgres', "SELECT audit_consumer_drop('one')", stderr => \$stderr);
+like($stderr, qr/consumer "one" is active for PID \d+/, 'nor can it be dropped');
+
+foreach my $settings (
+	{},
+	{ log_compression => 'lz4' },
+	{ log_compression => 'none', log_filename => 'other-%Y-%m-%d_%H%M%S' },
+	{ log_filename => 'audit-%Y-%m-%d_%H%M%S' })
+{
+	$node->append_conf('postgresql.conf', settings_text(%$settings));
+	$node->reload;
+	unaudited_sql($node, 'SELECT audit_rotate()');
+	some_records();
+}
+ok(catches_up('one'), 'it follows from file to file, whatever they are called');
+$node->restart;
+some_records();
+$node->stop('immediate');
+$node->start;
+some_records();
+ok(catches_up('one'), 'it follows through restarts of the server');
+my ($last_file) = reverse sort { -M $b <=> -M $a } trail_files($node);
+poll_until(sub { $ship->{run}->pump_nb; $ship->{stdout} =~ /"records"/ });
+($status, $stderr, my $stdout) = finish_ship($ship);
+is($status, 0, 'told to end, it does well');
+is($stderr, '', 'without a message');
+is_shipped($file, 0, 'while records are written');
+
+my @stats = map { decode_json($_) } split /\n/, $stdout;
+cmp_ok(scalar @stats, '>', 1, 'statistics come by the second');
+my $last = $stats[-1];
+is($last->{state}, 'ended', 'the last of them at the end');
+is($last->{records}, scalar(sequences($file)), 'records');
+is($last->{bytes}, -s $file, 'bytes');
+is($last->{sequence}, (sequences($file))[-1], 'sequence');
+is("@{$last}{qw(consumer target unacknowledged missing failures lagRecords)}", 'one command 0 0 0 0',
+	'and the rest');
+cmp_ok($last->{cpuSeconds}, '>', 0, 'CPU');
+
+# ---------------------------------------------------------------------------
+# A program that fails, is slow, or says something wrong
+# ---------------------------------------------------------------------------
+
+$file = new_consumer('failing');
+my $begun = time;
+($status, $stderr, $stdout) = ship_once('failing', receiver($file, 7), '--stats');
+is($status, 0, 'a program that ends after some records is started again');
+like($stderr, qr/the command has ended with status 1\n/, 'as a message says');
+is_shipped($file, 1, 'again and again');
+$last = decode_json((split /\n/, $stdout)[-1]);
+cmp_ok($last->{failures}, '>=', int((trail_by_sequence() - 1) / 7) - 1, 'failures are counted');
+
+# the delay begins anew with each success, and doubles without
+$file = new_consumer('dead');
+$ship = start_ship('dead', "echo started >> $tmp/starts; exit 3");
+$begun = time;
+poll_until(sub { -e "$tmp/starts" && (() = slurp_file("$tmp/starts") =~ /started/g) >= 5 });
+cmp_ok(time - $begun, '>=', 1.5, 'it waits longer from attempt to attempt');
+($status, $stderr) = finish_ship($ship);
+is($status, 0, 'it can be told to end meanwhile');
+like($stderr, qr/the command has ended with status 3/, 'what is wrong is said');
+is(consumer('sequence', 'dead'), 0, 'nothing is acknowledged');
+
+foreach my $case (
+	[ 'echo nonsense; cat >/dev/null', qr/the command says "nonsense", which is no sequence/ ],
+	[ 'echo 99999999; cat >/dev/null', qr/acknowledges sequence 99999999, which it has not been sent/ ],
+	[ 'echo -1; cat >/dev/null',       qr/the command says "-1", which is no sequence/ ],
+	[ 'yes | tr -d "\n"',              qr/says something that is no sequence/ ],
+	[ '/does/not/exist',               qr/the command has ended with status 127/ ],
+	[ 'kill -9 $$',                    qr/the command was terminated by signal 9/ ])
+{
+	my ($command, $message) = @$case;
+
+	$ship = start_ship('dead', $command);
+	poll_until(sub { $ship->{run}->pump_nb; $ship->{stderr} =~ $message }) or diag $ship->{stderr};
+	finish_ship($ship);
+	like($ship->{stderr}, $message, "command: $command");
+	is(consumer('sequence', 'dead'), 0, 'nothing is acknowledged');
+}
+
+# One that acknowledges many at once, at its end
+($status, $stderr) = ship_once('dead', q{sed -n '$s/.*"sequence":\([0-9]*\).*/\1/p'});
+is($status, 0, 'an acknowledgement is for all before');
+is(consumer('lag_records', 'dead'), 0, 'up to there');
+
+# One that always fails is tried once with --once
+($status, $stderr) = ship_once('dead', 'exit 4');
+is($status, 2, 'with --once, a program that achieves nothing is not started again');
+like($stderr, qr/the command has ended with status 4/, 'as is said');
+
+# What is not acknowledged when it ends, was not
+some_records();
+my $before = consumer('sequence', 'dead');
+($status, $stderr) = ship_once('dead', 'cat >/dev/null');
+is($status, 2, 'records that are not acknowledged are a failure');
+like($stderr, qr/^pg_audit_trail: error: \d+ records were sent, but not acknowledged$/m, 'as is said');
+is(consumer('sequence', 'dead'), $before, 'the consumer stays where it was');
+
+# A slow reader, and a long text: all of what was sent is finished at the end
+$node->safe_psql('postgres', "SELECT '" . 'x' x 3_000_000 . "'");
+flush_trail($node);
+$file = "$tmp/slow";
+$ship = start_ship('dead', "dd bs=64k status=none | " . receiver($file) =~ s/exec //r);
+ok(catches_up('dead'), 'a text of 3 MB');
+($status, $stderr) = finish_ship($ship);
+is($status, 0, 'and an end');
+cmp_ok(-s $file, '>', 3_000_000, 'all of it');
+
+# ---------------------------------------------------------------------------
+# Killed at any time
+# ---------------------------------------------------------------------------
+
+$file = new_consumer('killed');
+my $load = start_psql($node);
+$load->{stdin} .= "DO \$\$ BEGIN FOR i IN 1 .. 3000 LOOP PERFORM 1; PERFORM pg_sleep(0.0005); END LOOP; END \$\$;\n";
+$load->{run}->pump_nb;
+my $rounds = full_tests() ? 100 : 12;
+srand(122);
+foreach my $round (1 .. $rounds)
+{
+	$ship = start_ship('killed', receiver($file));
+	sleep rand 0.4;
+	($status) = finish_ship($ship, $round % 3 ? 'KILL' : 'TERM');
+	unaudited_sql($node, 'SELECT audit_rotate()') if $round % 4 == 0;
+}
+finish_psql($load);
+flush_trail($node);
+($status, $stderr) = ship_once('killed', receiver($file));
+is($status, 0, 'after it was killed, it goes on');
+is_shipped($file, 1, "killed $rounds times");
+
+# ---------------------------------------------------------------------------
+# Only what is durable
+# ---------------------------------------------------------------------------
+
+$file = new_consumer('durable');
+ship_once('durable', receiver($file));
+my $known = consumer('sequence', 'durable');
+set_faults($node, 'trail-fsync=EIO');
+$node->safe_psql('postgres', 'SELECT 1');
+my ($current) = map { $node->data_dir . "/$_" } stats($node)->{current_file};
+wait_for_log($node, qr/could not fsync file/);
+$ship = start_ship('durable', receiver($file));
+sleep 0.5;
+cmp_ok((sequences($file))[-1], '<=', $known + 5, 'what could not be synced');
+my @early = sequences($file);
+set_faults($node, '');
+some_records();
+ok(catches_up('durable'), 'is shipped when it is');
+finish_ship($ship);
+is_shipped($file, 0, 'with the series that it has then');
+cmp_ok(scalar(sequences($file)), '>', scalar @early, 'there was something');
+
+# ---------------------------------------------------------------------------
+# Files that are renamed, touched, removed, damaged
+# ---------------------------------------------------------------------------
+
+$file = new_consumer('files');
+ship_once('files', receiver($file));
+my @new;
+foreach (1 .. 4)
+{
+	push @new, $node->data_dir . '/' . stats($node)->{current_file};
+	some_records(2);
+	unaudited_sql($node, 'SELECT audit_rotate()');
+}
+some_records(1);
+rename($new[0], "$dir/zzz.json") or die $!;
+utime(1, 1, $new[2]) or die $!;
+utime(time + 5000, time + 5000, $new[1]) or die $!;
+($status, $stderr) = ship_once('files', receiver($file));
+is("$status $stderr", '0 ', 'names and times of files do not matter');
+is_shipped($file, 0, 'renamed and touched');
+
+# the file in which it was, under another name, and one that is gone
+push @new, $node->data_dir . '/' . stats($node)->{current_file};
+some_records(1);
+unaudited_sql($node, 'SELECT audit_rotate()');
+push @new, $node->data_dir . '/' . stats($node)->{current_file};
+some_records(2);
+unaudited_sql($node, 'SELECT audit_rotate()');
+some_records(1);
+rename($new[4], "$dir/aaa.json") or die $!;
+my ($first) = sequences($new[5]);
+my $gone = (sequences($new[5]))[-1];
+unlink($new[5]) or die $!;
+($status, $stderr) = ship_once('files', receiver($file), '--stats');
+is($status, 1, 'a file that is gone is noticed');
+like($stderr, qr/records with sequence $first to $gone are missing in the trail/, 'with what was in it');
+is(consumer('lag_records', 'files'), 0, 'the rest is shipped');
+is((() = slurp_file($file) =~ /"sequence":\d+,"series":(\d+)/g) - scalar(trail_by_sequence()), 0,
+	'all of it, once');
+
+my $damaged = $node->data_dir . '/' . stats($node)->{current_file};
+some_records(3);
+unaudited_sql($node, 'SELECT audit_rotate()');
+some_records(1);
+my @lines = split /^/, slurp_file($damaged);
+open(my $fh, '+<', $damaged) or die $!;
+sysseek($fh, length($lines[0]) + length($lines[1]), 0);
+syswrite($fh, '#' x 20);
+close($fh);
+($status, $stderr) = ship_once('files', receiver($file));
+is($status, 1, 'a damaged line is noticed');
+like($stderr, qr/file ".*": the line at byte \d+ is no record/, 'and named');
+like($stderr, qr/records with sequence (\d+) to \1 are missing/, 'with what it was');
+is(consumer('lag_records', 'files'), 0, 'the rest is shipped, too');
+
+# ---------------------------------------------------------------------------
+# A trail that begins anew
+# ---------------------------------------------------------------------------
+
+$node->stop;
+mkdir("$tmp/away");
+rename($_, "$tmp/away/" . s{.*/}{}r) or die "rename: $!" foreach trail_files($node);
+rename(queue_dir($node), "$tmp/away/queue") or die "rename: $!";
+$ship = start_ship('files', receiver("$tmp/anew"));
+$node->start;
+my $end = some_records(5);
+cmp_ok($end, '<', 100, 'sequences begin anew');
+poll_until(sub { consumer('sequence', 'files') == $end });
+finish_ship($ship);
+is_shipped("$tmp/anew", 0, 'a trail that begins anew');
+
+# ---------------------------------------------------------------------------
+# Wrong options
+# ---------------------------------------------------------------------------
+
+foreach my $case (
+	[ [],                                                   qr/ship needs one directory/ ],
+	[ [$dir],                                               qr/no consumer specified/ ],
+	[ [ '--consumer=x', $dir ],                             qr/no target specified/ ],
+	[ [ '--consumer=X/..', '--command=cat', $dir ],         qr{invalid consumer name: "X/\.\."} ],
+	[ [ '--consumer=unknown', '--command=cat', $dir ],      qr/has no consumer "unknown"\n.*HINT|hint/ ],
+	[ [ '--consumer=files', '--command=cat', '/nowhere' ],  qr{directory "/nowhere" has no consumer} ],
+	[ [ '--consumer=files', '--command=cat', '--stats=x', $dir ], qr/must be from 1 to/ ])
+{
+	my ($arguments, $message) = @$case;
+
+	IPC::Run::run([ 'pg_audit_trail', 'ship', @$arguments ], '<', \undef, '>', \$stdout, '2>', \$stderr);
+	is($? >> 8, 2, "status of: @$arguments");
+	like($stderr, $message, 'message');
+}
+$node->stop;
+done_testing();
