@@ -396,6 +396,10 @@ sub test_crash_json
 	my @records = check_trail($node, "$label: one sequence, without gaps");
 
 	check_texts($states{crash_json}, $label, map { $_->{commandText} // '' } @records);
+	my ($written) = grep { ($_->{commandText} // '') =~ /'flushed-1-'/ } @records;
+	my @texts = qw(backendType dbUserName sessionUser currentUser databaseName remoteHost
+	  remotePort clientApplication command objectType objectName oldValue);
+
 	foreach my $record (@records)
 	{
 		my ($kind) = ($record->{commandText} // '') =~ /'(\w+)-\d+-'/;
@@ -409,6 +413,13 @@ sub test_crash_json
 		is(length $record->{commandText}, length("SELECT 'spilled-1-', 1 /*  */") + 20000,
 			"$label: all of the text of a spill file")
 		  if $kind eq 'spilled';
+
+		# as in one that the version has written itself
+		is_deeply(
+			[ @$record{@texts} ],
+			[ @$written{@texts} ],
+			"$label: each text is in its field: $kind")
+		  if $kind =~ /^(?:queued|later|running|spilled)$/;
 	}
 	my @gaps = grep { $_->{type} eq 'gap' } @records;
 	my $in_trail = split / /, numbers('flood', map { $_->{commandText} // '' } @records);

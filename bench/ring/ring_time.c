@@ -84,7 +84,7 @@ make_record(char *record, uint32 producer)
 	for (int i = 0; i < PAQ_NSESSION_FIELDS; i++)
 		session.field_len[i] = PAQ_NULL_LEN;
 	sql->data = text;
-	sql->len = RECORD_SIZE - sizeof(PaqRecordHeader);
+	sql->len = RECORD_SIZE - PAQ_RECORD_HEADER_SIZE;
 	if (paq_record_size(0, &session, statement) != RECORD_SIZE)
 		stress_fail("a record has %u bytes", paq_record_size(0, &session, statement));
 	paq_record_encode(record, &header, &session, statement);

@@ -352,7 +352,7 @@ place_short_copy(PaqPending *pending, const PaqRecordHeader *header,
 	uint32		space = space_for_copy(first, replaced) & ~(uint32) 7;
 	uint32		size;
 
-	if (space < sizeof(PaqSlotEntry) + sizeof(PaqRecordHeader))
+	if (space < sizeof(PaqSlotEntry) + PAQ_RECORD_HEADER_SIZE)
 		return;
 	space -= sizeof(PaqSlotEntry);
 
@@ -561,7 +561,7 @@ get_session_block(const PaqContents *contents, PaqSessionBlock *session)
 		if (session->field_len[i] != PAQ_NULL_LEN)
 			session->length += session->field_len[i];
 	}
-	session->data = contents->copy + sizeof(PaqRecordHeader);
+	session->data = contents->copy + PAQ_RECORD_HEADER_SIZE;
 }
 
 /*

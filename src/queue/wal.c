@@ -52,7 +52,7 @@
 #endif
 
 /* Frames of a transaction that are noted; PAQ_WAL_MAX_SIZE bytes have no more */
-#define MAX_FRAMES	(PAQ_WAL_MAX_SIZE / sizeof(PaqRecordHeader))
+#define MAX_FRAMES	(PAQ_WAL_MAX_SIZE / PAQ_RECORD_HEADER_SIZE)
 
 /* The frames that this transaction has to wait for */
 static struct

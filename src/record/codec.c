@@ -34,7 +34,7 @@ uint32
 paq_record_size(uint32 flags, const PaqSessionBlock *session,
 				const PaqText *statement)
 {
-	uint32		size = sizeof(PaqRecordHeader) + session->length;
+	uint32		size = PAQ_RECORD_HEADER_SIZE + session->length;
 
 	for (int i = 0; i < PAQ_NSTATEMENT_FIELDS; i++)
 	{
@@ -58,7 +58,7 @@ paq_record_encode(char *dst, const PaqRecordHeader *header,
 				  const PaqSessionBlock *session, const PaqText *statement)
 {
 	PaqRecordHeader *out = (PaqRecordHeader *) dst;
-	char	   *p = dst + sizeof(PaqRecordHeader);
+	char	   *p = dst + PAQ_RECORD_HEADER_SIZE;
 
 	memcpy(out, header, offsetof(PaqRecordHeader, field_len));
 	out->version = PAQ_RECORD_VERSION;
@@ -130,20 +130,26 @@ paq_record_init_heartbeat(PaqRecordHeader *header, TimestampTz time)
 
 /*
  * Read the lengths of the fields of an older version into those of this one: what
- * it lacks is null.
+ * it lacks is null.  As a field that is null has no bytes, those of the others are
+ * where this version looks for them, provided that it has these in the same order.
  */
 static pg_noinline bool
 decode_old_lengths(const char *lengths, PaqRecordHeader *header)
 {
-	const int	before = PAQ_NFIELDS_V2 - 1;
+	static const PaqField fields[PAQ_NFIELDS_V2] = {
+		PAQ_FIELD_USER, PAQ_FIELD_DATABASE, PAQ_FIELD_REMOTE_HOST, PAQ_FIELD_REMOTE_PORT,
+		PAQ_FIELD_APPLICATION, PAQ_FIELD_BACKEND_TYPE, PAQ_FIELD_SESSION_USER,
+		PAQ_FIELD_CURRENT_USER, PAQ_FIELD_COMMAND, PAQ_FIELD_OBJECT_TYPE,
+		PAQ_FIELD_OBJECT_NAME, PAQ_FIELD_STATEMENT, PAQ_FIELD_PARAMETER, PAQ_FIELD_SPILL,
+		PAQ_FIELD_OLD_VALUE, PAQ_FIELD_NEW_VALUE, PAQ_FIELD_VALUE_SOURCE, PAQ_FIELD_MESSAGE
+	};
 
 	if (header->version != 2 || header->nfields != PAQ_NFIELDS_V2)
 		return false;
-	memcpy(header->field_len, lengths, before * sizeof(uint32));
-	for (int field = before; field < PAQ_FIELD_MESSAGE; field++)
+	for (int field = 0; field < PAQ_NFIELDS; field++)
 		header->field_len[field] = PAQ_NULL_LEN;
-	memcpy(&header->field_len[PAQ_FIELD_MESSAGE], lengths + before * sizeof(uint32),
-		   sizeof(uint32));
+	for (int i = 0; i < PAQ_NFIELDS_V2; i++)
+		memcpy(&header->field_len[fields[i]], lengths + i * sizeof(uint32), sizeof(uint32));
 	header->nfields = PAQ_NFIELDS;
 	return true;
 }

@@ -8,11 +8,10 @@
  * field_len[] says where each ends.  It is the same in a backend's pending
  * slot, in the queue and in a queue file that outlived its server, so the
  * header starts with a version, and anything that changes its meaning must
- * raise PAQ_RECORD_VERSION.  Version 2 is still read: it lacks the fields from
- * PAQ_FIELD_SETTINGS to the one before PAQ_FIELD_MESSAGE.  Integrity (length,
- * checksum) is the business of whoever stores the bytes; paq_record_decode()
- * nevertheless checks every length, so that it never reads outside of what it was
- * given.
+ * raise PAQ_RECORD_VERSION.  Version 2, which has fewer fields, is still read.
+ * Integrity (length, checksum) is the business of whoever stores the bytes;
+ * paq_record_decode() nevertheless checks every length, so that it never reads
+ * outside of what it was given.
  *
  * A field too large for the queue is kept in a spill file (see
  * queue/): PAQ_RECORD_SPILLED is set, PAQ_FIELD_SPILL names the file,
@@ -133,8 +132,8 @@ typedef enum PaqField
 #define PAQ_NSESSION_FIELDS		PAQ_FIELD_COMMAND
 #define PAQ_NSTATEMENT_FIELDS	(PAQ_NFIELDS - PAQ_NSESSION_FIELDS)
 
-/* Fields of version 2: those before PAQ_FIELD_SETTINGS, and the message */
-#define PAQ_NFIELDS_V2			(PAQ_FIELD_SETTINGS + 1)
+/* Fields of version 2; codec.c has which they are */
+#define PAQ_NFIELDS_V2			18
 
 /* field_len of a field that is null, which is not the same as empty */
 #define PAQ_NULL_LEN	PG_UINT32_MAX
@@ -177,6 +176,14 @@ typedef struct PaqRecordHeader
 } PaqRecordHeader;
 
 /*
+ * Bytes of an encoded header with that many fields.  The struct can be longer, for
+ * the sake of its alignment.
+ */
+#define PAQ_HEADER_SIZE(nfields) \
+	(offsetof(PaqRecordHeader, field_len) + (nfields) * sizeof(uint32))
+#define PAQ_RECORD_HEADER_SIZE	PAQ_HEADER_SIZE(PAQ_NFIELDS)
+
+/*
  * Bytes of the header that an encoded record of len bytes begins with, if it is
  * one of a version that can be read.
  */
@@ -187,9 +194,7 @@ paq_record_header_size(const char *data, uint32 len)
 
 	if (likely(len >= sizeof(version)))
 		memcpy(&version, data, sizeof(version));
-	return unlikely(version == 2) ?
-		offsetof(PaqRecordHeader, field_len) + PAQ_NFIELDS_V2 * sizeof(uint32) :
-		sizeof(PaqRecordHeader);
+	return unlikely(version == 2) ? PAQ_HEADER_SIZE(PAQ_NFIELDS_V2) : PAQ_RECORD_HEADER_SIZE;
 }
 
 /* The part of a record that rarely changes in a session, ready for copying. */

@@ -70,7 +70,7 @@ random_size(uint32 max)
 static Sizes
 random_sizes(uint32 max, bool spill)
 {
-	uint32		space = max - sizeof(PaqRecordHeader);
+	uint32		space = max - PAQ_RECORD_HEADER_SIZE;
 	Sizes		sizes;
 
 	if (stress->frame_size != 0)
@@ -78,7 +78,7 @@ random_sizes(uint32 max, bool spill)
 		sizes.session = -1;
 		sizes.command = 0;
 		sizes.parameter = PAQ_NULL_LEN;
-		sizes.statement = stress->frame_size - sizeof(PaqFrame) - sizeof(PaqRecordHeader);
+		sizes.statement = stress->frame_size - sizeof(PaqFrame) - PAQ_RECORD_HEADER_SIZE;
 		return sizes;
 	}
 	sizes.session = space > 1000 && stress_chance(80) ? (int) stress_random(9) : -1;
