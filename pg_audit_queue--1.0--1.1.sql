@@ -80,11 +80,13 @@ ALTER VIEW audit_queue.pg_stat_audit_queue_classes SET SCHEMA pg_catalog;
 -- Columns of version 1.1.  As for the others, there are no statistics of them.
 ALTER TABLE audit_queue.records
     ADD COLUMN policy text,
-    ADD COLUMN settings jsonb;
+    ADD COLUMN settings jsonb,
+    ADD COLUMN system_identifier text;
 
 ALTER TABLE audit_queue.records
     ALTER COLUMN policy SET STATISTICS 0,
-    ALTER COLUMN settings SET STATISTICS 0;
+    ALTER COLUMN settings SET STATISTICS 0,
+    ALTER COLUMN system_identifier SET STATISTICS 0;
 
 -- Reading the table while the trail is elsewhere does not pass in silence.  This
 -- function returns no rows, and says so.  A condition in the view would not be

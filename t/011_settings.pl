@@ -302,6 +302,8 @@ is_deeply(
 	[ grep { !/^(?:interrupted|cut|incomplete|masked)$/ } @documented ],
 	'fields are the documented ones, in that order');
 
+my $system_identifier =
+  unaudited_sql($node, 'SELECT system_identifier FROM pg_control_system()');
 my $time = qr/"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}\+05:30"/;
 my $number = qr/-?\d+/;
 my %raw = (
@@ -350,6 +352,7 @@ my %raw = (
 	serverType           => qr/"PostgreSQL"/,
 	serverVersion        => qr/"\Q$version\E"/,
 	serviceName          => qr/"main"/,
+	systemIdentifier     => qr/"$system_identifier"/,
 	settings             => qr/null/,
 	transactionId        => qr/$xid/,
 	virtualTransactionId => qr/"\Q$vxid\E"/,

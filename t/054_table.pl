@@ -119,7 +119,8 @@ my %column_of = (
 	netProtocol => 'net_protocol', dbProtocol => 'db_protocol',
 	clientApplication => 'application_name', serverHost => 'server_host',
 	serverType => 'server_type', serverVersion => 'server_version',
-	serviceName => 'cluster_name', settings => 'settings', transactionId => 'transaction_id',
+	serviceName => 'cluster_name', systemIdentifier => 'system_identifier',
+	settings => 'settings', transactionId => 'transaction_id',
 	virtualTransactionId => 'virtual_transaction_id', queryId => 'query_id',
 	textEncoding => 'text_encoding', interrupted => 'interrupted', cut => 'cut',
 	incomplete => 'incomplete', masked => 'masked');

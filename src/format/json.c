@@ -39,6 +39,7 @@
 #include <ctype.h>
 #include <unistd.h>
 
+#include "access/xlog.h"
 #include "format/format_internal.h"
 #include "mb/pg_wchar.h"
 #include "pgtime.h"
@@ -608,6 +609,15 @@ static inline char *
 put_cluster_name(JsonLine *line, char *p, const PaqRecord *record)
 {
 	return put_setting(line, p, cluster_name);
+}
+
+static inline char *
+put_system_identifier(JsonLine *line, char *p, const PaqRecord *record)
+{
+	*p++ = '"';
+	p += paq_uint_text(p, GetSystemIdentifier());
+	*p++ = '"';
+	return p;
 }
 
 static pg_noinline char *

@@ -145,6 +145,8 @@ PAQ_TRAIL_FIELD(SESSION, SERVER_VERSION, "serverVersion", "server_version", STRI
 				"version of PostgreSQL that the extension was built for, as server_version shows it")
 PAQ_TRAIL_FIELD(SESSION, CLUSTER_NAME, "serviceName", "cluster_name", STRING, "text", MADE(cluster_name),
 				"cluster_name, null if it is not set")
+PAQ_TRAIL_FIELD(SESSION, SYSTEM_IDENTIFIER, "systemIdentifier", "system_identifier", STRING, "text", MADE(system_identifier),
+				"system identifier of the cluster, as pg_control_system() shows it; its standbys have the same; a string, because not every reader of JSON keeps 64 bits; lines of version 1.0 lack it")
 
 PAQ_TRAIL_FIELD(TAIL, SETTINGS, "settings", "settings", OBJECT, "jsonb", MADE(settings),
 				"values of the settings that log_settings names, null for one that does not exist; null if it names none, and for what is not a session's")

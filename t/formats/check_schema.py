@@ -49,7 +49,7 @@ def broken(record, fields, required):
         # an unknown word where there is a list of them
         if field in ("type", "auditType", "class", "commandTextOmitted", "paramListOmitted",
                      "exitCode", "netProtocol", "dbProtocol", "serverType", "startTime",
-                     "sessionId", "virtualTransactionId", "remotePort"):
+                     "sessionId", "virtualTransactionId", "remotePort", "systemIdentifier"):
             yield f"{field} is a word", {**record, field: "word"}
         if field in ("sequence", "rowCount", "statementId", "pid", "transactionId"):
             yield f"{field} is negative", {**record, field: -1}
