@@ -81,11 +81,17 @@ ALTER VIEW audit_queue.pg_stat_audit_queue_classes SET SCHEMA pg_catalog;
 ALTER TABLE audit_queue.records
     ADD COLUMN policy text,
     ADD COLUMN settings jsonb,
+    ADD COLUMN tls_version text,
+    ADD COLUMN tls_cipher text,
+    ADD COLUMN auth_method text,
     ADD COLUMN system_identifier text;
 
 ALTER TABLE audit_queue.records
     ALTER COLUMN policy SET STATISTICS 0,
     ALTER COLUMN settings SET STATISTICS 0,
+    ALTER COLUMN tls_version SET STATISTICS 0,
+    ALTER COLUMN tls_cipher SET STATISTICS 0,
+    ALTER COLUMN auth_method SET STATISTICS 0,
     ALTER COLUMN system_identifier SET STATISTICS 0;
 
 -- Reading the table while the trail is elsewhere does not pass in silence.  This

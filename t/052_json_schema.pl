@@ -157,9 +157,10 @@ is_deeply($result->{strict}, [], 'they have no field that the schema does not ha
 is_deeply($result->{order}, [], 'their fields are in its order');
 is_deeply($result->{accepted}, [], 'broken records are not valid');
 
-# hooks that are not called make records that are incomplete; there are no policies yet
+# hooks that are not called make records that are incomplete; there are no policies yet,
+# and no client uses TLS
 my %seen = map { $_ => 1 } @{ $result->{seen} };
-is_deeply([ grep { !$seen{$_} } @fields ], [ 'policy', 'incomplete' ], 'each field had a value');
+is_deeply([ grep { !$seen{$_} } @fields ], [qw(policy tlsVersion tlsCipher incomplete)], 'each field had a value');
 
 # ---------------------------------------------------------------------------
 # Without fields that are null

@@ -119,6 +119,7 @@ my %column_of = (
 	netProtocol => 'net_protocol', dbProtocol => 'db_protocol',
 	clientApplication => 'application_name', serverHost => 'server_host',
 	serverType => 'server_type', serverVersion => 'server_version',
+	tlsVersion => 'tls_version', tlsCipher => 'tls_cipher', authMethod => 'auth_method',
 	serviceName => 'cluster_name', systemIdentifier => 'system_identifier',
 	settings => 'settings', transactionId => 'transaction_id',
 	virtualTransactionId => 'virtual_transaction_id', queryId => 'query_id',

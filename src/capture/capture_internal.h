@@ -251,6 +251,7 @@ extern bool paq_logged_in;		/* the client's session is set up */
 extern const PaqSessionBlock *paq_session_block(bool may_lookup,
 												bool *complete);
 extern void paq_session_warm(void);
+extern void paq_session_authenticated(void);
 extern void paq_session_logged_in(void);
 extern void paq_session_init(void);
 

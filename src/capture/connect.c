@@ -49,6 +49,7 @@ static void
 capture_ClientAuthentication(Port *port, int status)
 {
 	paq_register_exit();
+	paq_session_authenticated();
 	if (prev_ClientAuthentication)
 		prev_ClientAuthentication(port, status);
 }

@@ -28,9 +28,11 @@
 #include "catalog/pg_authid.h"
 #include "commands/dbcommands.h"
 #include "common/ip.h"
+#include "libpq/hba.h"
 #include "libpq/libpq-be.h"
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
+#include "postmaster/postmaster.h"
 #include "utils/guc.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -66,6 +68,17 @@ static struct
 	char		port[NI_MAXSERV];	/* "" if there is none */
 }			origin;
 
+/*
+ * What the client's authentication has shown; "" if there was none.  The memory that
+ * has the lines of pg_hba.conf is freed before the session's first statement.
+ */
+static struct
+{
+	char		method[NAMEDATALEN];
+	char		tls_version[NAMEDATALEN];
+	char		tls_cipher[NAMEDATALEN];
+}			authentication;
+
 /* The encoded block, and what it was made from */
 static struct
 {
@@ -75,7 +88,7 @@ static struct
 	char		application[APPLICATION_SIZE];
 	PaqSessionBlock fields;
 	char		data[4 * NAMEDATALEN + NI_MAXHOST + NI_MAXSERV +
-			  NAMEDATALEN + APPLICATION_SIZE + BGW_MAXLEN];
+			  NAMEDATALEN + APPLICATION_SIZE + BGW_MAXLEN + sizeof(authentication)];
 }			block;
 
 bool		paq_logged_in = false;
@@ -176,6 +189,39 @@ find_origin(bool may_lookup)
 	}
 }
 
+#ifdef USE_SSL
+static void
+note_tls(void)
+{
+	const char *version;
+	const char *cipher;
+
+	if (!MyProcPort->ssl_in_use)
+		return;
+	version = be_tls_get_version(MyProcPort);
+	cipher = be_tls_get_cipher(MyProcPort);
+	strlcpy(authentication.tls_version, version ? version : "", NAMEDATALEN);
+	strlcpy(authentication.tls_cipher, cipher ? cipher : "", NAMEDATALEN);
+}
+#endif
+
+/*
+ * The client is being authenticated: keep what is known by now.  Its line of
+ * pg_hba.conf may not have been looked for yet; one that PostgreSQL makes up, because
+ * there is none, is no method.
+ */
+static void
+note_authentication(void)
+{
+	const HbaLine *line = MyProcPort->hba;
+
+	if (line != NULL && line->auth_method != uaImplicitReject)
+		strlcpy(authentication.method, hba_authname(line->auth_method), NAMEDATALEN);
+#ifdef USE_SSL
+	note_tls();
+#endif
+}
+
 /* Append a field to the block; NULL is null. */
 static void
 add_field(PaqField field, const char *str)
@@ -242,6 +288,10 @@ build_block(Oid session_role, Oid current_role, bool may_lookup)
 	}
 	note_application();
 
+	/* A client that is rejected does not come to paq_session_authenticated(). */
+	if (ClientAuthInProgress && MyProcPort != NULL)
+		note_authentication();
+
 	block.fields.length = 0;
 	block.fields.data = block.data;
 	add_field(PAQ_FIELD_USER, login);
@@ -252,6 +302,9 @@ build_block(Oid session_role, Oid current_role, bool may_lookup)
 	add_field(PAQ_FIELD_BACKEND_TYPE, backend_type());
 	add_field(PAQ_FIELD_SESSION_USER, session_name);
 	add_field(PAQ_FIELD_CURRENT_USER, current_name);
+	add_field(PAQ_FIELD_AUTH_METHOD, null_if_empty(authentication.method));
+	add_field(PAQ_FIELD_TLS_VERSION, null_if_empty(authentication.tls_version));
+	add_field(PAQ_FIELD_TLS_CIPHER, null_if_empty(authentication.tls_cipher));
 
 	block.session_role = session_role;
 	block.current_role = current_role;
@@ -325,6 +378,13 @@ paq_session_warm(void)
 	get_roles(&session_role, &current_role);
 	if (unlikely(!block_is_for(session_role, current_role)))
 		(void) renew_block(session_role, current_role, true);
+}
+
+/* It is known whether the client is who it says it is; there is no session yet. */
+void
+paq_session_authenticated(void)
+{
+	note_authentication();
 }
 
 /* The client's session is set up: from now on its settings and roles are known. */

@@ -135,6 +135,12 @@ PAQ_TRAIL_FIELD(SESSION, NET_PROTOCOL, "netProtocol", "net_protocol", STRING, "t
 				"TCP or UNIX, null without a client")
 PAQ_TRAIL_FIELD(SESSION, DB_PROTOCOL, "dbProtocol", "db_protocol", STRING, "text", MADE(db_protocol),
 				"Postgres 3.0, null without a client")
+PAQ_TRAIL_FIELD(SESSION, TLS_VERSION, "tlsVersion", "tls_version", STRING, "text", TEXT(TLS_VERSION),
+				"protocol of the client's encrypted connection, as pg_stat_ssl.version; null without TLS")
+PAQ_TRAIL_FIELD(SESSION, TLS_CIPHER, "tlsCipher", "tls_cipher", STRING, "text", TEXT(TLS_CIPHER),
+				"its cipher, as pg_stat_ssl.cipher; null without TLS")
+PAQ_TRAIL_FIELD(SESSION, AUTH_METHOD, "authMethod", "auth_method", STRING, "text", TEXT(AUTH_METHOD),
+				"how the client was authenticated, or was to be, in the words of pg_hba.conf: trust, scram-sha-256, cert, ...; null without a client, and if no line there applied")
 PAQ_TRAIL_FIELD(SESSION, APPLICATION_NAME, "clientApplication", "application_name", STRING, "text", TEXT(APPLICATION),
 				"application_name")
 PAQ_TRAIL_FIELD(SESSION, SERVER_HOST, "serverHost", "server_host", STRING, "text", MADE(server_host),

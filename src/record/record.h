@@ -107,6 +107,9 @@ typedef enum PaqField
 	PAQ_FIELD_BACKEND_TYPE,		/* as in pg_stat_activity */
 	PAQ_FIELD_SESSION_USER,		/* SESSION_USER */
 	PAQ_FIELD_CURRENT_USER,		/* CURRENT_USER */
+	PAQ_FIELD_AUTH_METHOD,		/* as in pg_hba.conf */
+	PAQ_FIELD_TLS_VERSION,		/* as in pg_stat_ssl, */
+	PAQ_FIELD_TLS_CIPHER,		/* so is this */
 	/* statement block */
 	PAQ_FIELD_COMMAND,			/* command tag */
 	PAQ_FIELD_OBJECT_TYPE,

@@ -58,6 +58,7 @@ def broken(record, fields, required):
         yield "gap of class READ", {**record, "class": "READ"}
         yield "gap with settings", {**record, "settings": {"a.b": "c"}}
         yield "gap with a policy", {**record, "policy": "x"}
+        yield "gap with a client", {**record, "authMethod": "x"}
         yield "gap without a message", {**record, "errorMessage": None}
     else:
         yield "record of class GAP", {**record, "class": "GAP"}
