@@ -430,34 +430,6 @@ like($colored[2], qr/^\e\[31m.*\e\[0m$/, 'table: failures are red');
 like($colored[3], qr/^\e\[33m.*\e\[0m$/, 'table: gaps are yellow');
 unlike($colored[1], qr/\e/, 'table: others are plain');
 
-# On a terminal of 90 columns
-sub on_terminal
-{
-	my (@arguments) = @_;
-	my $script = <<'PYTHON';
-import fcntl, os, pty, struct, sys, termios
-pid, fd = pty.fork()
-if pid == 0:
-    fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 90, 0, 0))
-    os.execv(sys.argv[1], sys.argv[1:])
-output = b""
-while True:
-    try:
-        data = os.read(fd, 65536)
-    except OSError:
-        break
-    if not data:
-        break
-    output += data
-os.waitpid(pid, 0)
-sys.stdout.buffer.write(output.replace(b"\r\n", b"\n"))
-PYTHON
-	my $stdout;
-
-	IPC::Run::run([ python(), '-c', $script, $program, @arguments ], '>', \$stdout);
-	return $stdout;
-}
-
 SKIP:
 {
 	if (!defined python())
@@ -465,30 +437,32 @@ SKIP:
 		diag 'NOT TESTED ON A TERMINAL: there is no Python';
 		skip 'there is no Python', 1;
 	}
-	my @seen = split /\n/, on_terminal('cat', '--format=table', $table);
+	# of 90 columns
+	my @seen = split /\n/, trail_on_terminal('cat', '--format=table', $table);
 
 	like($seen[2], qr/^\e\[31m[^\e]*\e\[0m$/, 'terminal: colors');
 	is_deeply([ grep { length s/\e\[\d+m//gr > 90 } @seen ], [], 'terminal: its width');
 	{
 		local $ENV{NO_COLOR} = '1';
-		unlike(on_terminal('cat', '--format=table', $table), qr/\e/, 'terminal: NO_COLOR');
+		unlike(trail_on_terminal('cat', '--format=table', $table), qr/\e/, 'terminal: NO_COLOR');
 	}
-	unlike(on_terminal('cat', '--format=table', '--color=never', $table), qr/\e/, 'terminal: --color=never');
+	unlike(trail_on_terminal('cat', '--format=table', '--color=never', $table),
+		qr/\e/, 'terminal: --color=never');
 	foreach my $format (qw(json csvlog pgaudit table))
 	{
-		my $shown = on_terminal('cat', '--color=never', "--format=$format", $table);
+		my $shown = trail_on_terminal('cat', '--color=never', "--format=$format", $table);
 
 		unlike($shown, qr/[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]/, "terminal: $format is harmless");
 		like($shown, qr/c{10}/, "terminal: $format has the text") if $format ne 'table';
 	}
-	my @decoded = map { parse_record($_) } split /\n/, on_terminal('cat', $table);
+	my @decoded = map { parse_record($_) } split /\n/, trail_on_terminal('cat', $table);
 	my @original = map { parse_record($_) } split /\n/, slurp_file($table);
 	is_deeply(\@decoded, \@original, 'terminal: json means the same');
 	my $log = file('harmful.log', "2026-11-20 10:11:12.123 UTC [1] 00000 LOG:  AUDIT: \e[31m,\n\tx\n");
-	is(on_terminal('cat', '-f', 'pgaudit', $log),
+	is(trail_on_terminal('cat', '-f', 'pgaudit', $log),
 		"2026-11-20 10:11:12.123 UTC [1] 00000 LOG:  AUDIT: \\x1b[31m,\n\tx\n",
 		'terminal: a file of format pgaudit');
-	like(on_terminal('cat', '--progress', '--count', $table), qr{\A4\n\z}, 'terminal: nothing to report');
+	like(trail_on_terminal('cat', '--progress', '--count', $table), qr{\A4\n\z}, 'terminal: nothing to report');
 }
 
 # Somebody reads so slowly that there is progress to report.

@@ -90,6 +90,7 @@ our @EXPORT = qw(
   trail_dir
   trail_files
   trail_lines
+  trail_on_terminal
   trail_program
   trail_records
   trail_text
@@ -399,6 +400,35 @@ sub trail_program
 
 	IPC::Run::run([ _trail_program(), @args ], '<', \undef, '>', \$stdout, '2>', \$stderr);
 	return ($? >> 8, $stdout, $stderr);
+}
+
+# trail_on_terminal(@args): what pg_audit_trail prints on a terminal of 90 columns, messages
+# too.  Needs python().
+sub trail_on_terminal
+{
+	my @args = @_;
+	my $script = <<'PYTHON';
+import fcntl, os, pty, struct, sys, termios
+pid, fd = pty.fork()
+if pid == 0:
+    fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 90, 0, 0))
+    os.execv(sys.argv[1], sys.argv[1:])
+output = b""
+while True:
+    try:
+        data = os.read(fd, 65536)
+    except OSError:
+        break
+    if not data:
+        break
+    output += data
+os.waitpid(pid, 0)
+sys.stdout.buffer.write(output.replace(b"\r\n", b"\n"))
+PYTHON
+	my $stdout;
+
+	IPC::Run::run([ python(), '-c', $script, _trail_program(), @args ], '>', \$stdout);
+	return $stdout;
 }
 
 # trail_text($file): the text of a trail file, which pg_audit_trail reads if it has
