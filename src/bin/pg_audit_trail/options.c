@@ -32,10 +32,12 @@ typedef enum OptionId
 	OPT_COMMAND,
 	OPT_COUNT,
 	OPT_DATABASE,
+	OPT_ECS,
 	OPT_FROM,
 	OPT_FROM_SEQUENCE,
 	OPT_LIMIT,
 	OPT_OBJECT,
+	OPT_OCSF,
 	OPT_OUTCOME,
 	OPT_SESSION,
 	OPT_TEXT,
@@ -65,8 +67,14 @@ typedef enum OptionId
 	{"type", required_argument, NULL, OPT_TYPE}, \
 	{"user", required_argument, NULL, OPT_USER}
 
+/* Names of formats that are options, too; a report has none of these. */
+#define SCHEMA_OPTIONS \
+	{"ecs", no_argument, NULL, OPT_ECS}, \
+	{"ocsf", no_argument, NULL, OPT_OCSF}
+
 static const struct option cat_options[] = {
 	COMMON_OPTIONS,
+	SCHEMA_OPTIONS,
 	{"count", no_argument, NULL, OPT_COUNT},
 	{"limit", required_argument, NULL, OPT_LIMIT},
 	{"progress", no_argument, NULL, 'P'},
@@ -75,6 +83,7 @@ static const struct option cat_options[] = {
 
 static const struct option follow_options[] = {
 	COMMON_OPTIONS,
+	SCHEMA_OPTIONS,
 	{"all", no_argument, NULL, OPT_ALL},
 	{"last", required_argument, NULL, 'n'},
 	{NULL, 0, NULL, 0}
@@ -95,8 +104,8 @@ static const struct
 	Format		first;
 	int			nformats;
 }			readers[] = {
-	[READER_CAT] = {cat_options, "f:K:P", FORMAT_JSON, 4},
-	[READER_FOLLOW] = {follow_options, "f:K:n:", FORMAT_JSON, 4},
+	[READER_CAT] = {cat_options, "f:K:P", FORMAT_JSON, 6},
+	[READER_FOLLOW] = {follow_options, "f:K:n:", FORMAT_JSON, 6},
 	[READER_REPORT] = {report_options, "f:K:P", FORMAT_TEXT, 2}
 };
 
@@ -105,6 +114,8 @@ static const char *const format_names[] = {
 	[FORMAT_CSVLOG] = "csvlog",
 	[FORMAT_PGAUDIT] = "pgaudit",
 	[FORMAT_TABLE] = "table",
+	[FORMAT_OCSF] = "ocsf",
+	[FORMAT_ECS] = "ecs",
 	[FORMAT_TEXT] = "text",
 	[FORMAT_HTML] = "html"
 };
@@ -331,6 +342,19 @@ parse_format(Reader reader, const char *value)
 							  readers[reader].nformats);
 }
 
+static void
+choose_format(Options *options, const char *option, Format format)
+{
+	if (options->format_option != NULL && strcmp(options->format_option, option) != 0)
+	{
+		pg_log_error("options %s and %s cannot be used together", options->format_option,
+					 option);
+		wrong_usage();
+	}
+	options->format_option = option;
+	options->format = format;
+}
+
 static int
 parse_top(const char *value)
 {
@@ -347,7 +371,7 @@ parse_option(Options *options, Reader reader, int option, const char *value)
 	switch (option)
 	{
 		case 'f':
-			options->format = parse_format(reader, value);
+			choose_format(options, "--format", parse_format(reader, value));
 			break;
 		case 'K':
 			paq_keys_free(options->keys);
@@ -371,8 +395,14 @@ parse_option(Options *options, Reader reader, int option, const char *value)
 		case OPT_COUNT:
 			options->count = true;
 			break;
+		case OPT_ECS:
+			choose_format(options, "--ecs", FORMAT_ECS);
+			break;
 		case OPT_LIMIT:
 			options->limit = parse_number("--limit", value);
+			break;
+		case OPT_OCSF:
+			choose_format(options, "--ocsf", FORMAT_OCSF);
 			break;
 		case OPT_TOP:
 			options->top = parse_top(value);

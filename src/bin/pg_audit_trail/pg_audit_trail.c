@@ -67,8 +67,12 @@ usage(void)
 	printf(_("\nPATH is a file of the trail, a directory of such files, or, for cat and report, - for\n"
 			 "lines of format json on standard input.\n"));
 	printf(_("\nOptions of cat, follow and report:\n"));
-	printf(_("  -f, --format=FORMAT        print json (default), csvlog, pgaudit, or a table;\n"
+	printf(_("  -f, --format=FORMAT        print json (default), csvlog, pgaudit, table, ocsf or ecs;\n"
 			 "                             report: text (default) or html\n"));
+	printf(_("      --ocsf                 print events of the Open Cybersecurity Schema Framework,\n"
+			 "                             as --format=ocsf (cat, follow)\n"));
+	printf(_("      --ecs                  print documents of the Elastic Common Schema, as\n"
+			 "                             --format=ecs (cat, follow)\n"));
 	printf(_("  -K, --decryption-keys=FILE keys of encrypted files, lines of hexadecimal digits\n"));
 	printf(_("      --color=WHEN           colors in tables: auto (default), always, never\n"));
 	printf(_("  -P, --progress             show how far reading has got (cat, report)\n"));

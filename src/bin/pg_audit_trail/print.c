@@ -33,6 +33,12 @@ print_begin(const Options *options)
 	table_begin(wants_colors(options));
 }
 
+static bool
+is_json(Format format)
+{
+	return format == FORMAT_JSON || format == FORMAT_OCSF || format == FORMAT_ECS;
+}
+
 void
 print_record(const Options *options, Record *record)
 {
@@ -49,6 +55,10 @@ print_record(const Options *options, Record *record)
 			csvlog_write(&raw, record);
 		else if (options->format == FORMAT_PGAUDIT)
 			pgaudit_write(&raw, record);
+		else if (options->format == FORMAT_OCSF)
+			ocsf_write(&raw, record);
+		else if (options->format == FORMAT_ECS)
+			ecs_write(&raw, record);
 		else
 			table_write(&raw, record);
 		data = raw.data;
@@ -57,7 +67,7 @@ print_record(const Options *options, Record *record)
 	if (options->format != FORMAT_TABLE &&
 		(to_terminal || (convert && options->format == FORMAT_PGAUDIT)))
 	{
-		safe_put(&safe, options->format == FORMAT_JSON ? SAFE_JSON : SAFE_LINES, data, len);
+		safe_put(&safe, is_json(options->format) ? SAFE_JSON : SAFE_LINES, data, len);
 		data = safe.data;
 		len = safe.used;
 	}

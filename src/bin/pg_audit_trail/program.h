@@ -19,6 +19,7 @@
  *	print.c				records in any format
  *	csvlog.c			format csvlog
  *	message.c			format pgaudit, and what csvlog has of it
+ *	schema*.c			formats ocsf and ecs: schema.h has the map of these
  *	table.c				a table for people
  *	safe.c				texts that do nothing to a terminal
  *	progress.c			how far reading has got
@@ -62,7 +63,9 @@ typedef enum Format
 	FORMAT_JSON,
 	FORMAT_CSVLOG,
 	FORMAT_PGAUDIT,
-	FORMAT_TABLE,				/* of output only */
+	FORMAT_TABLE,				/* of output only, like the rest */
+	FORMAT_OCSF,
+	FORMAT_ECS,
 	FORMAT_TEXT,				/* of a report */
 	FORMAT_HTML
 } Format;
@@ -194,6 +197,7 @@ typedef enum Colors
 typedef struct Options
 {
 	Format		format;
+	const char *format_option;	/* that says so, NULL: none */
 	PaqKeys    *keys;			/* NULL: none */
 	Colors		colors;
 	bool		progress;
@@ -292,6 +296,10 @@ extern void pgaudit_write(Buffer *buf, Record *record);
 extern void put_quotes_escaped(Buffer *buf, const char *data, Size len, int nquotes,
 							   bool tabs);
 extern void put_log_time(Buffer *buf, Text time, bool millis);
+
+/* schema_ocsf.c, schema_ecs.c */
+extern void ocsf_write(Buffer *buf, Record *record);
+extern void ecs_write(Buffer *buf, Record *record);
 
 /* table.c */
 extern int	output_width(void);
