@@ -348,6 +348,27 @@ unpack_packages()
 	fi
 }
 
+# Set PAQ_KAFKA_DIR to what scripts/kafka runs, where $run_user can read it.  Without
+# it, or without Java, scripts/kafka says why, and tests leave out what needs it.
+need_kafka()
+{
+	local dir
+
+	if [ "$(id -u)" -eq 0 ] && [ -z "${PG_CONFIG:-}" ]; then
+		command -v java >/dev/null || install_missing default-jre-headless
+		install_missing curl openssl
+	fi
+	dir=$("$root/scripts/kafka" get) || return 0
+	export PAQ_KAFKA_DIR=$dir
+	if ! as_user test -r "$dir/lock"; then
+		say "Copying Kafka from $dir"
+		mkdir "$work/kafka"
+		cp -R "$dir/." "$work/kafka"
+		chown -R "$run_user:" "$work/kafka"
+		PAQ_KAFKA_DIR=$(as_user "$work/src/scripts/kafka" get "$work/kafka") || true
+	fi
+}
+
 # Set pg_config: $PG_CONFIG, or of the newest server installed.
 find_postgres()
 {
