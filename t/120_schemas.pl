@@ -227,6 +227,7 @@ my %elsewhere = (
 		startTime         => 'start_time_dt',
 		endTime           => 'end_time_dt',
 		exitCode          => 'status_code',
+		authMethod        => 'auth_protocol',
 		errorMessage      => 'status_detail',
 		commandText       => 'query_info.query_string',
 		objectName        => 'table.name',
@@ -258,6 +259,8 @@ my %elsewhere = (
 		remotePort    => 'source.port',
 		serverHost    => 'host.hostname',
 		serverVersion => 'service.version',
+		systemIdentifier => 'service.id',
+		tlsCipher     => 'tls.cipher',
 		serviceName   => 'service.name'
 	});
 
@@ -394,7 +397,7 @@ my %session = (
 	sessionId => '6b066638.7e43', sessionStart => '2026-11-20T10:11:00.000001+05:30', pid => 32323,
 	backendType => 'client backend', dbUserName => 'alice', sessionUser => 'alice', currentUser => 'bob',
 	databaseName => 'shop', serverHost => 'db1', serverVersion => '15.20', serviceName => 'prod',
-	clientApplication => 'psql');
+	clientApplication => 'psql', systemIdentifier => '75', series => 3);
 my %tcp   = (remoteHost => '10.1.2.3', remotePort => '5555', netProtocol => 'TCP');
 my %local = (remoteHost => '[local]', netProtocol => 'UNIX');
 my @cases = (
@@ -407,7 +410,7 @@ my @cases = (
 			policy => 'night', paramList => [ 'a', undef ], settings => { 'a.b' => 'c' }, queryId => -5
 		},
 		{
-			'metadata.uid' => 'db1:42', 'metadata.sequence' => 42, 'metadata.event_code' => 'SELECT',
+			'metadata.uid' => '75:3:42', 'metadata.sequence' => 42, 'metadata.event_code' => 'SELECT',
 			'metadata.product.version' => '15.20', 'metadata.log_version' => '1',
 			class_uid => 6005, type_uid => 600501, category_uid => 6, status_code => '00000',
 			status_detail => undef, time => 1795149672123, time_dt => '2026-11-20T10:11:12.123456+05:30',
@@ -426,7 +429,7 @@ my @cases = (
 		},
 		{
 			'@timestamp' => '2026-11-20T10:11:12.123456+05:30', message => 'alice@shop SELECT public.v',
-			'event.id' => 'db1:42', 'event.sequence' => 42, 'event.action' => 'select',
+			'event.id' => '75:3:42', 'service.id' => '75', 'event.sequence' => 42, 'event.action' => 'select',
 			'event.code' => '00000', 'event.duration' => 3456000, 'event.kind' => 'event',
 			'event.start' => '2026-11-20T10:11:12.120000+05:30', 'event.dataset' => 'postgresql.audit',
 			'error.code' => undef, 'user.name' => 'alice', 'user.effective.name' => 'bob',
@@ -456,18 +459,22 @@ my @cases = (
 	],
 	[
 		'a login',
-		{ %session, %tcp, class => 'CONNECT', command => 'LOGIN', remoteHost => 'fe80::1%eth0' },
+		{ %session, %tcp, class => 'CONNECT', command => 'LOGIN', remoteHost => 'fe80::1%eth0',
+			authMethod => 'ldap', tlsVersion => 'TLSv1.3', tlsCipher => 'TLS_AES_256_GCM_SHA384' },
 		{
 			class_uid => 3002, type_uid => 300201, category_name => 'Identity & Access Management',
 			'user.name' => 'alice', 'actor.user.name' => 'alice', 'session.uid' => '6b066638.7e43',
 			'actor.session.uid' => undef, is_remote => 1, 'session.is_remote' => 1, logon_type_id => 3,
 			'service.name' => 'PostgreSQL', 'service.version' => '15.20', 'database.name' => undef,
 			'unmapped.databaseName' => 'shop', 'src_endpoint.ip' => 'fe80::1',
-			'unmapped.remoteHost' => 'fe80::1%eth0'
+			'unmapped.remoteHost' => 'fe80::1%eth0',
+			auth_protocol_id => 12, auth_protocol => 'LDAP', 'unmapped.authMethod' => 'ldap',
+			'unmapped.tlsVersion' => 'TLSv1.3'
 		},
 		{
 			'event.category' => [ 'authentication', 'session' ], 'event.type' => ['start'],
-			'source.address' => 'fe80::1%eth0', 'source.ip' => 'fe80::1'
+			'source.address' => 'fe80::1%eth0', 'source.ip' => 'fe80::1',
+			'tls.version' => '1.3', 'tls.version_protocol' => 'tls', 'tls.cipher' => 'TLS_AES_256_GCM_SHA384'
 		}
 	],
 	map({ my $host = $_;
@@ -486,8 +493,8 @@ my @cases = (
 	],
 	[
 		'a local login, and its end',
-		{ %session, %local, class => 'CONNECT', command => 'LOGOUT', exitCode => '57P01' },
-		{ type_uid => 300202, is_remote => 0, logon_type_id => undef, status => 'Failure' },
+		{ %session, %local, class => 'CONNECT', command => 'LOGOUT', exitCode => '57P01', authMethod => 'peer' },
+		{ auth_protocol_id => 99, auth_protocol => 'peer', type_uid => 300202, is_remote => 0, logon_type_id => undef, status => 'Failure' },
 		{ 'event.type' => ['end'], 'event.outcome' => 'failure' }
 	],
 	[
@@ -523,7 +530,7 @@ my @cases = (
 	[
 		'a heartbeat',
 		{ type => 'heartbeat', class => undef, command => undef, exitCode => undef, serverHost => 'db1' },
-		{ activity_name => 'heartbeat', severity_id => 1, status_id => undef, 'metadata.uid' => 'db1:1' },
+		{ activity_name => 'heartbeat', severity_id => 1, status_id => undef, 'metadata.uid' => undef },
 		{ 'event.kind' => 'state', 'event.action' => 'heartbeat', 'event.outcome' => undef }
 	],
 	[

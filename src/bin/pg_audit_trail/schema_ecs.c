@@ -148,10 +148,27 @@ write_related_users(SchemaLine *line)
 	buffer_putc(line->buf, ']');
 }
 
+/* The schema has the number of a version like "TLSv1.3" apart from its protocol. */
+static void
+write_tls(SchemaLine *line)
+{
+	const Text	version = record_text(line->record, PAQ_TRAIL_TLS_VERSION);
+
+	schema_field(line, "tls.cipher", PAQ_TRAIL_TLS_CIPHER, SCHEMA_SAME);
+	if (version.len <= 4 || memcmp(version.data, "TLSv", 4) != 0)
+		return;
+	schema_key(line, "tls.version");
+	buffer_putc(line->buf, '"');
+	buffer_put(line->buf, version.data + 4, version.len - 4);
+	buffer_putc(line->buf, '"');
+	schema_string(line, "tls.version_protocol", "tls");
+}
+
 void
 ecs_write(Buffer *buf, Record *record)
 {
 	static const SchemaField fields[] = {
+		{"service.id", PAQ_TRAIL_SYSTEM_IDENTIFIER},
 		{"service.name", PAQ_TRAIL_CLUSTER_NAME},
 		{"service.version", PAQ_TRAIL_SERVER_VERSION},
 		{"host.hostname", PAQ_TRAIL_SERVER_HOST},
@@ -176,6 +193,7 @@ ecs_write(Buffer *buf, Record *record)
 	if (record_is(record, PAQ_TRAIL_NET_PROTOCOL, "TCP"))
 		schema_string(&line, "network.transport", "tcp");
 	write_related_users(&line);
+	write_tls(&line);
 	if (record_has_failed(record))
 		schema_field(&line, "error.code", PAQ_TRAIL_EXIT_CODE, SCHEMA_SAME);
 	schema_field(&line, "error.message", PAQ_TRAIL_ERROR_MESSAGE, SCHEMA_SAME);

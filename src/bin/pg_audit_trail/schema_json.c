@@ -29,7 +29,7 @@
  * of it would make different records equal.
  */
 static const PaqTrailField identity[] = {
-	PAQ_TRAIL_SERVER_HOST, PAQ_TRAIL_SEQUENCE
+	PAQ_TRAIL_SYSTEM_IDENTIFIER, PAQ_TRAIL_SERIES, PAQ_TRAIL_SEQUENCE
 };
 
 /* ----------

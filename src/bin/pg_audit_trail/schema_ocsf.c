@@ -298,6 +298,35 @@ write_datastore(SchemaLine *line)
 	write_query(line);
 }
 
+/* What the schema has no name for is another protocol, under PostgreSQL's name. */
+static void
+write_auth_protocol(SchemaLine *line)
+{
+	static const struct
+	{
+		const char *method;
+		int			id;
+		const char *name;
+	}			protocols[] = {
+		{"gss", 2, "Kerberos"},
+		{"oauth", 6, "OAUTH 2.0"},
+		{"radius", 10, "RADIUS"},
+		{"ldap", 12, "LDAP"}
+	};
+
+	if (!schema_has(line, PAQ_TRAIL_AUTH_METHOD))
+		return;
+	for (int i = 0; i < lengthof(protocols); i++)
+		if (record_is(line->record, PAQ_TRAIL_AUTH_METHOD, protocols[i].method))
+		{
+			schema_number(line, "auth_protocol_id", protocols[i].id);
+			schema_string(line, "auth_protocol", protocols[i].name);
+			return;
+		}
+	schema_number(line, "auth_protocol_id", 99);
+	schema_field(line, "auth_protocol", PAQ_TRAIL_AUTH_METHOD, SCHEMA_SAME);
+}
+
 static void
 write_authentication(SchemaLine *line)
 {
@@ -317,6 +346,7 @@ write_authentication(SchemaLine *line)
 	write_is_remote(line, "session.is_remote");
 	schema_string(line, "service.name", SERVER);
 	schema_field(line, "service.version", PAQ_TRAIL_SERVER_VERSION, SCHEMA_SAME);
+	write_auth_protocol(line);
 	write_is_remote(line, "is_remote");
 	if (record_is(line->record, PAQ_TRAIL_NET_PROTOCOL, "TCP"))
 	{
