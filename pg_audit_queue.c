@@ -20,7 +20,8 @@
  *
  *	src/guc.c		the settings, of which guc_list.h is the list
  *	src/stats.c		counters in shared memory
- *	src/sqlfunc.c	the SQL functions, and src/check.c those of audit_check()
+ *	src/sqlfunc.c	the SQL functions; src/check.c those of audit_check(), src/consumers.c
+ *					those of consumers
  *	src/compat.h	differences between PostgreSQL versions
  *
  * src/README.md explains how they work together.

@@ -88,6 +88,7 @@ is_deeply(
 
 my %other = (
 	commit_wal             => 'on',
+	consumer_keep_size     => '50GB',
 	database               => 'other_database',
 	flush_interval         => '90s',
 	flush_threshold        => '60',

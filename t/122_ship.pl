@@ -399,6 +399,41 @@ finish_ship($ship);
 is_shipped("$tmp/anew", 0, 'a trail that begins anew');
 
 # ---------------------------------------------------------------------------
+# As a service
+# ---------------------------------------------------------------------------
+
+my $unit = slurp_file("$FindBin::RealBin/../systemd/pg_audit_trail-ship\@.service");
+my %service = (
+	PG_AUDIT_TRAIL => IPC::Run::run([ 'which', 'pg_audit_trail' ], '>', \my $program) && $program =~ s/\n//r,
+	DIRECTORY      => $dir,
+	COMMAND        => receiver("$tmp/service"),
+	OPTIONS        => '--once --stats=5');
+
+# as systemd does it: only $OPTIONS is split
+my ($line) = $unit =~ /^ExecStart=(.*)$/m;
+my @service = map {
+	my $word = $_;
+
+	$word =~ s/%i/service/g;
+	$word =~ s/\$\{(\w+)\}/$service{$1} \/\/ die $1/ge;
+	$word =~ /^\$(\w+)$/ ? split(' ', $service{$1}) : $word;
+} split ' ', $line;
+
+new_consumer('service');
+my $ok = IPC::Run::run(\@service, '<', \undef, '>', \$stdout, '2>', \$stderr);
+ok($ok, 'the unit starts it as it wants to be started') or diag $stderr;
+is_shipped("$tmp/service", 0, 'by the unit');
+SKIP:
+{
+	skip 'no systemd-analyze', 1 if !grep { -x "$_/systemd-analyze" } split /:/, $ENV{PATH};
+	mkdir("$tmp/units");
+	append_to_file("$tmp/units/pg_audit_trail-ship\@siem.service", $unit);
+	IPC::Run::run([ 'systemd-analyze', 'verify', "$tmp/units/pg_audit_trail-ship\@siem.service" ],
+		'>', \$stdout, '2>', \$stderr);
+	unlike($stderr, qr/pg_audit_trail-ship/, 'systemd has nothing to complain about');
+}
+
+# ---------------------------------------------------------------------------
 # Wrong options
 # ---------------------------------------------------------------------------
 
