@@ -53,6 +53,7 @@ sub new_consumer
 	my ($name) = @_;
 
 	unaudited_sql($node, "SELECT audit_consumer_create('$name')");
+	flush_trail($node);
 	return "$tmp/shipped" . ++$nfiles;
 }
 
@@ -402,9 +403,11 @@ is_shipped("$tmp/anew", 0, 'a trail that begins anew');
 # As a service
 # ---------------------------------------------------------------------------
 
+my $program = '';
 my $unit = slurp_file("$FindBin::RealBin/../systemd/pg_audit_trail-ship\@.service");
 my %service = (
-	PG_AUDIT_TRAIL => IPC::Run::run([ 'which', 'pg_audit_trail' ], '>', \my $program) && $program =~ s/\n//r,
+	PG_AUDIT_TRAIL => IPC::Run::run([ 'which', 'pg_audit_trail' ], '>', \$program)
+	  && $program =~ s/\n//r,
 	DIRECTORY      => $dir,
 	COMMAND        => receiver("$tmp/service"),
 	OPTIONS        => '--once --stats=5');

@@ -32,6 +32,8 @@
 #include "storage/fd.h"
 #include "trail/place.h"
 
+#define OPEN_FLAGS	(O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | PG_BINARY)
+
 #define SERIES_MASK		((UINT64CONST(1) << 53) - 1)
 
 /* The file that is open */
@@ -39,7 +41,9 @@ static struct
 {
 	int			fd;				/* -1: none */
 	bool		failed;			/* that has been said */
-	char		directory[MAXPGPATH];
+	dev_t		dev;			/* of the file */
+	ino_t		ino;
+	char		path[MAXPGPATH];
 }			flushed = {.fd = -1};
 
 /* Have a series for the records that are written next. */
@@ -69,27 +73,30 @@ close_flushed(void)
 	flushed.fd = -1;
 }
 
-/* Have the file of the current file's directory open. */
+/* Have the file of the current file's directory open; somebody may have moved it away. */
 static bool
 need_flushed(void)
 {
-	char		path[MAXPGPATH + sizeof(PAQ_FLUSHED_FILE)];
+	char		path[MAXPGPATH];
 	struct stat st;
 
-	strlcpy(path, paq_trail.path, MAXPGPATH);
+	strlcpy(path, paq_trail.path, sizeof(path));
 	get_parent_directory(path);
-	if (flushed.fd >= 0 && strcmp(path, flushed.directory) == 0 &&
-		fstat(flushed.fd, &st) == 0 && st.st_nlink > 0)
+	strlcat(path, "/" PAQ_FLUSHED_FILE, sizeof(path));
+	if (flushed.fd >= 0 && strcmp(path, flushed.path) == 0 && lstat(path, &st) == 0 &&
+		st.st_dev == flushed.dev && st.st_ino == flushed.ino)
 		return true;
 	close_flushed();
-	strlcpy(flushed.directory, path, sizeof(flushed.directory));
-	strlcat(path, "/" PAQ_FLUSHED_FILE, sizeof(path));
-	flushed.fd = BasicOpenFilePerm(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK |
-								   O_CLOEXEC | PG_BINARY, paq_trail_mode());
+	strlcpy(flushed.path, path, sizeof(flushed.path));
+	flushed.fd = BasicOpenFilePerm(path, OPEN_FLAGS, paq_trail_mode());
 	if (flushed.fd < 0)
 		return false;
 	ReserveExternalFD();
-	return fchmod(flushed.fd, paq_trail_mode()) == 0;
+	if (fstat(flushed.fd, &st) != 0 || fchmod(flushed.fd, paq_trail_mode()) != 0)
+		return false;
+	flushed.dev = st.st_dev;
+	flushed.ino = st.st_ino;
+	return true;
 }
 
 /* Say up to where the trail is durable now. */
@@ -112,8 +119,7 @@ paq_trail_note_durable(void)
 	{
 		ereport(LOG,
 				(errcode_for_file_access(),
-				 errmsg("could not write file \"%s/%s\": %m",
-						flushed.directory, PAQ_FLUSHED_FILE),
+				 errmsg("could not write file \"%s\": %m", flushed.path),
 				 errdetail("Nothing more of the audit trail is shipped until it can be written.")));
 		flushed.failed = true;
 	}

@@ -37,8 +37,7 @@ struct Walk
 {
 	const char *directory;
 	const PaqKeys *keys;
-	int			flushed_fd;		/* of what the worker says; -1: not open */
-	bool		has_end;		/* has it said something yet? */
+	bool		has_end;		/* has the worker said something yet? */
 	PaqPlace	end;			/* up to there the trail is durable */
 	int			nfiles;			/* as the directory was looked through last */
 	WalkFile   *files;
@@ -90,22 +89,17 @@ static void
 look_at_end(Walk *walk)
 {
 	Buffer		path = {0};
-	struct stat st;
+	int			fd;
 
-	if (walk->flushed_fd >= 0 && (fstat(walk->flushed_fd, &st) != 0 || st.st_nlink == 0))
-	{
-		close(walk->flushed_fd);
-		walk->flushed_fd = -1;
-	}
-	if (walk->flushed_fd < 0)
-	{
-		buffer_printf(&path, "%s/%s", walk->directory, PAQ_FLUSHED_FILE);
-		buffer_putc(&path, '\0');
-		walk->flushed_fd = open(path.data, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
-		free(path.data);
-	}
-	if (walk->flushed_fd >= 0 && paq_flushed_read(walk->flushed_fd, &walk->end) == PAQ_PLACE_OK)
+	/* The worker may have made another one. */
+	buffer_printf(&path, "%s/%s", walk->directory, PAQ_FLUSHED_FILE);
+	buffer_putc(&path, '\0');
+	fd = open(path.data, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
+	if (fd >= 0 && paq_flushed_read(fd, &walk->end) == PAQ_PLACE_OK)
 		walk->has_end = true;
+	if (fd >= 0)
+		close(fd);
+	free(path.data);
 }
 
 static bool
@@ -457,7 +451,6 @@ walk_begin(const char *directory, const PaqKeys *keys)
 
 	walk->directory = directory;
 	walk->keys = keys;
-	walk->flushed_fd = -1;
 	look_at_end(walk);
 	return walk;
 }
