@@ -157,7 +157,7 @@ audit_consumer_create(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode_for_file_access(),
 				 errmsg("could not create file \"%s\": %m", path)));
-	ok = paq_consumer_write(fd, &consumer);
+	ok = paq_consumer_write_first(fd, &consumer);
 	CloseTransientFile(fd);
 	if (!ok)
 	{
@@ -389,7 +389,7 @@ add_consumer(ReturnSetInfo *rsinfo, const char *name, const Trail *trail)
 		paq_row_add(&row, Int32GetDatum(owner), owner == 0);
 		add_count(&row, consumer.place.series, consumer.place.series != 0);
 		add_count(&row, consumer.place.sequence, true);
-		add_time(&row, consumer.number > 1 ? consumer.acknowledged : 0);
+		add_time(&row, consumer.acknowledged > consumer.created ? consumer.acknowledged : 0);
 		add_time(&row, consumer.record_time);
 		paq_row_add_text(&row, consumer.place.file);
 		add_lag(&row, &consumer, trail);

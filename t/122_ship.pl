@@ -437,6 +437,18 @@ SKIP:
 }
 
 # ---------------------------------------------------------------------------
+# What is not shipped
+# ---------------------------------------------------------------------------
+
+$node->append_conf('postgresql.conf', settings_text(format => 'csvlog'));
+$node->reload;
+unaudited_sql($node, 'SELECT audit_rotate()');
+some_records();
+($status, $stderr) = ship_once('files', receiver("$tmp/anew"));
+is($status, 1, 'another format');
+like($stderr, qr/file ".*\.csv" is not of format json, and is not shipped/, 'is not left out silently');
+
+# ---------------------------------------------------------------------------
 # Wrong options
 # ---------------------------------------------------------------------------
 

@@ -163,6 +163,12 @@ paq_consumer_write(int fd, PaqConsumer *consumer)
 	return false;
 }
 
+bool
+paq_consumer_write_first(int fd, PaqConsumer *consumer)
+{
+	return paq_consumer_write(fd, consumer) && paq_consumer_write(fd, consumer);
+}
+
 /* Of all of the file */
 static struct flock
 whole_file(void)

@@ -84,6 +84,12 @@ extern PaqPlaceResult paq_consumer_read(int fd, PaqConsumer *consumer);
 /* Durably.  Raises consumer->number. */
 extern bool paq_consumer_write(int fd, PaqConsumer *consumer);
 
+/*
+ * The same for a new file, which gets all the space that it will ever need: what is
+ * acknowledged while the disk is full makes space on it.
+ */
+extern bool paq_consumer_write_first(int fd, PaqConsumer *consumer);
+
 /* Lock a consumer's file; false with errno EAGAIN or EACCES if another process has. */
 extern bool paq_consumer_lock(int fd);
 

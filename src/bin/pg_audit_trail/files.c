@@ -15,7 +15,7 @@
 #include <dirent.h>
 
 /* The format that a file's name tells; false if it is none of a trail. */
-static bool
+bool
 format_of_name(const char *name, Format *format)
 {
 	static const struct

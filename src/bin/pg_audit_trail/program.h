@@ -248,6 +248,7 @@ typedef struct FileList
 	TrailFile  *files;
 } FileList;
 
+extern bool format_of_name(const char *name, Format *format);
 extern bool add_directory(FileList *list, const char *path);
 extern bool add_path(FileList *list, const char *path);
 extern void find_file_time(TrailFile *file, const PaqKeys *keys);

@@ -286,10 +286,14 @@ open_consumer(void)
 	free(path.data);
 }
 
-/* Write how far the consumer is, if that is not known yet. */
+/*
+ * Write how far the consumer is, if that is not known yet.  If that fails, it is tried again
+ * later; what is acknowledged until then would be shipped once more after a restart.
+ */
 static void
 save_consumer(void)
 {
+	static bool failed = false;
 	struct stat st;
 
 	if (!ship.moved)
@@ -297,10 +301,13 @@ save_consumer(void)
 	if (fstat(ship.fd, &st) == 0 && st.st_nlink == 0)
 		trouble("the file of consumer \"%s\" was removed", ship.name);
 	ship.consumer.acknowledged = current_time();
-	if (!paq_consumer_write(ship.fd, &ship.consumer))
-		trouble("could not write the file of consumer \"%s\": %m", ship.name);
-	ship.moved = false;
 	ship.saved_at = now_ms();
+	ship.moved = !paq_consumer_write(ship.fd, &ship.consumer);
+	if (ship.moved && !failed)
+		pg_log_error("could not write the file of consumer \"%s\": %m", ship.name);
+	else if (failed && !ship.moved)
+		pg_log_info("the file of consumer \"%s\" could be written again", ship.name);
+	failed = ship.moved;
 }
 
 static void
@@ -536,6 +543,8 @@ end(void)
 {
 	save_consumer();
 	print_stats(true);
+	if (ship.moved)
+		note_status(STATUS_TROUBLE);
 	if (!ship.once || window.first == window.next)
 		return;
 	pg_log_error(UINT64_FORMAT " records were sent, but not acknowledged",

@@ -50,6 +50,7 @@ struct Walk
 	Source	   *source;			/* NULL: none */
 	uint64		missing;		/* records, so far */
 	int			nreports;
+	bool		other_format;	/* that has been said */
 };
 
 /* Of what this process can use as a consumer's place */
@@ -398,6 +399,22 @@ open_next(Walk *walk, SourceResult result)
 	return open_file(walk, next, 0);
 }
 
+/* What the server writes in another format is not shipped.  Say so, once. */
+static void
+look_at_format(Walk *walk)
+{
+	Format		format;
+
+	if (walk->other_format || walk->end.file[0] == '\0' ||
+		!format_of_name(walk->end.file, &format) || format == FORMAT_JSON)
+		return;
+	walk->other_format = true;
+	pg_log_error("file \"%s/%s\" is not of format json, and is not shipped",
+				 walk->directory, walk->end.file);
+	pg_log_error_hint("Set \"pg_audit_queue.format\" to json.");
+	note_status(STATUS_ALTERED);
+}
+
 WalkResult
 walk_next(Walk *walk, Record *record)
 {
@@ -409,6 +426,7 @@ walk_next(Walk *walk, Record *record)
 	look_at_end(walk);
 	if (!walk->has_end)
 		return WALK_END;
+	look_at_format(walk);
 	for (;;)
 	{
 		/* The worker may have gone on from this file since its end was reached. */
