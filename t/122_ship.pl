@@ -312,21 +312,24 @@ is_shipped($file, 1, "killed $rounds times");
 
 $file = new_consumer('durable');
 ship_once('durable', receiver($file));
-my $known = consumer('sequence', 'durable');
-set_faults($node, 'trail-fsync=EIO');
-$node->safe_psql('postgres', 'SELECT 1');
-my ($current) = map { $node->data_dir . "/$_" } stats($node)->{current_file};
-wait_for_log($node, qr/could not fsync file/);
-$ship = start_ship('durable', receiver($file));
-sleep 0.5;
-cmp_ok((sequences($file))[-1], '<=', $known + 5, 'what could not be synced');
-my @early = sequences($file);
-set_faults($node, '');
+my $offset = -s $node->logfile;
+set_faults($node, 'trail-fsync' => 5);
+$node->safe_psql('postgres', "SELECT 'not durable'");
+ok(poll_until(sub { texts_in_trail($node, 'not durable') > 0 }), 'what cannot be synced is in the file');
+ok(wait_for_log($node, qr/could not fsync file/, $offset), 'as the server log says');
+$ship = start_ship('durable', receiver($file), '--stats=1');
+poll_until(sub { $ship->{run}->pump_nb; (() = $ship->{stdout} =~ /"waiting"/g) >= 3 });
+unlike(slurp_file($file), qr/not durable/, 'but is not shipped');
+my $series_of = sub { return map { /"series":(\d+),.*not durable/ ? $1 : () } trail_lines($node) };
+my ($early) = $series_of->();
+set_faults($node);
 some_records();
-ok(catches_up('durable'), 'is shipped when it is');
+ok(catches_up('durable'), 'until it is durable');
 finish_ship($ship);
+my ($final) = $series_of->();
+isnt($final, $early, 'who has read it before can tell that it has been written again');
+like(slurp_file($file), qr/not durable/, 'then it is');
 is_shipped($file, 0, 'with the series that it has then');
-cmp_ok(scalar(sequences($file)), '>', scalar @early, 'there was something');
 
 # ---------------------------------------------------------------------------
 # Files that are renamed, touched, removed, damaged
