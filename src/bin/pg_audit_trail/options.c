@@ -14,9 +14,6 @@
 
 #include "getopt_long.h"
 
-/* Longest file of keys that is read, in bytes */
-#define KEYS_MAX	(64 * 1024)
-
 /* Most records that follow keeps in memory */
 #define LAST_MAX	1000000
 
@@ -230,50 +227,61 @@ parse_outcomes(Patterns *patterns, const char *value)
 }
 
 /*
- * Keys are secrets: a file that others than its owner can read is refused, but for
- * root's files that a group can read, as libpq does with the keys of certificates.
+ * A file with secrets that others than its owner can read is refused, but for root's
+ * files that a group can read, as libpq does with the keys of certificates.
  */
 static void
-check_key_file(const char *path, int fd)
+check_secret_file(const char *what, const char *path, int fd)
 {
 	struct stat st;
 
 	if (fstat(fd, &st) != 0)
-		trouble("could not stat key file \"%s\": %m", path);
+		trouble("could not stat %s \"%s\": %m", what, path);
 	if (!S_ISREG(st.st_mode) && !S_ISFIFO(st.st_mode))
-		trouble("key file \"%s\" is not a regular file", path);
+		trouble("%s \"%s\" is not a regular file", what, path);
 	if (st.st_mode & (st.st_uid == 0 ? S_IWGRP | S_IXGRP | S_IRWXO : S_IRWXG | S_IRWXO))
 	{
-		pg_log_error("key file \"%s\" is accessible to its group or to others", path);
+		pg_log_error("%s \"%s\" is accessible to its group or to others", what, path);
 		pg_log_error_hint("Its permissions must be 0600 or less, or 0640 or less if it is root's.");
 		leave(STATUS_TROUBLE);
 	}
+}
+
+/*
+ * Read a file that may have secrets, of less than SECRETS_MAX bytes, which text has space
+ * for; returns its length.  Ends the program if it cannot be used; what: what it is.
+ */
+Size
+read_secret_file(const char *what, const char *path, char *text)
+{
+	Size		len = 0;
+	ssize_t		n;
+	int			fd = open(path, O_RDONLY | PG_BINARY, 0);
+
+	if (fd < 0)
+		trouble("could not open %s \"%s\": %m", what, path);
+	check_secret_file(what, path, fd);
+	while (len < SECRETS_MAX && (n = read(fd, text + len, SECRETS_MAX - len)) != 0)
+	{
+		if (n < 0 && errno != EINTR)
+			trouble("could not read %s \"%s\": %m", what, path);
+		len += Max(n, 0);
+	}
+	close(fd);
+	if (len == SECRETS_MAX)
+		trouble("%s \"%s\" is too long", what, path);
+	return len;
 }
 
 /* The keys of a file; ends the program if they cannot be used. */
 PaqKeys *
 read_keys(const char *path)
 {
-	static char text[KEYS_MAX];
+	static char text[SECRETS_MAX];
 	char		error[PAQ_LAYER_ERROR_LEN];
-	Size		len = 0;
-	ssize_t		n;
-	PaqKeys    *keys;
-	int			fd = open(path, O_RDONLY | PG_BINARY, 0);
+	const Size	len = read_secret_file("key file", path, text);
+	PaqKeys    *keys = paq_keys_parse(text, len, error);
 
-	if (fd < 0)
-		trouble("could not open key file \"%s\": %m", path);
-	check_key_file(path, fd);
-	while (len < sizeof(text) && (n = read(fd, text + len, sizeof(text) - len)) != 0)
-	{
-		if (n < 0 && errno != EINTR)
-			trouble("could not read key file \"%s\": %m", path);
-		len += Max(n, 0);
-	}
-	close(fd);
-	if (len == sizeof(text))
-		trouble("key file \"%s\" is too long", path);
-	keys = paq_keys_parse(text, len, error);
 	paq_forget_secret(text, sizeof(text));
 	if (keys == NULL)
 		trouble("could not use key file \"%s\": %s", path, error);

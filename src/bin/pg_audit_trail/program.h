@@ -219,7 +219,11 @@ typedef enum Reader
 	READER_REPORT
 } Reader;
 
+/* Bytes of a file with secrets, at most */
+#define SECRETS_MAX		(64 * 1024)
+
 pg_noreturn extern void wrong_usage(void);
+extern Size read_secret_file(const char *what, const char *path, char *text);
 extern PaqKeys *read_keys(const char *path);
 extern void parse_options(Options *options, Reader reader, int argc, char **argv);
 extern const char *format_name(Format format);
