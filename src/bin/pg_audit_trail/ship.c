@@ -455,11 +455,9 @@ send_some(void)
 {
 	for (int i = 0; i < SEND_AT_ONCE; i++)
 	{
-		if (window.next - window.first == WINDOW_SIZE)
-			return false;
 		if (!ship.has_record)
 			ship.has_record = walk_next(ship.walk, &ship.record) == WALK_RECORD;
-		if (!ship.has_record)
+		if (!ship.has_record || window.next - window.first == WINDOW_SIZE)
 			return false;
 		switch (ship.target->send(window.next, &ship.record))
 		{
