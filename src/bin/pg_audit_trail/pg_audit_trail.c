@@ -62,7 +62,7 @@ usage(void)
 	printf(_("  %s follow [OPTION]... PATH\n"), progname);
 	printf(_("  %s keygen [-D DATADIR]\n"), progname);
 	printf(_("  %s report [OPTION]... PATH...\n"), progname);
-	printf(_("  %s ship --consumer=NAME --command=COMMAND [OPTION]... DIRECTORY\n"), progname);
+	printf(_("  %s ship --consumer=NAME --kafka=FILE|--command=COMMAND [OPTION]... DIRECTORY\n"), progname);
 	printf(_("  %s verify -k KEYFILE [OPTION]... DIRECTORY...\n"), progname);
 	printf(_("\nPATH is a file of the trail, a directory of such files, or, for cat and report, - for\n"
 			 "lines of format json on standard input.\n"));
@@ -92,6 +92,7 @@ usage(void)
 	printf(_("      --consumer=NAME        ship what that consumer has not acknowledged\n"));
 	printf(_("      --command=COMMAND      to a program, which gets lines of json, and acknowledges them\n"
 			 "                             by lines with a sequence\n"));
+	printf(_("      --kafka=FILE           to Kafka, with the topic and librdkafka's properties of that file\n"));
 	printf(_("  -K, --decryption-keys=FILE keys of encrypted files\n"));
 	printf(_("      --once                 end when all that there is was acknowledged\n"));
 	printf(_("      --stats[=SECONDS]      print statistics, lines of json (default every 10 seconds)\n"));

@@ -559,6 +559,7 @@ static const struct option options[] = {
 	{"command", required_argument, NULL, 'c'},
 	{"consumer", required_argument, NULL, 'n'},
 	{"decryption-keys", required_argument, NULL, 'K'},
+	{"kafka", required_argument, NULL, 'k'},
 	{"once", no_argument, NULL, '1'},
 	{"stats", optional_argument, NULL, 's'},
 	{NULL, 0, NULL, 0}
@@ -582,6 +583,7 @@ static void
 parse_ship_options(int argc, char **argv)
 {
 	const char *command = NULL;
+	const char *kafka = NULL;
 	int			option;
 
 	argv[0] = unconstify(char *, progname);
@@ -598,6 +600,9 @@ parse_ship_options(int argc, char **argv)
 			case 'K':
 				paq_keys_free(ship.keys);
 				ship.keys = read_keys(optarg);
+				break;
+			case 'k':
+				kafka = optarg;
 				break;
 			case '1':
 				ship.once = true;
@@ -622,12 +627,12 @@ parse_ship_options(int argc, char **argv)
 	}
 	if (!paq_consumer_name_is_valid(ship.name))
 		trouble("invalid consumer name: \"%s\"", ship.name);
-	if (command == NULL)
+	if ((command == NULL) == (kafka == NULL))
 	{
-		pg_log_error("no target specified");
+		pg_log_error(command == NULL ? "no target specified" : "more than one target specified");
 		wrong_usage();
 	}
-	ship.target = command_target(command);
+	ship.target = command != NULL ? command_target(command) : kafka_target(kafka);
 }
 
 static void

@@ -6,6 +6,7 @@
  *	ship.c			the command: consumer, window, statistics
  *	walk.c			the records of a trail from a place on, as far as they are durable
  *	ship_command.c	to a program
+ *	ship_kafka.c	to Kafka
  *
  * Records go from the walk through the window, where they wait for being acknowledged, to a
  * target.  What all records up to one are acknowledged, is the consumer's new place.  If a
@@ -68,7 +69,7 @@ typedef struct Target
 	/* What returns bool is false on failure, which has been reported. */
 	bool		(*open) (void);
 
-	/* Numbers count up from 1 from open() on. */
+	/* Numbers count up from 1 from open() on.  The record is valid during the call only. */
 	SendResult	(*send) (uint64 number, Record *record);
 
 	/* Work, for at most so many milliseconds if there is nothing to do. */
@@ -81,5 +82,8 @@ typedef struct Target
 
 /* ship_command.c */
 extern const Target *command_target(const char *command);
+
+/* ship_kafka.c */
+extern const Target *kafka_target(const char *path);
 
 #endif							/* PAQ_SHIP_H */
