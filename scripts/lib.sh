@@ -308,9 +308,10 @@ need_packages()
 	fi
 	# libkrb5-dev and libssl-dev: for what PostgreSQL's libpq/libpq-be.h includes;
 	# liblz4-dev: without it, records on the WAL are compressed by pglz; and all
-	# for the layers of trail files
+	# for the layers of trail files; librdkafka-dev: for pg_audit_trail ship --kafka
 	install_missing "postgresql-$major" "postgresql-server-dev-$major" \
-		gcc libc6-dev make pkg-config libkrb5-dev liblz4-dev libssl-dev libzstd-dev \
+		gcc libc6-dev make pkg-config libkrb5-dev liblz4-dev librdkafka-dev libssl-dev \
+		libzstd-dev \
 		"${@//MAJOR/$major}"
 	if [ -n "$cluster_conf_made" ]; then
 		rm -f "$cluster_conf"
