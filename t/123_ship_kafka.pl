@@ -1,0 +1,306 @@
+# pg_audit_trail ship, to Kafka: each record at least once and in order, by a real broker
+# that is stopped and killed; by TLS and SASL; what is wrong is said, and mended later.
+#
+# Copyright (c) 2026, pg_audit_queue contributors
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::RealBin;
+use PaqKafka;
+use PaqTest;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(sleep);
+
+need_trail_program();
+my $tmp = PostgreSQL::Test::Utils::tempdir();
+
+# Write a file of properties; returns its path.
+my $nfiles = 0;
+
+sub properties_file
+{
+	my ($text, $mode) = @_;
+	my $file = "$tmp/kafka" . ++$nfiles . '.conf';
+
+	append_to_file($file, $text);
+	chmod($mode // 0600, $file);
+	return $file;
+}
+
+my ($stdout, $stderr);
+IPC::Run::run(
+	[ qw(pg_audit_trail ship --consumer=x --kafka), properties_file("topic=x\n"), $tmp ],
+	'<', \undef, '>', \$stdout, '2>', \$stderr);
+my ($available, $reason) = PaqKafka::available();
+($available, $reason) = (0, 'this build has no librdkafka') if $stderr =~ /has no librdkafka/;
+if (!$available)
+{
+	diag "NOT TESTED: $reason";
+	plan skip_all => $reason;
+}
+
+my $node = audited_node('main', settings => { flush_interval => '20ms' });
+my $dir  = trail_dir($node);
+
+sub new_consumer
+{
+	my ($name) = @_;
+
+	unaudited_sql($node, "SELECT audit_consumer_create('$name')");
+	return;
+}
+
+sub ship_arguments
+{
+	my ($consumer, $file, @options) = @_;
+
+	return ('pg_audit_trail', 'ship', "--consumer=$consumer", "--kafka=$file", @options, $dir);
+}
+
+# Start shipping; returns what finish_ship() wants.
+sub start_ship
+{
+	my %ship = (stdout => '', stderr => '');
+
+	$ship{run} = IPC::Run::start([ ship_arguments(@_) ],
+		'<', \undef, '>', \$ship{stdout}, '2>', \$ship{stderr});
+	return \%ship;
+}
+
+# End it by a signal; returns status and messages.
+sub finish_ship
+{
+	my ($ship, $signal) = @_;
+
+	$ship->{run}->signal($signal // 'TERM');
+	$ship->{run}->finish;
+	my $status = $ship->{run}->full_result(0);
+	return ($status & 127 ? "signal $status" : $status >> 8, $ship->{stderr});
+}
+
+sub says
+{
+	my ($ship, $message, $name) = @_;
+
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	ok(poll_until(sub { $ship->{run}->pump_nb; $ship->{stderr} =~ $message }), $name)
+	  or diag $ship->{stderr};
+	return;
+}
+
+sub ship_once
+{
+	my ($out, $err);
+
+	IPC::Run::run([ ship_arguments(@_, '--once') ], '<', \undef, '>', \$out, '2>', \$err);
+	return ($? >> 8, $err);
+}
+
+sub catches_up
+{
+	my ($name) = @_;
+
+	return poll_until(sub {
+			unaudited_sql($node, "SELECT lag_records FROM audit_consumers WHERE name = '$name'") eq '0' });
+}
+
+sub some_records
+{
+	my ($count) = @_;
+
+	$node->safe_psql('postgres', join '', map { "SELECT $_;\n" } 1 .. $count // 5);
+	flush_trail($node);
+	return;
+}
+
+# ---------------------------------------------------------------------------
+# The file
+# ---------------------------------------------------------------------------
+
+foreach my $case (
+	[ "topic = x\nno property\n",         qr/line 2 is not "name = value"/ ],
+	[ "topic = x\n= y\n",                 qr/line 2 is not "name = value"/ ],
+	[ "# only this\n\n",                  qr/has no topic/ ],
+	[ "topic =\n",                        qr/line 1: the topic has no name/ ],
+	[ "topic = x\n\ntopic = y\n",         qr/line 3: topic is set twice/ ],
+	[ "topic = x\nkey = user\n",          qr/line 2: key must be "session" or "sequence"/ ],
+	[ "topic = x\nno.such = 1\n",         qr/line 2: No such configuration property: "no\.such"/ ],
+	[ "topic = x\nlinger.ms = long\n",    qr/line 2: Invalid value for configuration property "queue\.buffering\.max\.ms"/ ],
+	[ "enable.idempotence=false\n",       qr/line 1: enable\.idempotence must be "true"/ ],
+	[ "acks=1\n",                         qr/line 1: acks must be "all"/ ],
+	[ "request.required.acks = 0\n",      qr/line 1: request\.required\.acks must be "all"/ ],
+	[ "delivery.report.only.error=true\n", qr/line 1: delivery\.report\.only\.error must be "false"/ ],
+	[ "topic=x\nssl.ca.location=/nowhere\nsecurity.protocol=ssl\n", qr/could not use file .*ssl\.ca\.location/ ],
+	[ "topic=x\nmax.in.flight=100\n",     qr/could not use file .*max\.in/ ],
+	[ "topic=x\n#" . 'x' x 70_000,        qr/is too long/ ],
+	[ "topic=x\0\n",                      qr/is not a text/ ],
+	[ "topic=x\n", qr/is accessible to its group or to others\n.*hint/, 0644 ])
+{
+	my ($text, $message, $mode) = @$case;
+	my ($status, $err) = ship_once('x', properties_file($text, $mode));
+
+	is($status, 2, 'refused');
+	like($err, $message, 'with a message');
+}
+my ($status, $err) = ship_once('x', "$tmp/nowhere");
+like($err, qr/could not open file ".*nowhere"/, 'a file that is not there');
+($status, $err) = ship_once('x', properties_file("topic=x\n"), '--command=cat');
+like($err, qr/more than one target specified/, 'two targets');
+
+# ---------------------------------------------------------------------------
+# Plain text
+# ---------------------------------------------------------------------------
+
+my $kafka = PaqKafka->new(sasl => 1);
+$kafka->topic('one', 1);
+$kafka->topic('three', 3);
+my $server = 'bootstrap.servers = ' . $kafka->bootstrap . "\n";
+my $fast = "reconnect.backoff.max.ms=500\n";
+
+# Test that a topic has the trail: with repeats, some records more than once.
+sub is_shipped
+{
+	my ($topic, $key, $repeats) = @_;
+	my (%seen, %last, @wrong);
+
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+	foreach my $record ($kafka->consume($topic))
+	{
+		my ($partition, undef, $is_key, $value) = @$record;
+		my ($sequence) = $value =~ /"sequence":(\d+)/;
+		my ($session)  = $value =~ /"sessionId":"([^"]*)"/;
+		my $expected = $key eq 'session' ? $session // $sequence : $sequence;
+
+		push @wrong, "key $is_key of $sequence" if $is_key ne $expected;
+		push @wrong, "$sequence twice" if !$repeats && exists $seen{$sequence};
+		push @wrong, "$sequence behind $last{$partition}"
+		  if !$repeats && $sequence <= ($last{$partition} // 0);
+		push @wrong, "another $sequence" if ($seen{$sequence} // $value) ne $value;
+		$seen{$sequence} = $value;
+		$last{$partition} = $sequence;
+	}
+	is("@wrong", '', "$topic: keys, order");
+	my %trail = map { /"sequence":(\d+)/ ? ($1 => $_) : () } trail_lines($node);
+	is_deeply(\%seen, \%trail, "$topic: it is the trail");
+	return;
+}
+
+some_records(20) foreach 1 .. 3;
+new_consumer($_) foreach qw(one three);
+my $one = properties_file("# to Kafka\n\n${server}topic = one\nkey=sequence\n$fast");
+my $three = properties_file("${server}topic=three \r\n$fast");
+($status, $err) = ship_once('one', $one);
+is("$status $err", '0 ', 'shipped');
+is_shipped('one', 'sequence', 0);
+my $ship = start_ship('three', $three);
+some_records();
+ok(catches_up('three'), 'followed');
+($status, $err) = finish_ship($ship);
+is("$status $err", '0 ', 'and ended');
+is_shipped('three', 'session', 0);
+
+# ---------------------------------------------------------------------------
+# A broker that is stopped and killed, and a shipper that is killed
+# ---------------------------------------------------------------------------
+
+$ship = start_ship('three', $three);
+some_records();
+ok(catches_up('three'), 'before the broker is stopped');
+$kafka->stop;
+some_records();
+says($ship, qr/error: Kafka: .*(?:refused|Disconnected|failed)/i, 'the broker is gone');
+$kafka->start;
+ok(catches_up('three'), 'and there again');
+says($ship, qr/records are delivered to topic "three" again/, 'as is said');
+
+my $load = start_psql($node, '');
+$load->{stdin} .= "DO \$\$ BEGIN FOR i IN 1 .. 3000 LOOP PERFORM 1; PERFORM pg_sleep(0.0005); END LOOP; END \$\$;\n";
+$load->{run}->pump_nb;
+my $killed = start_ship('one', $one);
+sleep 0.3;
+$kafka->kill9;
+sleep 0.5;
+finish_ship($killed, 'KILL');
+$kafka->start;
+foreach (1 .. 4)
+{
+	$killed = start_ship('one', $one);
+	sleep 0.2;
+	finish_ship($killed, 'KILL');
+}
+finish_psql($load);
+flush_trail($node);
+($status, $err) = ship_once('one', $one);
+is($status, 0, 'after it was killed, it goes on');
+ok(catches_up('three'), 'killed');
+finish_ship($ship);
+is_shipped('three', 'session', 1);
+is_shipped('one', 'sequence', 1);
+
+# ---------------------------------------------------------------------------
+# TLS and SASL
+# ---------------------------------------------------------------------------
+
+my $tls = 'bootstrap.servers=' . $kafka->bootstrap('ssl') . "\nsecurity.protocol=ssl\n$fast";
+my $sasl = 'bootstrap.servers=' . $kafka->bootstrap('sasl_ssl') . "\n$fast"
+  . 'ssl.ca.location=' . $kafka->ca_file . "\nsecurity.protocol=sasl_ssl\n"
+  . 'sasl.mechanism=PLAIN' . "\nsasl.username=" . $kafka->user . "\n";
+my $topic = "topic=three\n";
+
+some_records();
+$ship = start_ship('three', properties_file($tls . $topic . 'ssl.ca.location=' . $kafka->client_certificate . "\n"));
+says($ship, qr/Kafka: .*certificate verify failed/, 'a certificate of another CA');
+finish_ship($ship, 'KILL');
+is(unaudited_sql($node, "SELECT lag_records > 0 FROM audit_consumers WHERE name = 'three'"), 't',
+	'nothing is shipped there');
+($status, $err) = ship_once('three', properties_file($tls . $topic . 'ssl.ca.location=' . $kafka->ca_file . "\n"));
+is("$status $err", '0 ', 'by TLS');
+some_records();
+$ship = start_ship('three', properties_file("$sasl${topic}sasl.password=wrong\n"));
+says($ship, qr/Kafka: .*[Aa]uthentication failed/, 'a wrong password');
+unlike($ship->{stderr}, qr/wrong/, 'which is not printed');
+finish_ship($ship, 'KILL');
+($status, $err) = ship_once('three', properties_file("$sasl${topic}sasl.password=" . $kafka->password . "\n"));
+is("$status $err", '0 ', 'by SASL');
+is_shipped('three', 'session', 1);
+
+# ---------------------------------------------------------------------------
+# What the broker does not take
+# ---------------------------------------------------------------------------
+
+$kafka->topic('small', 1, 'max.message.bytes' => 20_000);
+new_consumer('small');
+$node->safe_psql('postgres', "SELECT '" . 'x' x 50_000 . "'");
+some_records();
+my $small = properties_file("${server}topic=small\nkey=sequence\n");
+$ship = start_ship('small', $small);
+says($ship, qr/could not be delivered to topic "small": .*too large.*\n.*hint: Raise the topic's/, 'too large');
+ok(poll_until(sub { my @records = $kafka->consume('small'); @records && $records[-1][3] !~ /x{50000}/ }),
+	'what is before it is delivered');
+finish_ship($ship, 'KILL');
+ok($kafka->consume('small') < 100, 'and what is behind it is not, again and again');
+$kafka->tool('TopicCommand', '--delete', '--topic', 'small');
+$kafka->topic('small', 1, 'max.message.bytes' => 200_000);
+($status, $err) = ship_once('small', $small);
+is($status, 0, 'and the rest, when the topic takes it');
+ok((grep { $_->[3] =~ /x{50000}/ } $kafka->consume('small')) == 1, 'the large one, too');
+
+new_consumer('own');
+($status, $err) = ship_once('own', properties_file("${server}topic=one\nmessage.max.bytes=10000\n"));
+like($err, qr/the record with sequence \d+, of \d+ bytes, is too large\n.*hint: Raise message\.max\.bytes/,
+	'larger than the file allows');
+is($status, 2, 'a failure');
+
+new_consumer('unknown');
+($status, $err) = ship_once('unknown',
+	properties_file("${server}topic=later\ntopic.metadata.propagation.max.ms=200\n"));
+is($status, 2, 'a topic that is not there');
+like($err, qr/could not be delivered to topic "later": .*[Uu]nknown topic/, 'as is said');
+
+$node->stop;
+done_testing();
