@@ -288,9 +288,8 @@ cmp_ok(-s $file, '>', 3_000_000, 'all of it');
 # ---------------------------------------------------------------------------
 
 $file = new_consumer('killed');
-my $load = start_psql($node);
-$load->{stdin} .= "DO \$\$ BEGIN FOR i IN 1 .. 3000 LOOP PERFORM 1; PERFORM pg_sleep(0.0005); END LOOP; END \$\$;\n";
-$load->{run}->pump_nb;
+my $load = start_psql($node, 'DO $$ BEGIN FOR i IN 1 .. 3000 LOOP'
+	  . ' PERFORM i; PERFORM pg_sleep(0.0005); END LOOP; END $$');
 my $rounds = full_tests() ? 100 : 12;
 srand(122);
 foreach my $round (1 .. $rounds)
@@ -300,11 +299,15 @@ foreach my $round (1 .. $rounds)
 	($status) = finish_ship($ship, $round % 3 ? 'KILL' : 'TERM');
 	unaudited_sql($node, 'SELECT audit_rotate()') if $round % 4 == 0;
 }
-finish_psql($load);
+my $begun_at = scalar(my @before = sequences($file));
+my ($load_status) = finish_psql($load);
+is($load_status, 0, 'the load ran');
+cmp_ok($begun_at, '>', 0, 'records were shipped meanwhile');
 flush_trail($node);
 ($status, $stderr) = ship_once('killed', receiver($file));
 is($status, 0, 'after it was killed, it goes on');
 is_shipped($file, 1, "killed $rounds times");
+cmp_ok(scalar(sequences($file)), '>', 6000, 'there were records enough');
 
 # ---------------------------------------------------------------------------
 # Only what is durable
@@ -412,7 +415,7 @@ my %service = (
 	PG_AUDIT_TRAIL => IPC::Run::run([ 'which', 'pg_audit_trail' ], '>', \$program)
 	  && $program =~ s/\n//r,
 	DIRECTORY      => $dir,
-	COMMAND        => receiver("$tmp/service"),
+	TARGET         => '--command=' . receiver("$tmp/service"),
 	OPTIONS        => '--once --stats=5');
 
 # as systemd does it: only $OPTIONS is split
