@@ -218,9 +218,9 @@ $kafka->start;
 ok(catches_up('three'), 'and there again');
 says($ship, qr/records are delivered to topic "three" again/, 'as is said');
 
-my $load = start_psql($node, '');
-$load->{stdin} .= "DO \$\$ BEGIN FOR i IN 1 .. 3000 LOOP PERFORM 1; PERFORM pg_sleep(0.0005); END LOOP; END \$\$;\n";
-$load->{run}->pump_nb;
+my $load = start_psql($node, <<'EOF');
+DO $$ BEGIN FOR i IN 1 .. 3000 LOOP PERFORM 1; PERFORM pg_sleep(0.0005); END LOOP; END $$;
+EOF
 my $killed = start_ship('one', $one);
 sleep 0.3;
 $kafka->kill9;
