@@ -52,6 +52,7 @@ sub new_consumer
 	my ($name) = @_;
 
 	unaudited_sql($node, "SELECT audit_consumer_create('$name')");
+	flush_trail($node);
 	return;
 }
 
@@ -274,7 +275,7 @@ is_shipped('three', 'session', 1);
 # ---------------------------------------------------------------------------
 
 $kafka->topic('small', 1, 'max.message.bytes' => 20_000);
-new_consumer('small');
+unaudited_sql($node, "SELECT audit_consumer_create('small', true)");
 $node->safe_psql('postgres', "SELECT '" . 'x' x 50_000 . "'");
 some_records();
 my $small = properties_file("${server}topic=small\nkey=sequence\n");
