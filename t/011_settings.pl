@@ -310,6 +310,7 @@ my %raw = (
 	type                 => qr/"record"/,
 	formatVersion        => qr/1/,
 	sequence             => $number,
+	series               => qr/[1-9]\d{0,15}/,
 	logTime              => $time,
 	startTime            => $time,
 	endTime              => $time,

@@ -120,7 +120,7 @@ my ($status, $output) =
 	"$folder/whole");
 is($status, 0, 'a trail to be damaged') or diag($output);
 my @files = sort { first_sequence($a) <=> first_sequence($b) }
-  grep { -s } glob "$folder/whole/audit/*";
+  grep { -s } glob "$folder/whole/audit/*.json";
 my @lines = map { split /(?<=\n)/, slurp_file($_) } @files;
 
 sub first_sequence

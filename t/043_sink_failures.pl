@@ -533,7 +533,7 @@ sub move_back
 	foreach my $file (slurp_dir("$elsewhere/audit"))
 	{
 		next if $file =~ /^\.\.?$/;
-		unlink("$dir/$file") if $file eq 'pg_audit_queue.lock';
+		unlink("$dir/$file") if $file =~ /^pg_audit_queue\.(?:lock|flushed)$/;
 		die "$file is there twice" if -e "$dir/$file";
 		rename("$elsewhere/audit/$file", "$dir/$file") or die "rename: $!";
 	}
