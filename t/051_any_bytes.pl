@@ -330,7 +330,7 @@ foreach my $format (qw(json csvlog pgaudit))
 
 	# Nothing may be said of the trail before it is whole.
 	my $after = flush_trail($node);
-	my @files = glob($node->data_dir . "/trail_$format/*");
+	my @files = glob($node->data_dir . "/trail_$format/audit*");
 	my @read  = eval { parse_trail($format, @files) };
 
 	is($@, '', "$format: the trail can be read");
@@ -375,7 +375,7 @@ foreach my $encoding (qw(UTF8 SQL_ASCII EUC_JP))
 		fail_to_log_in($_, \@expected) foreach @special;
 	}
 	flush_trail($node);
-	my ($file) = glob($node->data_dir . "/only_$database/*");
+	my ($file) = glob($node->data_dir . "/only_$database/audit*");
 	my $count = parse_trail('csvlog', $file);
 
 	unaudited_sql($node, 'DROP TABLE IF EXISTS postgres_log; CREATE TABLE postgres_log ('

@@ -40,8 +40,9 @@ CSV_COLUMNS = 26
 CSV_DATABASE, CSV_SESSION, CSV_MESSAGE, CSV_LOCATION = 2, 5, 13, 21
 CSV_AUDIT = re.compile(r"AUDIT: SESSION,(\d+),\d+,([^,]*),")
 
-# What is beside the files of our trail: a lock, seals
+# What is beside the files of our trail: a lock, seals, and how far it is durable
 BESIDE = "pg_audit_queue."
+FLUSHED = BESIDE + "flushed"
 
 # A text may be of any length.
 csv.field_size_limit(sys.maxsize)
@@ -205,8 +206,9 @@ def files_of(folder):
 
 
 def size_of(folder):
-    """Bytes of everything in the folder, seals included"""
-    return sum(entry.stat().st_size for entry in os.scandir(folder))
+    """Bytes of the trail in the folder, seals included"""
+    return sum(entry.stat().st_size for entry in os.scandir(folder)
+               if entry.name != FLUSHED)
 
 
 # -- the trail after a crash -----------------------------------------------------
