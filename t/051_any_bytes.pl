@@ -416,7 +416,7 @@ foreach my $encoding (qw(UTF8 SQL_ASCII EUC_JP))
 	flush_trail($node);
 	my @found = map { $_->{paramList} }
 	  grep { ($_->{commandText} // '') =~ /^SELECT ARRAY/ }
-	  parse_trail('json', glob($node->data_dir . '/lists/*'));
+	  parse_trail('json', glob($node->data_dir . '/lists/audit*'));
 
 	is(scalar @found, scalar @lists, 'json: a record for each list of parameters');
 	foreach my $i (0 .. $#lists)
