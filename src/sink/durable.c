@@ -27,7 +27,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "guc.h"
+#include "sink/load_file.h"
 #include "sink/sink_internal.h"
 #include "storage/fd.h"
 #include "trail/place.h"
@@ -45,6 +45,23 @@ static struct
 	ino_t		ino;
 	char		path[MAXPGPATH];
 }			flushed = {.fd = -1};
+
+/* Is the current file one that is to be loaded, whatever the settings say now? */
+static bool
+is_loaded(void)
+{
+	PaqLoadFile file;
+
+	return paq_load_file_parse(paq_trail.path, &file);
+}
+
+/* Something was cut off the current file, and its records may get other sequences. */
+void
+paq_trail_end_series(void)
+{
+	if (!is_loaded())
+		paq_trail.series = 0;
+}
 
 /* Have a series for the records that are written next. */
 bool
@@ -110,7 +127,7 @@ paq_trail_note_durable(void)
 		.offset = paq_trail.flushed
 	};
 
-	if (paq_trail.fd < 0 || paq_sink != PAQ_SINK_FILE)
+	if (paq_trail.fd < 0 || is_loaded())
 		return;
 	strlcpy(place.file, paq_trail_name_of(paq_trail.path), sizeof(place.file));
 	if (need_flushed() && paq_flushed_write(flushed.fd, &place))

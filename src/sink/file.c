@@ -283,9 +283,8 @@ paq_trail_cut_to_offset(void)
 		return false;
 	paq_trail.written = paq_trail.offset;
 
-	/* Somebody may have read it, and the records may get other sequences. */
-	if (paq_sink == PAQ_SINK_FILE)
-		paq_trail.series = 0;
+	/* Somebody may have read it. */
+	paq_trail_end_series();
 	return true;
 }
 

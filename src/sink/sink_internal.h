@@ -96,6 +96,7 @@ extern void paq_trail_note_loss(const char *path, const char *what,
 
 /* durable.c */
 extern bool paq_trail_need_series(void);
+extern void paq_trail_end_series(void);
 extern void paq_trail_note_durable(void);
 
 /* directory.c */
