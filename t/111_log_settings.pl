@@ -248,10 +248,10 @@ is_deeply($records[-1]{settings}, { 'a.b$1' => 'x' }, 'a name in quotes');
 # Format csvlog, of the server and of the program
 # ---------------------------------------------------------------------------
 
-# The hints of the statement below
+# The hints of the statement below, behind the series
 sub hints
 {
-	return [ map { $_->[15] } grep { $_->[13] =~ /SELECT 'odd'/ } parse_trail('csvlog', @_) ];
+	return [ map { $_->[15] =~ s/^series=\d+,//r } grep { $_->[13] =~ /SELECT 'odd'/ } parse_trail('csvlog', @_) ];
 }
 
 my $odd  = q{SET shop.user_id = E'a "b", c \\\\ d'; SELECT 'odd';};
