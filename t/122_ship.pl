@@ -61,37 +61,20 @@ sub ship_arguments
 {
 	my ($consumer, $command, @options) = @_;
 
-	return ('pg_audit_trail', 'ship', "--consumer=$consumer", "--command=$command", @options, $dir);
+	return ('ship', "--consumer=$consumer", "--command=$command", @options, $dir);
 }
 
-# Start shipping; returns what finish_ship() wants.
 sub start_ship
 {
-	my %ship = (stdout => '', stderr => '');
-
-	$ship{run} = IPC::Run::start([ ship_arguments(@_) ],
-		'<', \undef, '>', \$ship{stdout}, '2>', \$ship{stderr});
-	return \%ship;
-}
-
-# End it by a signal; returns status, messages, statistics.
-sub finish_ship
-{
-	my ($ship, $signal) = @_;
-
-	$ship->{run}->signal($signal // 'TERM');
-	$ship->{run}->finish;
-	my $status = $ship->{run}->full_result(0);
-	return ($status & 127 ? "signal $status" : $status >> 8, $ship->{stderr}, $ship->{stdout});
+	return start_trail_program(ship_arguments(@_));
 }
 
 # The same until all is shipped
 sub ship_once
 {
-	my ($stdout, $stderr);
+	my ($code, $out, $err) = trail_program(ship_arguments(@_, '--once'));
 
-	IPC::Run::run([ ship_arguments(@_, '--once') ], '<', \undef, '>', \$stdout, '2>', \$stderr);
-	return ($? >> 8, $stderr, $stdout);
+	return ($code, $err, $out);
 }
 
 sub consumer
@@ -198,7 +181,7 @@ some_records();
 ok(catches_up('one'), 'it follows through restarts of the server');
 my ($last_file) = reverse sort { -M $b <=> -M $a } trail_files($node);
 poll_until(sub { $ship->{run}->pump_nb; $ship->{stdout} =~ /"records"/ });
-($status, $stderr, my $stdout) = finish_ship($ship);
+($status, $stderr, my $stdout) = finish_trail_program($ship);
 is($status, 0, 'told to end, it does well');
 is($stderr, '', 'without a message');
 is_shipped($file, 0, 'while records are written');
@@ -233,7 +216,7 @@ $ship = start_ship('dead', "echo started >> $tmp/starts; exit 3");
 $begun = time;
 poll_until(sub { -e "$tmp/starts" && (() = slurp_file("$tmp/starts") =~ /started/g) >= 5 });
 cmp_ok(time - $begun, '>=', 1.5, 'it waits longer from attempt to attempt');
-($status, $stderr) = finish_ship($ship);
+($status, $stderr) = finish_trail_program($ship);
 is($status, 0, 'it can be told to end meanwhile');
 like($stderr, qr/the command has ended with status 3/, 'what is wrong is said');
 is(consumer('sequence', 'dead'), 0, 'nothing is acknowledged');
@@ -250,7 +233,7 @@ foreach my $case (
 
 	$ship = start_ship('dead', $command);
 	poll_until(sub { $ship->{run}->pump_nb; $ship->{stderr} =~ $message }) or diag $ship->{stderr};
-	finish_ship($ship);
+	finish_trail_program($ship);
 	like($ship->{stderr}, $message, "command: $command");
 	is(consumer('sequence', 'dead'), 0, 'nothing is acknowledged');
 }
@@ -279,7 +262,7 @@ flush_trail($node);
 $file = "$tmp/slow";
 $ship = start_ship('dead', "dd bs=64k status=none | " . receiver($file) =~ s/exec //r);
 ok(catches_up('dead'), 'a text of 3 MB');
-($status, $stderr) = finish_ship($ship);
+($status, $stderr) = finish_trail_program($ship);
 is($status, 0, 'and an end');
 cmp_ok(-s $file, '>', 3_000_000, 'all of it');
 
@@ -296,7 +279,7 @@ foreach my $round (1 .. $rounds)
 {
 	$ship = start_ship('killed', receiver($file));
 	sleep rand 0.4;
-	($status) = finish_ship($ship, $round % 3 ? 'KILL' : 'TERM');
+	($status) = finish_trail_program($ship, $round % 3 ? 'KILL' : 'TERM');
 	unaudited_sql($node, 'SELECT audit_rotate()') if $round % 4 == 0;
 }
 my $begun_at = scalar(my @before = sequences($file));
@@ -328,7 +311,7 @@ my ($early) = $series_of->();
 set_faults($node);
 some_records();
 ok(catches_up('durable'), 'until it is durable');
-finish_ship($ship);
+finish_trail_program($ship);
 my ($final) = $series_of->();
 isnt($final, $early, 'who has read it before can tell that it has been written again');
 like(slurp_file($file), qr/not durable/, 'then it is');
@@ -402,7 +385,7 @@ $node->start;
 my $end = some_records(5);
 cmp_ok($end, '<', 100, 'sequences begin anew');
 poll_until(sub { consumer('sequence', 'files') == $end });
-finish_ship($ship);
+finish_trail_program($ship);
 is_shipped("$tmp/anew", 0, 'a trail that begins anew');
 
 # ---------------------------------------------------------------------------
@@ -463,7 +446,7 @@ foreach my $case (
 	[ [$dir],                                               qr/no consumer specified/ ],
 	[ [ '--consumer=x', $dir ],                             qr/no target specified/ ],
 	[ [ '--consumer=X/..', '--command=cat', $dir ],         qr{invalid consumer name: "X/\.\."} ],
-	[ [ '--consumer=unknown', '--command=cat', $dir ],      qr/has no consumer "unknown"\n.*HINT|hint/ ],
+	[ [ '--consumer=unknown', '--command=cat', $dir ],      qr/has no consumer "unknown"\n.*hint: Make it by/ ],
 	[ [ '--consumer=files', '--command=cat', '/nowhere' ],  qr{directory "/nowhere" has no consumer} ],
 	[ [ '--consumer=files', '--command=cat', '--stats=x', $dir ], qr/must be from 1 to/ ])
 {

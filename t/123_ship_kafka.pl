@@ -60,28 +60,12 @@ sub ship_arguments
 {
 	my ($consumer, $file, @options) = @_;
 
-	return ('pg_audit_trail', 'ship', "--consumer=$consumer", "--kafka=$file", @options, $dir);
+	return ('ship', "--consumer=$consumer", "--kafka=$file", @options, $dir);
 }
 
-# Start shipping; returns what finish_ship() wants.
 sub start_ship
 {
-	my %ship = (stdout => '', stderr => '');
-
-	$ship{run} = IPC::Run::start([ ship_arguments(@_) ],
-		'<', \undef, '>', \$ship{stdout}, '2>', \$ship{stderr});
-	return \%ship;
-}
-
-# End it by a signal; returns status and messages.
-sub finish_ship
-{
-	my ($ship, $signal) = @_;
-
-	$ship->{run}->signal($signal // 'TERM');
-	$ship->{run}->finish;
-	my $status = $ship->{run}->full_result(0);
-	return ($status & 127 ? "signal $status" : $status >> 8, $ship->{stderr});
+	return start_trail_program(ship_arguments(@_));
 }
 
 sub says
@@ -96,10 +80,9 @@ sub says
 
 sub ship_once
 {
-	my ($out, $err);
+	my ($code, $out, $err) = trail_program(ship_arguments(@_, '--once'));
 
-	IPC::Run::run([ ship_arguments(@_, '--once') ], '<', \undef, '>', \$out, '2>', \$err);
-	return ($? >> 8, $err);
+	return ($code, $err, $out);
 }
 
 sub catches_up
@@ -201,7 +184,7 @@ is_shipped('one', 'sequence', 0);
 my $ship = start_ship('three', $three);
 some_records();
 ok(catches_up('three'), 'followed');
-($status, $err) = finish_ship($ship);
+($status, $err) = finish_trail_program($ship);
 is("$status $err", '0 ', 'and ended');
 is_shipped('three', 'session', 0);
 
@@ -226,20 +209,20 @@ my $killed = start_ship('one', $one);
 sleep 0.3;
 $kafka->kill9;
 sleep 0.5;
-finish_ship($killed, 'KILL');
+finish_trail_program($killed, 'KILL');
 $kafka->start;
 foreach (1 .. 4)
 {
 	$killed = start_ship('one', $one);
 	sleep 0.2;
-	finish_ship($killed, 'KILL');
+	finish_trail_program($killed, 'KILL');
 }
 finish_psql($load);
 flush_trail($node);
 ($status, $err) = ship_once('one', $one);
 is($status, 0, 'after it was killed, it goes on');
 ok(catches_up('three'), 'killed');
-finish_ship($ship);
+finish_trail_program($ship);
 is_shipped('three', 'session', 1);
 is_shipped('one', 'sequence', 1);
 
@@ -256,7 +239,7 @@ my $topic = "topic=three\n";
 some_records();
 $ship = start_ship('three', properties_file($tls . $topic . 'ssl.ca.location=' . $kafka->client_certificate . "\n"));
 says($ship, qr/Kafka: .*certificate verify failed/, 'a certificate of another CA');
-finish_ship($ship, 'KILL');
+finish_trail_program($ship, 'KILL');
 is(unaudited_sql($node, "SELECT lag_records > 0 FROM audit_consumers WHERE name = 'three'"), 't',
 	'nothing is shipped there');
 ($status, $err) = ship_once('three', properties_file($tls . $topic . 'ssl.ca.location=' . $kafka->ca_file . "\n"));
@@ -265,7 +248,7 @@ some_records();
 $ship = start_ship('three', properties_file("$sasl${topic}sasl.password=wrong\n"));
 says($ship, qr/Kafka: .*[Aa]uthentication failed/, 'a wrong password');
 unlike($ship->{stderr}, qr/wrong/, 'which is not printed');
-finish_ship($ship, 'KILL');
+finish_trail_program($ship, 'KILL');
 ($status, $err) = ship_once('three', properties_file("$sasl${topic}sasl.password=" . $kafka->password . "\n"));
 is("$status $err", '0 ', 'by SASL');
 is_shipped('three', 'session', 1);
@@ -283,7 +266,7 @@ $ship = start_ship('small', $small);
 says($ship, qr/could not be delivered to topic "small": .*too large.*\n.*hint: Raise the topic's/, 'too large');
 ok(poll_until(sub { my @records = $kafka->consume('small'); @records && $records[-1][3] !~ /x{50000}/ }),
 	'what is before it is delivered');
-finish_ship($ship, 'KILL');
+finish_trail_program($ship, 'KILL');
 ok($kafka->consume('small') < 100, 'and what is behind it is not, again and again');
 $kafka->tool('TopicCommand', '--delete', '--topic', 'small');
 $kafka->topic('small', 1, 'max.message.bytes' => 200_000);

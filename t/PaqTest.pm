@@ -57,6 +57,7 @@ our @EXPORT = qw(
   fault_install
   finish_load
   finish_psql
+  finish_trail_program
   flush_trail
   force_parallel
   full_tests
@@ -83,6 +84,7 @@ our @EXPORT = qw(
   start_with_disk
   start_load
   start_psql
+  start_trail_program
   stats
   table_loaded
   take_trail_away
@@ -400,6 +402,31 @@ sub trail_program
 
 	IPC::Run::run([ _trail_program(), @args ], '<', \undef, '>', \$stdout, '2>', \$stderr);
 	return ($? >> 8, $stdout, $stderr);
+}
+
+# start_trail_program(@args): starts it; returns a hash with what it has said so far in
+# {stdout} and {stderr}, when {run} is pumped, for finish_trail_program().
+sub start_trail_program
+{
+	my @args = @_;
+	my %program = (stdout => '', stderr => '');
+
+	$program{run} = IPC::Run::start([ _trail_program(), @args ],
+		'<', \undef, '>', \$program{stdout}, '2>', \$program{stderr});
+	return \%program;
+}
+
+# finish_trail_program($program, $signal): ends it by the signal, TERM unless given; returns
+# its exit status, or "signal N", standard error and standard output.
+sub finish_trail_program
+{
+	my ($program, $signal) = @_;
+
+	$program->{run}->signal($signal // 'TERM');
+	$program->{run}->finish;
+	my $status = $program->{run}->full_result(0);
+	return ($status & 127 ? "signal $status" : $status >> 8, $program->{stderr},
+		$program->{stdout});
 }
 
 # trail_on_terminal(@args): what pg_audit_trail prints on a terminal of 90 columns, messages

@@ -17,7 +17,6 @@
  */
 #include "bin/pg_audit_trail/program.h"
 
-#include <signal.h>
 #include <time.h>
 
 #define POLL_NS		(200 * 1000 * 1000)
@@ -44,14 +43,6 @@ typedef struct LastRecords
 	int64		count;			/* of all that there were */
 	Buffer	   *text;
 } LastRecords;
-
-static volatile sig_atomic_t stopped = false;
-
-static void
-handle_stop(int signal_number)
-{
-	stopped = true;
-}
 
 /* Print what is wanted of the file from here on; the result of the last read. */
 static SourceResult
@@ -249,16 +240,6 @@ begin(Follow *follow)
 		print_last(follow);
 }
 
-static void
-handle_signals(void)
-{
-	struct sigaction action = {.sa_handler = handle_stop};
-
-	sigemptyset(&action.sa_mask);
-	sigaction(SIGINT, &action, NULL);
-	sigaction(SIGTERM, &action, NULL);
-}
-
 /* There is a newer file: nothing is written to the current one any more. */
 static void
 finish_file(Follow *follow)
@@ -278,7 +259,7 @@ run_follow(int argc, char **argv)
 
 	parse_options(&follow.options, READER_FOLLOW, argc, argv);
 	print_begin(&follow.options);
-	handle_signals();
+	stop_on_signals();
 	begin(&follow);
 	while (!stopped)
 	{

@@ -53,6 +53,26 @@ leave(Status status)
 	exit(worst);
 }
 
+/* Somebody wants the program to end: for commands that go on until then. */
+volatile sig_atomic_t stopped = false;
+
+static void
+handle_stop(int signal_number)
+{
+	stopped = true;
+}
+
+/* Have SIGINT and SIGTERM set "stopped". */
+void
+stop_on_signals(void)
+{
+	struct sigaction action = {.sa_handler = handle_stop};
+
+	sigemptyset(&action.sa_mask);
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+}
+
 static void
 usage(void)
 {

@@ -38,6 +38,7 @@
 
 #include "postgres_fe.h"
 
+#include <signal.h>
 #include <sys/stat.h>
 #include <time.h>
 
@@ -102,6 +103,8 @@ extern const char *progname;
 extern void note_status(Status status);
 extern Status current_status(void);
 pg_noreturn extern void leave(Status status);
+extern volatile sig_atomic_t stopped;
+extern void stop_on_signals(void);
 
 /* Report what makes it impossible to go on. */
 #define trouble(...) \

@@ -21,7 +21,6 @@
 #include "bin/pg_audit_trail/ship.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -106,14 +105,6 @@ static struct
 	uint64		last_records;	/* when statistics were printed last */
 	bool		on_terminal;
 }			stats;
-
-static volatile sig_atomic_t stopped = false;
-
-static void
-handle_stop(int signal_number)
-{
-	stopped = true;
-}
 
 /* A clock that nobody sets */
 static int64
@@ -635,23 +626,12 @@ parse_ship_options(int argc, char **argv)
 	ship.target = command != NULL ? command_target(command) : kafka_target(kafka);
 }
 
-static void
-handle_signals(void)
-{
-	struct sigaction action = {.sa_handler = handle_stop};
-
-	sigemptyset(&action.sa_mask);
-	sigaction(SIGINT, &action, NULL);
-	sigaction(SIGTERM, &action, NULL);
-	action.sa_handler = SIG_IGN;
-	sigaction(SIGPIPE, &action, NULL);
-}
-
 void
 run_ship(int argc, char **argv)
 {
 	parse_ship_options(argc, argv);
-	handle_signals();
+	stop_on_signals();
+	(void) signal(SIGPIPE, SIG_IGN);
 	open_consumer();
 	window.first = window.next = 1;
 	window.sent = checked_alloc(WINDOW_SIZE * sizeof(Sent));

@@ -53,7 +53,7 @@ struct Walk
 	bool		other_format;	/* that has been said */
 };
 
-/* Of what this process can use as a consumer's place */
+/* The place behind the last record that was handed out */
 const PaqPlace *
 walk_place(const Walk *walk)
 {
