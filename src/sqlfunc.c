@@ -51,7 +51,8 @@ paq_require_preload(void)
 /*
  * audit_flush() returns bigint
  *
- * Waits until every record published before the call is durable in the trail.
+ * Waits until every record published before the call is durable in the trail, and
+ * so is the report of every record that was dropped before it.
  * Returns the sequence of a record up to which, itself included, the trail is
  * durable; 0 if there has been none since the server started.
  */
@@ -60,6 +61,7 @@ audit_flush(PG_FUNCTION_ARGS)
 {
 	paq_require_preload();
 	paq_queue_wait_flushed(paq_queue_end());
+	paq_queue_wait_reported();
 	PG_RETURN_INT64((int64) paq_queue_flushed_sequence());
 }
 

@@ -53,7 +53,7 @@ use File::Basename;
 use File::Copy;
 use File::Path qw(rmtree);
 use IPC::Run;
-use List::Util qw(min);
+use List::Util qw(min sum0);
 use Test::More;
 use Time::HiRes qw(time);
 
@@ -122,6 +122,18 @@ sub fresh_file
 		move($file, "$elsewhere/" . $put_away++) or die "move: $!";
 	}
 	return $sequence;
+}
+
+# Is the worker stopped behind a batch that reports so many dropped records?
+sub wait_for_batch
+{
+	my ($dropped) = @_;
+
+	return poll_until(
+		sub {
+			slurp_file("/proc/$worker/status") =~ /^State:\s+T/m
+			  && slurp_file((trail_files($node))[-1]) =~ /"rowCount":$dropped\b/;
+		});
 }
 
 # Break the sink while clients are at work, see what happens, mend it, and see
@@ -714,6 +726,41 @@ is(stats($node)->{dropped}, 0, 'nothing is dropped');
 	first => $sequence + 1);
 check_load($_, \@records, "$_->{label}: each statement is there once") foreach @loads;
 is(scalar(grep { $_->{type} eq 'gap' } @records), 0, 'no records are missing anywhere');
+$node->stop;
+
+# Records that are dropped behind the end of a batch, while it is written: nothing but
+# a flush makes the worker look before flush_interval, which is an hour here.
+
+$node->append_conf('postgresql.conf',
+	settings_text(overflow => 'drop', flush_interval => '1h'));
+$node->start;
+$worker = worker_pid($node);
+$sequence = fresh_file();
+
+# Have records dropped; returns how many are by then.
+sub drop_some
+{
+	my ($label) = @_;
+
+	$node->safe_psql('postgres', join '', map { "SELECT '$label $_';\n" } 1 .. 500);
+	return stats($node)->{dropped};
+}
+
+kill('STOP', $worker) == 1 or die "kill: $!";
+my $dropped = drop_some('before');
+cmp_ok($dropped, '>', 100, 'drop: the queue is full');
+set_faults($node, 'batch-written' => 'stop');
+kill('CONT', $worker);
+ok(wait_for_batch($dropped), 'drop: a batch has all that the queue has');
+cmp_ok(drop_some('behind'), '>=', $dropped + 500, 'drop: others are dropped behind its end');
+set_faults($node);
+kill('CONT', $worker);
+flush_trail($node);
+@records = check_trail($node, 'drop: the trail is whole', first => $sequence + 1);
+is(sum0(map { $_->{rowCount} } grep { $_->{type} eq 'gap' } @records),
+	stats($node)->{dropped}, 'drop: a flush waits for the report of both');
+$node->append_conf('postgresql.conf',
+	settings_text(overflow => 'wait', flush_interval => '100ms'));
 $node->stop;
 
 # A full disk

@@ -462,15 +462,19 @@ work(TimestampTz now)
 {
 	uint32		rotate_number;
 	uint32		seal_number;
+	uint32		report_number;
 	const bool	rotate = paq_worker_is_asked(PAQ_REQUEST_ROTATE, &rotate_number);
 	const bool	asked = paq_worker_is_asked(PAQ_REQUEST_SEAL, &seal_number);
+	const bool	report = paq_worker_is_asked(PAQ_REQUEST_REPORT, &report_number);
 
-	if (!work_wanted(now, rotate || asked) || !paq_drain_cycle(&drain, rotate))
+	if (!work_wanted(now, rotate || asked || report) || !paq_drain_cycle(&drain, rotate))
 		return;
 	loop.flush_due = 0;
 	send_records();
 	if (rotate)
 		paq_worker_has_done(PAQ_REQUEST_ROTATE, rotate_number, !drain.put_off);
+	if (report)
+		paq_worker_has_done(PAQ_REQUEST_REPORT, report_number, true);
 	seal(now, asked, seal_number);
 }
 

@@ -159,10 +159,12 @@ typedef enum PaqRequest
 {
 	PAQ_REQUEST_ROTATE,			/* a new file */
 	PAQ_REQUEST_SEAL,			/* a seal */
+	PAQ_REQUEST_REPORT,			/* a flush, be there records for it or not */
 	PAQ_NREQUESTS
 } PaqRequest;
 
 extern bool paq_queue_request(PaqRequest what);
+extern void paq_queue_wait_reported(void);
 
 /* The header of a pending record, to note what has become known since. */
 static inline PaqRecordHeader *

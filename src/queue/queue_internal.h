@@ -247,6 +247,8 @@ typedef struct PaqShared
 	pg_atomic_uint64 flushed;	/* everything before it is durable */
 	pg_atomic_uint64 flushed_sequence;	/* of the last durable record; stored
 										 * before flushed */
+	pg_atomic_uint64 reported[PAQ_NDROPS];	/* dropped records of this queue file
+											 * that the durable trail reports */
 
 	/* Raised by backends, read by the worker */
 	pg_atomic_uint64 flush_request; /* highest "flushed" waited for */

@@ -99,6 +99,14 @@ guess_checkpoint(PaqQueueFile *qf, PaqCheckpoint *checkpoint)
 		checkpoint->drained = checkpoint->flushed = released;
 }
 
+/* Tell sessions how many of the records dropped the durable trail reports. */
+static void
+publish_reported(PaqReader *reader)
+{
+	for (int i = 0; i < PAQ_NDROPS; i++)
+		pg_atomic_write_u64(&paq_shared->reported[i], reader->flushed.drops[i]);
+}
+
 /* Stand at the checkpoint of reader->qf, which goes to *checkpoint. */
 static void
 start_reading(PaqReader *reader, PaqCheckpoint *checkpoint)
@@ -131,6 +139,8 @@ start_reading(PaqReader *reader, PaqCheckpoint *checkpoint)
 								   checkpoint->drained_slots);
 	memcpy(reader->flushed.drops, checkpoint->flushed_drops,
 		   sizeof(checkpoint->flushed_drops));
+	if (live)
+		publish_reported(reader);
 	if (!reader->trusted)
 	{
 		paq_reader_go_back(reader);
@@ -680,6 +690,7 @@ paq_reader_flushed(PaqReader *reader, uint64 sequence, const void *trail)
 	pg_atomic_write_u64(&paq_shared->flushed, reader->flushed.pos);
 	paq_wake_waiters(reader->flushed.pos);
 	skip_rest_of_lap(reader, sequence, trail);
+	publish_reported(reader);
 	ConditionVariableBroadcast(&paq_shared->space_cv);
 	paq_wake_loader();
 	paq_forget_warning();

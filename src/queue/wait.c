@@ -488,14 +488,20 @@ paq_queue_wait_flushed(uint64 pos)
 bool
 paq_queue_request(PaqRequest what)
 {
+	static const PaqWait kinds[] = {
+		[PAQ_REQUEST_ROTATE] = PAQ_WAIT_ROTATION,
+		[PAQ_REQUEST_SEAL] = PAQ_WAIT_SEAL,
+		[PAQ_REQUEST_REPORT] = PAQ_WAIT_FLUSH
+	};
 	Wait		wait;
 	uint32		number;
 
+	StaticAssertStmt(lengthof(kinds) == PAQ_NREQUESTS, "a kind of wait for each request");
 	if (!IsUnderPostmaster)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("there is no audit worker in single-user mode")));
-	begin_wait(&wait, what == PAQ_REQUEST_SEAL ? PAQ_WAIT_SEAL : PAQ_WAIT_ROTATION);
+	begin_wait(&wait, kinds[what]);
 	number = pg_atomic_add_fetch_u32(&paq_shared->requests[what].made, 1);
 	ConditionVariablePrepareToSleep(&paq_shared->request_cv);
 	while ((int32) (pg_atomic_read_u32(&paq_shared->requests[what].done) - number) < 0)
@@ -510,6 +516,29 @@ paq_queue_request(PaqRequest what)
 
 	pg_read_barrier();			/* pairs with that in paq_worker_has_done() */
 	return (int32) (pg_atomic_read_u32(&paq_shared->requests[what].failed) - number) < 0;
+}
+
+/*
+ * Wait until the durable trail reports every record that was dropped before the
+ * call.  May raise the error of an interrupt.  Not for commit and immediate, which
+ * promise something about their own records.
+ *
+ * A batch reports what has been dropped before it ends.  What is dropped behind it
+ * waits for the next batch, which without more records is due only after
+ * flush_interval; hence the request.
+ */
+void
+paq_queue_wait_reported(void)
+{
+	if (!IsUnderPostmaster)
+		return;
+	for (int i = 0; i < PAQ_NDROPS; i++)
+	{
+		const uint64 dropped = pg_atomic_read_u64(&paq_live.live->drops[i].count);
+
+		while (pg_atomic_read_u64(&paq_shared->reported[i]) < dropped)
+			(void) paq_queue_request(PAQ_REQUEST_REPORT);
+	}
 }
 
 /* ----------
