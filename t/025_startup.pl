@@ -96,6 +96,7 @@ my %wrong = (
 	log_retention_age      => [ '1 parsec',  qr/HINT: .*"min", "h", and "d"/ ],
 	log_retention_size     => [ '-1',        qr/outside the valid range/ ],
 	log_rotation_age       => [ '-1',        qr/outside the valid range/ ],
+	log_record_max_size    => [ '-1kB',      qr/outside the valid range/ ],
 	log_rotation_size      => [ '1 parsec',  qr/HINT: .*"B", "kB", "MB"/ ],
 	log_rows               => [ 'perhaps',   qr/requires a Boolean value/ ],
 	log_settings           => [ 'a.b, a-b',  qr/DETAIL: .*"a-b" is not a valid name/ ],

@@ -113,6 +113,7 @@ my %other = (
 	log_retention_age      => '90d',
 	log_retention_size     => '20GB',
 	log_rotation_age       => '90min',
+	log_record_max_size    => '64kB',
 	log_rotation_size      => '2GB',
 	log_rows               => 'on',
 	log_settings           => 'shop.user_id, "shop.request"',

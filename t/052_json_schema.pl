@@ -129,6 +129,7 @@ $node->stop;
 my $queue = queue_dir($node) . '/queue';
 append_to_file("$queue.new", 'x' x 100_000);
 rename("$queue.new", $queue) or die "rename: $!";
+$node->append_conf('postgresql.conf', settings_text(log_record_max_size => '1MB'));
 $node->start;
 run_load();
 flush_trail($node);

@@ -51,6 +51,11 @@ sub fields_of_list
 			$text =~ /\G(\w+), $string, $string, \w+,\s*$string\)/gc or last;
 			@entry{qw(id json column type sql_type what)} = ($1, $2, $3, 'boolean', 'boolean', $4);
 		}
+		elsif ($1 eq 'EXTRA')
+		{
+			$text =~ /\G(\w+), $string, (\w+),\s*$string\)/gc or last;
+			@entry{qw(id json type what)} = ($1, $2, lc($3), $4);
+		}
 		else
 		{
 			$text =~ /\G(\w+), $string, $string,\s*$string\)/gc or last;

@@ -280,6 +280,27 @@ like($err, qr/the record with sequence \d+, of \d+ bytes, is too large\n.*hint: 
 	'larger than the file allows');
 is($status, 2, 'a failure');
 
+# A limit for records of the trail makes it go.
+
+$node->append_conf('postgresql.conf', settings_text(log_record_max_size => '8kB'));
+$node->reload;
+ok(poll_until(sub { unaudited_sql($node, 'SHOW pg_audit_queue.log_record_max_size') eq '8kB' }),
+	'records have a limit');
+$kafka->topic('parts', 3, 'max.message.bytes' => 10_000);
+new_consumer('parts');
+$node->safe_psql('postgres', "SELECT 'parts " . 'x' x 50_000 . "'");
+flush_trail($node);
+($status, $err) =
+  ship_once('parts', properties_file("${server}topic=parts\nmessage.max.bytes=10000\nbatch.size=9000\n"));
+is("$status $err", '0 ', 'one larger than the limits is shipped');
+my @parts = map { $_->[3] } grep { $_->[3] =~ /"part":/ } $kafka->consume('parts');
+my ($first) = grep { /"commandText":"SELECT 'parts x/ } @parts;
+my ($count) = $first =~ /"number":1,"count":(\d+)/;
+is(join(' ', map { /"part":\{"number":(\d+)/ } grep { /"sha256":"(\w+)"/ && $first =~ /$1/ } @parts),
+	join(' ', 1 .. $count), 'in parts, in their order');
+$node->append_conf('postgresql.conf', settings_text(log_record_max_size => '0'));
+$node->reload;
+
 new_consumer('unknown');
 ($status, $err) = ship_once('unknown',
 	properties_file("${server}topic=later\ntopic.metadata.propagation.max.ms=200\n"));

@@ -162,8 +162,10 @@ sink_failed(PaqDrain *drain)
 static bool
 append(PaqDrain *drain, PaqRecord *record, bool *full)
 {
-	record->sequence = drain->sequence + drain->batch_records + 1;
-	switch (paq_sink_append(record))
+	uint32		nparts;
+
+	record->sequence = drain->sequence + drain->batch_sequences + 1;
+	switch (paq_sink_append(record, &nparts))
 	{
 		case PAQ_APPEND_OK:
 			break;
@@ -174,6 +176,7 @@ append(PaqDrain *drain, PaqRecord *record, bool *full)
 			return false;
 	}
 	drain->batch_records++;
+	drain->batch_sequences += nparts;
 	drain->batch_kinds[record->header.kind == PAQ_KIND_GAP ? PAQ_KIND_OF_GAPS :
 					   record->header.kind == PAQ_KIND_HEARTBEAT ? PAQ_KIND_OF_HEARTBEATS :
 					   record->header.audit_class]++;
@@ -329,7 +332,7 @@ rotate_if_due(PaqDrain *drain, bool force)
 static bool
 begin_batch(PaqDrain *drain)
 {
-	drain->batch_records = drain->gaps = 0;
+	drain->batch_records = drain->batch_sequences = drain->gaps = 0;
 	memset(drain->batch_kinds, 0, sizeof(drain->batch_kinds));
 	if (!paq_sink_begin_batch())
 		return false;
@@ -343,7 +346,7 @@ finish_batch(PaqDrain *drain)
 {
 	PaqWorkerStats *stats = &paq_stats->worker;
 
-	drain->sequence += drain->batch_records;
+	drain->sequence += drain->batch_sequences;
 	drain->unflushed += drain->batch_records;
 	save_checkpoint(drain);
 	paq_stats_add(&stats->recovered, paq_reader_is_live(drain->reader) ?
@@ -386,7 +389,7 @@ write_batch(PaqDrain *drain, const PaqLoss *loss, bool *more)
 	if (loss != NULL)
 	{
 		(void) PAQ_FAULT("loss-written");
-		if (!paq_sink_flush(drain->sequence + drain->batch_records))
+		if (!paq_sink_flush(drain->sequence + drain->batch_sequences))
 			return false;
 		(void) PAQ_FAULT("loss-flushed");
 		paq_sink_loss_told();

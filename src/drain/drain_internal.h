@@ -29,6 +29,7 @@ typedef struct PaqDrain
 	bool		batch_open;		/* between begin_batch() and its end */
 	uint64		batch_records;	/* records in the batch, and of them those */
 	uint64		gaps;			/* that mark a gap */
+	uint64		batch_sequences;	/* that it takes: a long record has several */
 	uint64		batch_kinds[PAQ_NKINDS];	/* by class */
 	bool		put_off;		/* a new file was asked for, in vain */
 	uint64		sequence;		/* of the last record in the trail */

@@ -44,6 +44,8 @@ typedef struct PaqFormat
 {
 	const char *extension;		/* of file names, with the dot */
 	bool		has_heartbeats; /* can show such records */
+	bool		has_parts;		/* shows PaqPart; a line is a JSON object, and each
+								 * field from the series on is behind a comma */
 
 	/* Append one record, ending in a newline. */
 	void		(*write) (PaqBuffer *buf, const PaqRecord *record);

@@ -390,8 +390,12 @@ static inline char *
 put_type(JsonLine *line, char *p, const PaqRecord *record)
 {
 	if (unlikely(record->header.kind != PAQ_KIND_AUDIT))
+	{
+		if (record->header.kind == PAQ_KIND_PART)
+			return put_literal(p, "\"part\"");
 		return record->header.kind == PAQ_KIND_GAP ?
 			put_literal(p, "\"gap\"") : put_literal(p, "\"heartbeat\"");
+	}
 	return put_literal(p, "\"record\"");
 }
 
@@ -817,6 +821,26 @@ put_session(JsonLine *line, char *p, const PaqRecord *record)
 	return put_json(line, p, session->text, session->text_len);
 }
 
+static pg_noinline char *
+put_part(JsonLine *line, char *p, const PaqPart *part)
+{
+	p = put_literal(p, ",\"part\":{\"number\":");
+	p += paq_uint_text(p, part->number);
+	p = put_literal(p, ",\"count\":");
+	p += paq_uint_text(p, part->count);
+	p = put_literal(p, ",\"length\":");
+	p += paq_uint_text(p, part->length);
+	p = put_literal(p, ",\"sha256\":");
+	p = put_word(p, part->sha256);
+	if (part->text.data != NULL)
+	{
+		p = put_literal(p, ",\"text\":");
+		p = put_text(line, p, part->text);
+	}
+	*p++ = '}';
+	return p;
+}
+
 static void
 write_line(PaqBuffer *buf, const PaqRecord *record)
 {
@@ -827,6 +851,8 @@ write_line(PaqBuffer *buf, const PaqRecord *record)
 	p = put_session(&line, p, record);
 	p = put_fields(PART_TAIL, &line, p, record);
 	p = put_marks(p, record->header.flags);
+	if (unlikely(record->part != NULL))
+		p = put_part(&line, p, record->part);
 	p = put_literal(p, "}\n");
 	end_line(&line, p);
 }
@@ -883,6 +909,7 @@ paq_format_json(const bool *json_nulls)
 	static const PaqFormat format = {
 		.extension = ".json",
 		.has_heartbeats = true,
+		.has_parts = true,
 		.write = write_line,
 		.record_length = line_length,
 		.rest_length = line_length,

@@ -34,6 +34,7 @@
 #include "sink/key_command.h"
 #include "storage/fd.h"
 #include "trail/layer.h"
+#include "trail/part.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -81,6 +82,10 @@ struct PaqTrailScan
 	uint64		nlines;			/* so far */
 	uint64		nbad;			/* of them, no records */
 	TimestampTz time;			/* of the last record that had one */
+	PaqJoiner	joiner;
+	bool		joined;			/* the record handed out points into that */
+	const char *held;			/* line that comes after it, NULL: none */
+	Size		held_len;
 };
 
 /* ----------
@@ -241,6 +246,8 @@ close_file(PaqTrailScan *scan)
 	scan->start = scan->scanned = 0;
 	scan->cut = scan->too_long = false;
 	scan->nlines = scan->nbad = 0;
+	scan->held = NULL;
+	paq_join_forget(&scan->joiner);
 }
 
 /* Done with the file: say what has not been said about it. */
@@ -407,6 +414,79 @@ is_wanted(PaqTrailScan *scan, PaqTrailRecord *record)
 		 (sequence >= range->first_sequence && sequence <= range->last_sequence));
 }
 
+/*
+ * Of a record in parts, the first one has to do: it has all fields, but not all of its
+ * texts.
+ */
+static bool
+use_first_part(PaqTrailRecord *record)
+{
+	record->line.value[PAQ_TRAIL_PART].kind = PAQ_VALUE_ABSENT;
+	record->shortened = true;
+	return true;
+}
+
+/* The joiner has a first part, and nothing more comes of it. */
+static bool
+give_up_parts(PaqTrailScan *scan, PaqTrailRecord *record)
+{
+	const PaqJoiner *joiner = &scan->joiner;
+	const char *kept = joiner->kept.data;
+
+	if (may_warn(scan))
+		ereport(WARNING,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("audit trail file \"%s\" has " INT64_FORMAT " of " INT64_FORMAT " parts of the record with sequence " INT64_FORMAT,
+						scan->file->path, joiner->number, joiner->count,
+						joiner->sequence - joiner->number + 1)));
+	scan->joined = true;
+	return paq_line_parse(kept, joiner->first_len, &record->line) && use_first_part(record);
+}
+
+/*
+ * The line was parsed.  Make *record the record that it is, or the last part of.  False if
+ * there is none yet.
+ */
+static bool
+assemble(PaqTrailScan *scan, const char *data, Size len, PaqTrailRecord *record)
+{
+	PaqPartInfo part;
+
+	switch (paq_join_line(&scan->joiner, data, len, &record->line, PAQ_MAX_LINE))
+	{
+		case PAQ_JOIN_NONE:
+			if (!paq_part_info(&record->line, &part))
+				return true;
+			return part.number == 1 && use_first_part(record);
+		case PAQ_JOIN_MORE:
+			break;
+		case PAQ_JOIN_DONE:
+			scan->joined = true;
+			return paq_line_parse(scan->joiner.joined.data, scan->joiner.joined.len,
+								  &record->line);
+		case PAQ_JOIN_BROKEN:
+			scan->held = data;
+			scan->held_len = len;
+			return give_up_parts(scan, record);
+	}
+	return false;
+}
+
+/* The line that was held back, or the next one of the file; see next_line(). */
+static bool
+take_line(PaqTrailScan *scan, const char **data, Size *len, bool *shortened)
+{
+	if (scan->joined)
+		paq_join_forget(&scan->joiner);
+	scan->joined = *shortened = false;
+	if (scan->held == NULL)
+		return next_line(scan, data, len, shortened);
+	*data = scan->held;
+	*len = scan->held_len;
+	scan->held = NULL;
+	return true;
+}
+
 /* The next record of the file being read; false if there is none. */
 static bool
 next_record(PaqTrailScan *scan, PaqTrailRecord *record)
@@ -414,19 +494,20 @@ next_record(PaqTrailScan *scan, PaqTrailRecord *record)
 	const char *data;
 	Size		len;
 
-	while (next_line(scan, &data, &len, &record->shortened))
+	record->path = scan->file->path;
+	while (take_line(scan, &data, &len, &record->shortened))
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (!paq_line_parse(data, len, &record->line) ||
 			!paq_line_has(&record->line, PAQ_TRAIL_TYPE))
 			paq_trail_scan_report(scan);
-		else if (is_wanted(scan, record))
-		{
-			record->path = scan->file->path;
+		else if (assemble(scan, data, len, record) && is_wanted(scan, record))
 			return true;
-		}
 	}
-	return false;
+
+	/* the worker may just be writing to the newest one */
+	return paq_join_is_pending(&scan->joiner) && scan->file->written < scan->newest &&
+		give_up_parts(scan, record) && is_wanted(scan, record);
 }
 
 /* ----------

@@ -240,7 +240,8 @@ paq_record_decode(const char *data, uint32 len,
 
 	if (!decode_header(data, len, &record->header))
 		return false;
-	record->sequence = 0;
+	record->sequence = record->series = 0;
+	record->part = NULL;
 	if (likely((record->header.flags & PAQ_RECORD_SPILLED) == 0))
 		return decode_fields(record, 0, PAQ_NFIELDS, &p, end) && p == end;
 

@@ -12,6 +12,8 @@
  *		A field of every json line, null if it is unknown.
  *	PAQ_TRAIL_MARK(id, json, column, flag, what)
  *		A boolean that json has only if it is true, and csvlog in its hint.
+ *	PAQ_TRAIL_EXTRA(id, json, type, what)
+ *		A field that json has only where it means something, and nothing else has.
  *	PAQ_TRAIL_COLUMN(id, column, sql_type, what)
  *		A column of the table that no field of json fills.
  *
@@ -22,7 +24,7 @@
  *				have the field
  *	column		name of the column, NULL if the table does not have it
  *	type		in json: STRING, NUMBER, TIME (a string), ARRAY (of strings), OBJECT
- *				(likewise)
+ *				(of strings and numbers)
  *	sql_type	of the column
  *	source		where the value comes from: TEXT(PaqField), TIME(member of the
  *				record's header, 0 is null), NUMBER(likewise), or MADE(name):
@@ -48,12 +50,15 @@
 #ifndef PAQ_TRAIL_MARK
 #define PAQ_TRAIL_MARK(id, json, column, flag, what)
 #endif
+#ifndef PAQ_TRAIL_EXTRA
+#define PAQ_TRAIL_EXTRA(id, json, type, what)
+#endif
 #ifndef PAQ_TRAIL_COLUMN
 #define PAQ_TRAIL_COLUMN(id, column, sql_type, what)
 #endif
 
 PAQ_TRAIL_FIELD(HEAD, TYPE, "type", "type", STRING, "text", MADE(type),
-				"record; gap: records are, or may be, missing here, errorMessage says which; heartbeat: the worker was there (seal)")
+				"record; gap: records are, or may be, missing here, errorMessage says which; heartbeat: the worker was there (seal); part: the record before goes on (log_record_max_size)")
 PAQ_TRAIL_FIELD(HEAD, FORMAT_VERSION, "formatVersion", NULL, NUMBER, NULL, MADE(format_version),
 				"1; raised when a field's meaning, type, name or place changes, not for a new field")
 PAQ_TRAIL_FIELD(HEAD, SEQUENCE, "sequence", "sequence", NUMBER, "bigint", MADE(sequence),
@@ -174,6 +179,9 @@ PAQ_TRAIL_MARK(INCOMPLETE, "incomplete", "incomplete", PAQ_RECORD_INCOMPLETE,
 PAQ_TRAIL_MARK(MASKED, "masked", "masked", PAQ_RECORD_MASKED,
 			   "it could not be told which literals are secrets, so not only secrets are masked; only if true")
 
+PAQ_TRAIL_EXTRA(PART, "part", OBJECT,
+				"the record is a part of one that is longer than log_record_max_size: number, count, length, sha256 and, from the second part on, text; only then")
+
 PAQ_TRAIL_COLUMN(REMOTE_ADDRESS, "remote_address", "inet",
 				 "remote_host, null if it is no address")
 PAQ_TRAIL_COLUMN(KEPT_FILE, "kept_file", "text",
@@ -181,4 +189,5 @@ PAQ_TRAIL_COLUMN(KEPT_FILE, "kept_file", "text",
 
 #undef PAQ_TRAIL_FIELD
 #undef PAQ_TRAIL_MARK
+#undef PAQ_TRAIL_EXTRA
 #undef PAQ_TRAIL_COLUMN

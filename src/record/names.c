@@ -82,6 +82,8 @@ const PaqTrailFieldInfo paq_trail_fields[PAQ_TRAIL_NFIELDS] = {
 	[PAQ_TRAIL_##id] = {json, "\"" json "\":", column, PAQ_JSON_##type, sql_type, what},
 #define PAQ_TRAIL_MARK(id, json, column, flag, what) \
 	[PAQ_TRAIL_##id] = {json, "\"" json "\":", column, PAQ_JSON_BOOLEAN, "boolean", what},
+#define PAQ_TRAIL_EXTRA(id, json, type, what) \
+	[PAQ_TRAIL_##id] = {json, "\"" json "\":", NULL, PAQ_JSON_##type, NULL, what},
 #define PAQ_TRAIL_COLUMN(id, column, sql_type, what) \
 	[PAQ_TRAIL_##id] = {NULL, NULL, column, PAQ_JSON_NONE, sql_type, what},
 #include "record/fieldlist.h"

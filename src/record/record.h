@@ -38,8 +38,10 @@ typedef enum PaqRecordKind
 {
 	PAQ_KIND_AUDIT = 1,			/* a statement, part of one, or an event */
 	PAQ_KIND_GAP,				/* records are, or may be, missing here */
-	PAQ_KIND_HEARTBEAT			/* there was nothing to record; in format json
+	PAQ_KIND_HEARTBEAT,			/* there was nothing to record; in format json
 								 * only */
+	PAQ_KIND_PART				/* goes on with the record before, see PaqPart;
+								 * likewise, and never encoded */
 } PaqRecordKind;
 
 /*
@@ -218,6 +220,20 @@ paq_set_text(PaqText *texts, PaqField field, const char *str)
 	text->len = str ? strlen(str) : 0;
 }
 
+/*
+ * A record of the trail that is part of a longer one.  The whole is that one as a JSON
+ * object without the fields from type to series, which the first part has.
+ */
+typedef struct PaqPart
+{
+	uint32		number;			/* of the part, from 1 */
+	uint32		count;			/* of all parts */
+	uint64		length;			/* of the whole, bytes */
+	const char *sha256;			/* likewise, in hexadecimal digits */
+	PaqText		text;			/* so much of the whole; null in the first part, whose
+								 * fields are cut instead */
+} PaqPart;
+
 /* A decoded record: points into the bytes it was decoded from. */
 typedef struct PaqRecord
 {
@@ -225,6 +241,7 @@ typedef struct PaqRecord
 	PaqText		field[PAQ_NFIELDS];
 	uint64		sequence;		/* given by the worker, 0 before */
 	uint64		series;			/* likewise */
+	const PaqPart *part;		/* NULL: it is no part */
 } PaqRecord;
 
 /*
@@ -268,6 +285,7 @@ typedef enum PaqTrailField
 {
 #define PAQ_TRAIL_FIELD(part, id, json, column, type, sql_type, source, what) PAQ_TRAIL_##id,
 #define PAQ_TRAIL_MARK(id, json, column, flag, what) PAQ_TRAIL_##id,
+#define PAQ_TRAIL_EXTRA(id, json, type, what) PAQ_TRAIL_##id,
 #define PAQ_TRAIL_COLUMN(id, column, sql_type, what) PAQ_TRAIL_##id,
 #include "record/fieldlist.h"
 	PAQ_TRAIL_NFIELDS
@@ -280,7 +298,7 @@ typedef enum PaqJsonType
 	PAQ_JSON_NUMBER,
 	PAQ_JSON_TIME,				/* a string, ISO 8601 */
 	PAQ_JSON_ARRAY,				/* of strings and nulls */
-	PAQ_JSON_OBJECT,			/* likewise */
+	PAQ_JSON_OBJECT,			/* of strings, numbers and nulls */
 	PAQ_JSON_BOOLEAN			/* there only if true */
 } PaqJsonType;
 

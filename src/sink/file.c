@@ -332,13 +332,16 @@ paq_sink_begin_batch(void)
 }
 
 PaqAppendResult
-paq_sink_append(PaqRecord *record)
+paq_sink_append(PaqRecord *record, uint32 *nparts)
 {
 	record->series = paq_trail.series;
 	record_start = batch.used;
-	paq_trail.format->write(&batch, record);
+	*nparts = paq_parts_write(&batch, paq_trail.format, record,
+							  paq_parts_limit(paq_trail.format, paq_trail.path), false);
 	record_start = batch.used;
-	if (batch.failed)
+	if (*nparts == 0)
+		paq_sink_set_error("could not compute the digest of an audit record");
+	if (batch.failed || *nparts == 0)
 		return PAQ_APPEND_FAILED;
 	if (batch.used >= BATCH_FULL_SIZE ||
 		paq_trail.written > paq_trail.offset ||

@@ -39,6 +39,7 @@
 #include "file_util.h"
 #include "sink/key_command.h"
 #include "sink/sink_internal.h"
+#include "trail/part.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
@@ -78,6 +79,14 @@ typedef struct Scan
 	PaqLayerReader *reader;		/* NULL: it has no layers */
 	PaqKeys    *keys;
 	PaqSalvaged *found;
+
+	/*
+	 * Of a record in parts: the last one found, and the digest of the first, by which
+	 * the whole is known if the last one is there.
+	 */
+	PaqPartInfo part;			/* number 0: there is none */
+	uint64		part_sequence;
+	uint64		first_digest;
 } Scan;
 
 static bool
@@ -150,8 +159,9 @@ digest_record(const PaqRecord *record, uint64 *digest)
 	copy.sequence = copy.series = 0;
 	if (!digest_begin())
 		return false;
-	known.format->write(&buf, &copy);
-	return !buf.failed && drain_into_digest(&buf) && digest_end(digest);
+	return paq_parts_write(&buf, known.format, &copy,
+						   paq_parts_limit(known.format, known.file), true) > 0 &&
+		!buf.failed && drain_into_digest(&buf) && digest_end(digest);
 }
 
 bool
@@ -374,15 +384,52 @@ mend(Scan *scan, uint64 offset, Size *len)
 	}
 }
 
+/* Is the line a part of a longer record? */
+static bool
+part_info(const Scan *scan, const char *line, Size len, PaqPartInfo *info)
+{
+	static PaqLine parsed;
+
+	info->number = 0;
+	return scan->format->has_parts && paq_line_parse(line, len, &parsed) &&
+		paq_part_info(&parsed, info);
+}
+
+/*
+ * A record with that digest is there, or a part with it: then all of the record is known
+ * once the last part is there, behind all others, by the digest of the first one.
+ */
+static void
+note_known(Scan *scan, const PaqPartInfo *part, uint64 sequence, uint64 digest)
+{
+	const bool	follows = part->number > 1 && part->number == scan->part.number + 1 &&
+		part->count == scan->part.count && sequence == scan->part_sequence + 1;
+
+	scan->part.number = 0;
+	if (part->number == 1)
+		scan->first_digest = digest;
+	if (part->number == 1 || (follows && part->number < part->count))
+	{
+		scan->part = *part;
+		scan->part_sequence = sequence;
+	}
+	else if (part->number == 0 || follows)
+		(void) hash_search(known.digests, part->number == 0 ? &digest : &scan->first_digest,
+						   HASH_ENTER, NULL);
+}
+
 /* The file has this record. */
 static bool
 take_record(Scan *scan, const char *line, Size len)
 {
 	PaqSalvaged *found = scan->found;
 	uint64		sequence = paq_find_sequence(scan->format, line, len);
+	PaqPartInfo part;
 	uint64		digest;
 
-	found->count++;
+	/* of a record in parts, the queue has one */
+	if (!part_info(scan, line, len, &part) || part.number == 1)
+		found->count++;
 	if (scan->what == PAQ_SALVAGE_COUNT)
 	{
 		found->sequence = sequence;
@@ -393,7 +440,7 @@ take_record(Scan *scan, const char *line, Size len)
 		paq_sink_set_error("could not compute a digest of file \"%s\"", scan->path);
 		return false;
 	}
-	(void) hash_search(known.digests, &digest, HASH_ENTER, NULL);
+	note_known(scan, &part, sequence, digest);
 	found->sequence = sequence ? sequence : found->sequence + 1;
 	return true;
 }

@@ -117,8 +117,11 @@ extern const char *paq_sink_error(void);
 
 extern bool paq_sink_begin_batch(void);
 
-/* Sets the record's series. */
-extern PaqAppendResult paq_sink_append(PaqRecord *record);
+/*
+ * Sets the record's series.  It may become several records of the trail, *nparts, the
+ * first of which has its sequence, and the others those that follow.
+ */
+extern PaqAppendResult paq_sink_append(PaqRecord *record, uint32 *nparts);
 extern bool paq_sink_end_batch(void);
 extern void paq_sink_abort_batch(void);
 

@@ -94,6 +94,11 @@ extern void paq_trail_note_loss(const char *path, const char *what,
 								TimestampTz begun, uint64 begun_sequence,
 								uint64 last_sequence);
 
+/* parts.c */
+extern Size paq_parts_limit(const PaqFormat *format, const char *path);
+extern uint32 paq_parts_write(PaqBuffer *dst, const PaqFormat *format,
+							  const PaqRecord *record, Size limit, bool first);
+
 /* durable.c */
 extern bool paq_trail_need_series(void);
 extern void paq_trail_end_series(void);

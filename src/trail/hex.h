@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * hex.h
- *		Hexadecimal digits, for the files of this room.
+ *		Hexadecimal digits.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -21,6 +21,14 @@ paq_hex_digit(char c)
 	if (c >= 'a' && c <= 'f')
 		return c - 'a' + 10;
 	return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* Two digits for each byte, and a terminator */
+static inline void
+paq_hex_put(char *dst, const uint8 *src, Size len)
+{
+	for (Size i = 0; i < len; i++)
+		snprintf(dst + 2 * i, 3, "%02x", src[i]);
 }
 
 #endif							/* PAQ_HEX_H */

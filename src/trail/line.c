@@ -41,6 +41,8 @@ static const FieldKey keys[PAQ_TRAIL_NFIELDS] = {
 	[PAQ_TRAIL_##id] = KEY(json, PAQ_JSON_##type),
 #define PAQ_TRAIL_MARK(id, json, column, flag, what) \
 	[PAQ_TRAIL_##id] = KEY(json, PAQ_JSON_BOOLEAN),
+#define PAQ_TRAIL_EXTRA(id, json, type, what) \
+	[PAQ_TRAIL_##id] = KEY(json, PAQ_JSON_##type),
 #include "record/fieldlist.h"
 };
 
@@ -294,7 +296,7 @@ skip_member(const char *p, const char *end, PaqValue *name, PaqValue *value, int
 
 /*
  * An object, whose brace is before p.  Its kind is that of objects of the trail only if
- * it has nothing but strings and nulls.
+ * it has nothing but strings, numbers and nulls.
  */
 static const char *
 skip_object(const char *p, const char *end, PaqValue *value, int depth)
@@ -316,7 +318,8 @@ skip_object(const char *p, const char *end, PaqValue *value, int depth)
 		p = p != NULL ? skip_space(p, end) : end;
 		if (p == end || (*p != ',' && *p != '}'))
 			return NULL;
-		if (member.kind != PAQ_VALUE_STRING && member.kind != PAQ_VALUE_NULL)
+		if (member.kind != PAQ_VALUE_STRING && member.kind != PAQ_VALUE_NUMBER &&
+			member.kind != PAQ_VALUE_NULL)
 			value->kind = PAQ_VALUE_ABSENT;
 		if (*p++ == '}')
 			break;

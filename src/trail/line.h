@@ -35,7 +35,7 @@ typedef enum PaqValueKind
 	PAQ_VALUE_STRING,
 	PAQ_VALUE_NUMBER,
 	PAQ_VALUE_ARRAY,			/* of strings and nulls */
-	PAQ_VALUE_OBJECT,			/* likewise */
+	PAQ_VALUE_OBJECT,			/* of strings, numbers and nulls */
 	PAQ_VALUE_BOOLEAN
 } PaqValueKind;
 

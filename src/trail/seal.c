@@ -126,17 +126,10 @@ compute_chain(const uint8 *previous, const char *line, Size len, uint8 *chain)
  * ----------
  */
 
-static void
-put_hex(char *dst, const uint8 *src, Size len)
-{
-	for (Size i = 0; i < len; i++)
-		snprintf(dst + 2 * i, 3, "%02x", src[i]);
-}
-
 void
 paq_seal_id_text(const uint8 *id, char text[PAQ_SEAL_ID_TEXT_LEN])
 {
-	put_hex(text, id, PAQ_SEAL_ID_LEN);
+	paq_hex_put(text, id, PAQ_SEAL_ID_LEN);
 }
 
 static bool
@@ -197,17 +190,17 @@ paq_seal_write(PaqSeal *seal, const PaqSealSecret *secret,
 	p = put_name(p, seal->file);
 	p += sprintf(p, " " UINT64_FORMAT " " UINT64_FORMAT " " UINT64_FORMAT " " UINT64_FORMAT " ",
 				 seal->from, seal->to, seal->first, seal->last);
-	put_hex(p, seal->sha256, PAQ_SEAL_DIGEST_LEN);
+	paq_hex_put(p, seal->sha256, PAQ_SEAL_DIGEST_LEN);
 	p += HEX_LEN;
 	if (!compute_chain(previous_chain, line, p - line, seal->chain))
 		return 0;
 	*p++ = ' ';
-	put_hex(p, seal->chain, PAQ_SEAL_DIGEST_LEN);
+	paq_hex_put(p, seal->chain, PAQ_SEAL_DIGEST_LEN);
 	p += HEX_LEN;
 	if (!compute_mac(secret, line, p - line, seal->mac))
 		return 0;
 	*p++ = ' ';
-	put_hex(p, seal->mac, PAQ_SEAL_DIGEST_LEN);
+	paq_hex_put(p, seal->mac, PAQ_SEAL_DIGEST_LEN);
 	p += HEX_LEN;
 	*p++ = '\n';
 	*p = '\0';
@@ -277,7 +270,7 @@ get_digest(const char **p, const char *end, uint8 *digest)
 		const char *digits = field + 2 * i;
 		int			byte = hex_byte(digits);
 
-		/* as put_hex() writes it: no other line is the same seal */
+		/* as paq_hex_put() writes it: no other line is the same seal */
 		if (byte < 0 || (digits[0] >= 'A' && digits[0] <= 'F') ||
 			(digits[1] >= 'A' && digits[1] <= 'F'))
 			return false;

@@ -37,6 +37,7 @@ read_file(Cat *cat, const TrailFile *file)
 
 	if (source == NULL)
 		return;
+	source_join(source, false);
 	while (!is_done(cat) &&
 		   (result = source_next(source, &cat->record)) == SOURCE_RECORD)
 	{

@@ -102,6 +102,8 @@ open_file(Follow *follow, const TrailFile *file)
 	follow->file.path = checked_strdup(file->path);
 	follow->file.name = follow->file.path + (file->name - file->path);
 	follow->source = source_open(&follow->file, follow->options.keys, false);
+	if (follow->source != NULL)
+		source_join(follow->source, true);
 }
 
 static bool
@@ -244,7 +246,10 @@ begin(Follow *follow)
 static void
 finish_file(Follow *follow)
 {
-	if (follow->source == NULL || print_new(follow) != SOURCE_CUT)
+	if (follow->source == NULL)
+		return;
+	source_join(follow->source, false);
+	if (print_new(follow) != SOURCE_CUT)
 		return;
 	pg_log_error("file \"%s\" ends within a record, but is not the newest one",
 				 follow->file.path);

@@ -45,6 +45,7 @@
 #include "common/logging.h"
 #include "trail/layer.h"
 #include "trail/line.h"
+#include "trail/part.h"
 
 /* PostgreSQL 18 and later have it. */
 #ifndef pg_noreturn
@@ -130,6 +131,7 @@ typedef struct Record
 	const char *data;			/* as the file has it, newline included */
 	Size		len;
 	Format		format;
+	int64		nparts;			/* lines that it was put together from, or 1 */
 	PaqLine		line;
 	uint64		decoded;		/* fields whose text is known, by bits */
 	bool		bytes;			/* how texts are decoded, see record_decode_as() */
@@ -282,6 +284,7 @@ extern Source *source_open(const TrailFile *file, const PaqKeys *keys, bool quie
 extern SourceResult source_next(Source *source, Record *record);
 extern bool source_follow_truncation(Source *source);
 extern bool source_is_damaged(const Source *source);
+extern void source_join(Source *source, bool grows);
 extern void source_limit(Source *source, uint64 limit);
 extern bool source_seek(Source *source, uint64 offset);
 extern uint64 source_mark(Source *source);

@@ -69,6 +69,7 @@ read_file(Report *report, const TrailFile *file)
 		collect_place(report, file->path, "could not be opened");
 		return;
 	}
+	source_join(source, false);
 	while ((result = source_next(source, &record)) == SOURCE_RECORD)
 	{
 		collect_sequence(report, file, &record);

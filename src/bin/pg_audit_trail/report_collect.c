@@ -417,5 +417,5 @@ collect_sequence(Report *report, const TrailFile *file, Record *record)
 				 "sequence " INT64_FORMAT " comes after " INT64_FORMAT, sequence, counter->sequence);
 		collect_place(report, file->path, what);
 	}
-	counter->sequence = sequence;
+	counter->sequence = sequence + record->nparts - 1;
 }

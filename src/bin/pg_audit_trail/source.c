@@ -9,6 +9,9 @@
  * Lines of format json that are no records are reported, and left out.  In the other formats
  * anything up to the end of a record is one.
  *
+ * Records in parts (trail/part.h) are put together for who asks for that.  Parts that are not
+ * all there are reported, and handed out one by one, as records.
+ *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
  *-------------------------------------------------------------------------
@@ -20,6 +23,9 @@
 
 /* Longest record, in bytes */
 #define RECORD_MAX		(UINT64CONST(1024) * 1024 * 1024)
+
+/* Longest record, in bytes, whose parts are put together: they are kept meanwhile */
+#define JOINED_MAX		(256 * 1024 * 1024)
 
 /* Lines of a file that are reported one by one if they are no records */
 #define MAX_REPORTS		10
@@ -44,6 +50,14 @@ struct Source
 	bool		discarding;		/* the record is too long */
 	bool		failed;
 	uint64		nbad;			/* lines that are no records */
+	bool		joins;			/* put records in parts together */
+	bool		grows;			/* missing parts may still come */
+	PaqJoiner	joiner;
+	bool		joined;			/* the record handed out is what that has joined */
+	bool		giving;			/* what it has kept is handed out, line by line */
+	Size		given;			/* bytes of that so far */
+	const char *held;			/* line in text that comes after these; NULL: none */
+	Size		held_len;
 };
 
 /* NULL, with a message unless quiet, if the file cannot be opened. */
@@ -81,6 +95,27 @@ source_open(const TrailFile *file, const PaqKeys *keys, bool quiet)
 	return source;
 }
 
+/*
+ * Put records in parts together from now on; grows: the end of the file is not that of the
+ * trail.
+ */
+void
+source_join(Source *source, bool grows)
+{
+	source->joins = source->format == FORMAT_JSON;
+	source->grows = grows;
+}
+
+/* Reading goes on elsewhere. */
+static void
+forget_text(Source *source)
+{
+	source->start = source->scanned = source->text.used = source->given = 0;
+	source->quoted = source->discarding = source->joined = source->giving = false;
+	source->held = NULL;
+	paq_join_forget(&source->joiner);
+}
+
 /* Read as if the file ended at that offset. */
 void
 source_limit(Source *source, uint64 limit)
@@ -97,8 +132,7 @@ source_seek(Source *source, uint64 offset)
 {
 	if (!paq_layer_reader_seek(source->reader, offset))
 		return false;
-	source->start = source->scanned = source->text.used = 0;
-	source->quoted = source->discarding = false;
+	forget_text(source);
 	source->offset = source->mark = offset;
 	return true;
 }
@@ -137,6 +171,7 @@ source_close(Source *source)
 		paq_layer_reader_free(source->reader);
 		close(source->fd);
 	}
+	paq_join_end(&source->joiner);
 	free(source->text.data);
 	free(source->path);
 	free(source);
@@ -335,6 +370,7 @@ take_record(Source *source, Size len, Record *record)
 	record->data = source->text.data + source->start;
 	record->len = len;
 	record->format = source->format;
+	record->nparts = 1;
 	source->discarding = false;
 	if (ok && source->format == FORMAT_JSON)
 		ok = record_parse(record);
@@ -344,8 +380,8 @@ take_record(Source *source, Size len, Record *record)
 	return ok;
 }
 
-SourceResult
-source_next(Source *source, Record *record)
+static SourceResult
+next_line(Source *source, Record *record)
 {
 	for (;;)
 	{
@@ -379,6 +415,101 @@ source_next(Source *source, Record *record)
 	}
 }
 
+/* The next of the lines that are not put together; false if there are no more. */
+static bool
+give_kept(Source *source, Record *record)
+{
+	const StringInfoData *kept = &source->joiner.kept;
+	const char *line = kept->data + source->given;
+
+	if (source->given == kept->len)
+	{
+		source->giving = false;
+		source->given = 0;
+		paq_join_forget(&source->joiner);
+		return false;
+	}
+	record->data = line;
+	record->len = (char *) memchr(line, '\n', kept->len - source->given) + 1 - line;
+	record->format = FORMAT_JSON;
+	record->nparts = 1;
+	source->given += record->len;
+	return record_parse(record);
+}
+
+/* Parts are missing.  Hand out those that are there. */
+static void
+give_up(Source *source)
+{
+	if (!source->quiet)
+		pg_log_warning("file \"%s\": of the record with sequence " INT64_FORMAT ", " INT64_FORMAT " of " INT64_FORMAT " parts are there",
+					   source->path, source->joiner.sequence - source->joiner.number + 1,
+					   source->joiner.number, source->joiner.count);
+	source->giving = true;
+}
+
+/*
+ * The next record.  After anything else than SOURCE_RECORD it may be asked again: the file may
+ * have grown.
+ */
+SourceResult
+source_next(Source *source, Record *record)
+{
+	if (source->joined)
+		paq_join_forget(&source->joiner);
+	source->joined = false;
+	for (;;)
+	{
+		if (source->giving && give_kept(source, record))
+			return SOURCE_RECORD;
+		if (source->held != NULL)
+		{
+			record->data = source->held;
+			record->len = source->held_len;
+			source->held = NULL;
+			(void) record_parse(record);
+		}
+		else
+		{
+			const SourceResult result = next_line(source, record);
+
+			if (result != SOURCE_RECORD)
+			{
+				if (!paq_join_is_pending(&source->joiner) || source->grows)
+					return result;
+				give_up(source);
+				continue;
+			}
+		}
+		if (!source->joins)
+			return SOURCE_RECORD;
+		switch (paq_join_line(&source->joiner, record->data, record->len, &record->line,
+							  JOINED_MAX))
+		{
+			case PAQ_JOIN_NONE:
+				return SOURCE_RECORD;
+			case PAQ_JOIN_MORE:
+				break;
+			case PAQ_JOIN_DONE:
+				source->joined = true;
+				record->data = source->joiner.joined.data;
+				record->len = source->joiner.joined.len;
+				record->nparts = source->joiner.count;
+				if (record_parse(record))
+					return SOURCE_RECORD;
+				report_line(source);
+				paq_join_forget(&source->joiner);
+				source->joined = false;
+				break;
+			case PAQ_JOIN_BROKEN:
+				source->held = record->data;
+				source->held_len = record->len;
+				give_up(source);
+				break;
+		}
+	}
+}
+
 /*
  * Has the file become shorter?  After a crash the writer cuts off what it had not
  * finished, and goes on there; so does reading.  False if that is impossible.
@@ -400,8 +531,7 @@ source_follow_truncation(Source *source)
 	}
 	source->known_size = size;
 	position = Min(position, size);
-	source->start = source->scanned = source->text.used = 0;
-	source->quoted = source->discarding = false;
+	forget_text(source);
 	source->offset = position;
 	if (paq_layer_reader_seek(source->reader, position))
 		return true;
