@@ -282,12 +282,9 @@ is($status, 2, 'a failure');
 
 # A limit for records of the trail makes it go.
 
-$node->append_conf('postgresql.conf', settings_text(log_record_max_size => '8kB'));
-$node->reload;
-ok(poll_until(sub { unaudited_sql($node, 'SHOW pg_audit_queue.log_record_max_size') eq '8kB' }),
-	'records have a limit');
+ok(reload_settings($node, log_record_max_size => '8kB'), 'records have a limit');
 $kafka->topic('parts', 3, 'max.message.bytes' => 10_000);
-new_consumer('parts');
+unaudited_sql($node, "SELECT audit_consumer_create('parts', true)");
 $node->safe_psql('postgres', "SELECT 'parts " . 'x' x 50_000 . "'");
 flush_trail($node);
 ($status, $err) =
@@ -298,8 +295,7 @@ my ($first) = grep { /"commandText":"SELECT 'parts x/ } @parts;
 my ($count) = $first =~ /"number":1,"count":(\d+)/;
 is(join(' ', map { /"part":\{"number":(\d+)/ } grep { /"sha256":"(\w+)"/ && $first =~ /$1/ } @parts),
 	join(' ', 1 .. $count), 'in parts, in their order');
-$node->append_conf('postgresql.conf', settings_text(log_record_max_size => '0'));
-$node->reload;
+ok(reload_settings($node, log_record_max_size => '0'), 'and no limit any more');
 
 new_consumer('unknown');
 ($status, $err) = ship_once('unknown',

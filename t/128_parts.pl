@@ -349,17 +349,7 @@ is(
 # Files
 # ---------------------------------------------------------------------------
 
-sub set_server
-{
-	my (%settings) = @_;
-
-	$node->append_conf('postgresql.conf', settings_text(%settings));
-	$node->reload;
-	unaudited_sql($node, 'SELECT audit_rotate()');
-	return;
-}
-
-set_server(log_rotation_size => '64kB');
+ok(reload_settings($node, log_rotation_size => '64kB'), 'small files');
 foreach my $number (1 .. 4)
 {
 	$node->safe_psql('postgres', "SELECT 'file $number " . 'x' x 100_000 . q{'});
@@ -370,11 +360,14 @@ cmp_ok(scalar @files, '>=', 4, 'several files');
 is_deeply([ grep { !ref assemble(split /\n/, slurp_file($_)) } @files ],
 	[], 'the parts of a record are in one');
 
-set_server(
-	log_rotation_size          => '10MB',
-	log_compression            => 'lz4',
-	log_encryption             => 'aes-128-gcm',
-	log_encryption_key_command => encryption_key('128'));
+ok( reload_settings(
+		$node,
+		log_rotation_size          => '10MB',
+		log_compression            => 'lz4',
+		log_encryption             => 'aes-128-gcm',
+		log_encryption_key_command => encryption_key('128')),
+	'files with layers');
+unaudited_sql($node, 'SELECT audit_rotate()');
 $node->safe_psql('postgres', q{SELECT 'layers } . '0123456789' x 5000 . q{'});
 flush_trail($node);
 like((trail_program('cat', '-K', encryption_key_file(), $dir))[1],
@@ -384,7 +377,7 @@ is(
 		q{SELECT octet_length(command_text) FROM audit_trail WHERE command_text LIKE 'SELECT ''layers %'}),
 	length(q{SELECT 'layers '}) + 50_000,
 	'SQL reads it');
-set_server(log_compression => 'none', log_encryption => 'none');
+ok(reload_settings($node, log_compression => 'none', log_encryption => 'none'), 'plain files');
 
 # ---------------------------------------------------------------------------
 # After a crash of the operating system the trail may have all of a record that the

@@ -79,6 +79,7 @@ our @EXPORT = qw(
   set_disk
   set_faults
   settings_text
+  reload_settings
   shown_text
   start_again
   start_with_disk
@@ -211,6 +212,25 @@ sub settings_text
 		$text .= "pg_audit_queue.$name = '$value'\n";
 	}
 	return $text;
+}
+
+# reload_settings($node, %settings): give the server other values of settings, as for
+# settings_text(), and wait until the worker has them: it records each.  Returns whether
+# that came about in time.
+sub reload_settings
+{
+	my ($node, %settings) = @_;
+	my $names  = join '|', sort keys %settings;
+	my $number = sub {
+		flush_trail($node);
+		return scalar grep { /"command":"SET".*"objectName":"pg_audit_queue\.(?:$names)"/ }
+		  trail_lines($node);
+	};
+	my $before = $number->();
+
+	$node->append_conf('postgresql.conf', settings_text(%settings));
+	$node->reload;
+	return poll_until(sub { $number->() >= $before + keys %settings });
 }
 
 # create_extension($node, $database): without leaving a record.  The database

@@ -448,7 +448,7 @@ put_duration(JsonLine *line, char *p, const PaqRecord *record)
 static inline char *
 put_audit_type(JsonLine *line, char *p, const PaqRecord *record)
 {
-	if (record->header.kind != PAQ_KIND_AUDIT)
+	if (unlikely(record->header.kind != PAQ_KIND_AUDIT && record->header.kind != PAQ_KIND_PART))
 		return put_null(p);
 	if (record->header.flags & PAQ_RECORD_OBJECT)
 		return put_literal(p, "\"OBJECT\"");

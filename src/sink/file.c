@@ -30,6 +30,7 @@
  */
 #include "postgres.h"
 
+#include <ctype.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -139,9 +140,25 @@ paq_trail_adopt(int fd, const struct stat *st, const char *path, uint64 offset)
 }
 
 /*
+ * Number of the current file if its name is that but for the number, -1 if it is not.
+ * An earlier process may have made it.
+ */
+static int
+current_number(const char *path)
+{
+	const Size	stem = paq_trail_name_of(path) - path + paq_trail_stem(paq_trail_name_of(path));
+	const char *rest = paq_trail.path + stem;
+
+	if (strncmp(paq_trail.path, path, stem) != 0 || *rest != '.')
+		return -1;
+	return isdigit((unsigned char) rest[1]) ? atoi(rest + 1) : 0;
+}
+
+/*
  * Open a file that did not exist before; *path becomes its name.  If the
  * previous file had the same name, numbering goes on from its number: the names
- * before need not be tried again, and numbers tell the order of the files.
+ * before need not be tried again, numbers tell the order of the files, and the name of
+ * one that retention has removed is not given again.
  */
 static int
 create_file(char *path, Size size, pg_time_t name_time)
@@ -155,7 +172,7 @@ create_file(char *path, Size size, pg_time_t name_time)
 	if (strcmp(path, last_path) != 0)
 	{
 		strlcpy(last_path, path, sizeof(last_path));
-		last_suffix = -1;
+		last_suffix = current_number(path);
 	}
 	for (int suffix = last_suffix + 1;; suffix++)
 	{
