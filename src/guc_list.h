@@ -155,7 +155,7 @@ PAQ_INT(consumer_keep_size, paq_consumer_keep_size, -1, -1, INT_MAX,
 		PGC_SIGHUP, GUC_UNIT_KB,
 		"Total size of audit trail files up to which they are kept for consumers that have not acknowledged them.",
 		"-1 means no limit.")
-PAQ_INT(log_record_max_size, paq_log_record_max_size, 0, 0, INT_MAX,
+PAQ_INT(log_record_max_size, paq_log_record_max_size, 0, 0, 1024 * 1024,
 		PGC_SIGHUP, GUC_UNIT_KB,
 		"Length from which on a record of format json goes on in parts.",
 		"Less than 8kB counts as that. 0 means no limit.")

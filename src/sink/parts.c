@@ -49,7 +49,11 @@
 /* Bytes, at most, of numbers that are not known when a line is measured */
 #define SLACK		64
 
-/* Of the limit: what is left of a text other than the statement's in the first part */
+/*
+ * Of the limit: what is left of an object's name in the first part, and of a text that is
+ * neither that nor the statement's
+ */
+#define OBJECT_NAME	16
 #define SHORT_TEXT	64
 
 /* A record is formatted in pieces of this size, in bytes. */
@@ -275,7 +279,7 @@ cut_texts(const PaqFormat *format, PaqRecord *record, Size limit)
 		if (field == PAQ_FIELD_PARAMETER || field == PAQ_FIELD_SETTINGS)
 			leave_out(record, field, max);
 		else if (field != PAQ_FIELD_STATEMENT)
-			cut_text(record, field, max);
+			cut_text(record, field, field == PAQ_FIELD_OBJECT_NAME ? limit / OBJECT_NAME : max);
 	}
 	if (statement.data == NULL)
 		return;
