@@ -78,7 +78,7 @@ sub names_in
 	my ($text) = @_;
 	my %names = map { $_ => 1 } $text =~ /\b(pg_audit_queue_\w+)/g;
 
-	delete @names{ 'pg_audit_queue_sql', grep { /^pg_audit_queue_(?:class|check)$/ } keys %names };
+	delete @names{ 'pg_audit_queue_sql', grep { /^pg_audit_queue_(?:class|check|consumer)$/ } keys %names };
 	return sort keys %names;
 }
 
@@ -136,6 +136,7 @@ my $node = audited_node(
 
 unaudited_sql($node, $_) foreach
   'CREATE ROLE audit_monitor LOGIN IN ROLE pg_monitor', 'CREATE ROLE least LOGIN', 'CREATE ROLE nobody LOGIN';
+unaudited_sql($node, "SELECT audit_consumer_create('siem')");
 my ($grants) = $page =~ /^```sql\n(GRANT SELECT .*?)^```/ms;
 unaudited_sql($node, $grants =~ s/\baudit_monitor\b/least/gr);
 
@@ -145,7 +146,7 @@ foreach my $case ([ audit_monitor => '' ], [ least => 'pg_audit_queue_check' ], 
 
 	foreach my $sql (statements($queries))
 	{
-		my $what = $sql =~ /(audit_check|\w+_classes|pg_stat_\w+)/ && $1;
+		my $what = $sql =~ /(audit_check|audit_consumers|\w+_classes|pg_stat_\w+)/ && $1;
 		my $status = $node->psql('postgres', $sql, extra_params => [ '-U', $role ]);
 		my $wanted = $role eq 'nobody' || $role eq 'least' && $what eq 'audit_check' ? 3 : 0;
 
