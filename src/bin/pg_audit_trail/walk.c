@@ -8,7 +8,9 @@
  * for the next one is durable to its end.
  *
  * Which file comes next, the sequences of their first records tell, not names or times: a
- * clock may be set back, and files may be renamed.  If what a consumer had not acknowledged is
+ * clock may be set back, and files may be renamed.  Where a restored server has gone on in the
+ * trail that it had, two series have the same sequences: the one that the walk is in comes
+ * first, as a whole.  If what a consumer had not acknowledged is
  * gone - removed by retention, because it was too much, or by somebody - the walk
  * says so and goes on with what there is.
  *
@@ -28,7 +30,8 @@
 typedef struct WalkFile
 {
 	TrailFile	file;
-	uint64		begun;			/* sequence of its first record; 0: it has none */
+	uint64		series;			/* of its first record, */
+	uint64		begun;			/* and its sequence; 0: it has none */
 	int64		written;		/* TimestampTz: for the last time */
 	bool		done;			/* all of it has been handed out */
 } WalkFile;
@@ -110,7 +113,7 @@ is_end_file(const Walk *walk, const char *name)
 }
 
 /*
- * Find the sequence of the file's first record that is durable.  If the file cannot be read,
+ * Find series and sequence of the file's first record that is durable.  If the file cannot be read,
  * because its key is not there, say, it must not be left out, unless it is old.
  */
 static void
@@ -126,7 +129,10 @@ look_into(const Walk *walk, WalkFile *file)
 	if (source != NULL)
 		result = source_next(source, &record);
 	if (result == SOURCE_RECORD)
+	{
+		file->series = record_number(&record, PAQ_TRAIL_SERIES);
 		file->begun = record_number(&record, PAQ_TRAIL_SEQUENCE);
+	}
 	else if (result == SOURCE_FAILED && !is_old && !source_is_damaged(source))
 		leave(STATUS_TROUBLE);
 	source_close(source);
@@ -187,6 +193,7 @@ list_files(Walk *walk)
 			look_into(walk, file);
 		else
 		{
+			file->series = known->series;
 			file->begun = known->begun;
 			file->done = known->done;
 		}
@@ -200,11 +207,19 @@ list_files(Walk *walk)
 	walk->nfiles = nfiles;
 }
 
+/* Is the file of the series that the walk is in, and the worker in another one by now? */
+static bool
+is_of_left_series(const Walk *walk, const WalkFile *file)
+{
+	return file->series == walk->place.series && walk->end.series != walk->place.series;
+}
+
 /* Is all that is in the file durable, or at least its beginning? */
 static bool
 is_durable(const Walk *walk, const WalkFile *file)
 {
-	return is_end_file(walk, file->file.name) || file->begun <= walk->end.sequence;
+	return is_end_file(walk, file->file.name) || file->begun <= walk->end.sequence ||
+		is_of_left_series(walk, file);
 }
 
 static bool
@@ -227,16 +242,20 @@ comes_later(const Walk *walk, const WalkFile *file)
 }
 
 /*
- * Is the one file to be read before the other?  What has smaller sequences than the place is
- * of a trail that begins anew, and comes at the end.
+ * Is the one file to be read before the other?  The rest of the place's series comes first.  What
+ * has smaller sequences than the place is of a trail that begins anew, and comes at the end.
  */
 static bool
 comes_before(const Walk *walk, const WalkFile *a, const WalkFile *b)
 {
 	const bool	a_anew = a->begun < walk->place.begun;
 	const bool	b_anew = b->begun < walk->place.begun;
+	const bool	a_stays = a->series == walk->place.series;
+	const bool	b_stays = b->series == walk->place.series;
 
-	return a_anew != b_anew ? b_anew : a->begun < b->begun;
+	if (a_anew != b_anew)
+		return b_anew;
+	return a_stays != b_stays ? a_stays : a->begun < b->begun;
 }
 
 /* The file to be read next; NULL if there is none yet. */
@@ -350,7 +369,7 @@ set_limit(Walk *walk)
 
 	if (is_end_file(walk, walk->current.file.name))
 		source_limit(walk->source, walk->end.offset);
-	else if (walk->current.begun > walk->end.sequence &&
+	else if (!is_durable(walk, &walk->current) &&
 			 stat(walk->current.file.path, &st) == 0 && source_is_file(walk->source, &st))
 		return false;
 	else
