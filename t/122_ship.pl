@@ -10,6 +10,7 @@ use FindBin;
 use lib $FindBin::RealBin;
 use PaqTest;
 
+use File::Basename;
 use JSON::PP;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -33,6 +34,8 @@ import re, sys, os
 file = open(sys.argv[1], 'ab', buffering=0)
 number = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 for line in sys.stdin.buffer:
+    if not line.endswith(b'\n'):
+        break  # the shipper was killed
     file.write(line)
     sys.stdout.write(re.search(rb'"sequence":(\d+)', line).group(1).decode() + '\n')
     sys.stdout.flush()
@@ -371,6 +374,62 @@ is($status, 1, 'a damaged line is noticed');
 like($stderr, qr/file ".*": the line at byte \d+ is no record/, 'and named');
 like($stderr, qr/records with sequence (\d+) to \1 are missing/, 'with what it was');
 is(consumer('lag_records', 'files'), 0, 'the rest is shipped, too');
+
+# ---------------------------------------------------------------------------
+# A backup is restored, then newer files of the trail are put back: two series with the
+# same sequences
+# ---------------------------------------------------------------------------
+
+sub identities
+{
+	my (@lines) = @_;
+
+	return map { /"sequence":(\d+),"series":(\d+)/ ? "$2 $1" : die "no record: $_" } @lines;
+}
+
+sub copy_queue
+{
+	my ($from, $to) = @_;
+
+	system_or_bail('rm', '-rf', $to);
+	system_or_bail('cp', '-r', $from, $to);
+	return;
+}
+
+utime(time, time, trail_files($node));
+unaudited_sql($node, 'SELECT audit_rotate()');
+my $shared = flush_trail($node);
+my %common = map { $_ => 1 } trail_files($node);
+ship_once('files', receiver($file));
+$node->stop;
+copy_queue(queue_dir($node), "$tmp/backup");
+$node->start;
+foreach (1 .. 3)
+{
+	some_records(10);
+	unaudited_sql($node, 'SELECT audit_rotate()');
+}
+$node->stop;
+mkdir("$tmp/newer");
+my @newer = grep { !$common{$_} } trail_files($node);
+rename($_, "$tmp/newer/" . basename($_)) or die "rename: $!" foreach @newer;
+copy_queue("$tmp/backup", queue_dir($node));
+$node->start;
+some_records(3);
+unaudited_sql($node, 'SELECT audit_rotate()');
+some_records(3);
+rename("$tmp/newer/" . basename($_), $_) or die "rename: $!" foreach @newer;
+($status, $stderr) = ship_once('files', receiver("$tmp/restored"));
+
+my @shipped = identities(split /\n/, slurp_file("$tmp/restored"));
+my %shipped = map { $_ => 1 } @shipped;
+my @wanted  = grep { / (\d+)$/ && $1 > $shared } identities(trail_lines($node));
+cmp_ok(scalar(@wanted), '>=', 36, 'there is something to ship');
+is(join(', ', grep { !$shipped{$_} } @wanted), '', 'both series are shipped');
+s/ .*// foreach @shipped;
+my %series = map { $_ => 1 } @shipped;
+is(scalar(grep { $shipped[$_] ne $shipped[ $_ - 1 ] } 1 .. $#shipped),
+	keys(%series) - 1, 'one after the other');
 
 # ---------------------------------------------------------------------------
 # A trail that begins anew
