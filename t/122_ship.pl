@@ -396,7 +396,10 @@ sub copy_queue
 	return;
 }
 
-utime(time, time, trail_files($node));
+# times as they would be: the server goes on behind the newest file
+my %first = map { $_ => slurp_file($_) =~ /"sequence":(\d+)/ ? $1 : 0 } trail_files($node);
+my $written = time - keys %first;
+$written++, utime($written, $written, $_) foreach sort { $first{$a} <=> $first{$b} } keys %first;
 unaudited_sql($node, 'SELECT audit_rotate()');
 my $shared = flush_trail($node);
 my %common = map { $_ => 1 } trail_files($node);
