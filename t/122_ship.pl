@@ -396,43 +396,120 @@ sub copy_queue
 	return;
 }
 
-# times as they would be: the server goes on behind the newest file
-my %first = map { $_ => slurp_file($_) =~ /"sequence":(\d+)/ ? $1 : 0 } trail_files($node);
-my $written = time - keys %first;
-$written++, utime($written, $written, $_) foreach sort { $first{$a} <=> $first{$b} } keys %first;
-unaudited_sql($node, 'SELECT audit_rotate()');
-my $shared = flush_trail($node);
-my %common = map { $_ => 1 } trail_files($node);
-ship_once('files', receiver($file));
-$node->stop;
-copy_queue(queue_dir($node), "$tmp/backup");
-$node->start;
-foreach (1 .. 3)
-{
-	some_records(10);
-	unaudited_sql($node, 'SELECT audit_rotate()');
-}
-$node->stop;
-mkdir("$tmp/newer");
-my @newer = grep { !$common{$_} } trail_files($node);
-rename($_, "$tmp/newer/" . basename($_)) or die "rename: $!" foreach @newer;
-copy_queue("$tmp/backup", queue_dir($node));
-$node->start;
-some_records(3);
-unaudited_sql($node, 'SELECT audit_rotate()');
-some_records(3);
-rename("$tmp/newer/" . basename($_), $_) or die "rename: $!" foreach @newer;
-($status, $stderr) = ship_once('files', receiver("$tmp/restored"));
+# Give files times from some days ago on, one after the other, as a server would have made
+# them; it goes on behind the newest one.
+my $written = time - 5 * 86_400;
 
-my @shipped = identities(split /\n/, slurp_file("$tmp/restored"));
-my %shipped = map { $_ => 1 } @shipped;
-my @wanted  = grep { / (\d+)$/ && $1 > $shared } identities(trail_lines($node));
-cmp_ok(scalar(@wanted), '>=', 36, 'there is something to ship');
-is(join(', ', grep { !$shipped{$_} } @wanted), '', 'both series are shipped');
-s/ .*// foreach @shipped;
-my %series = map { $_ => 1 } @shipped;
-is(scalar(grep { $shipped[$_] ne $shipped[ $_ - 1 ] } 1 .. $#shipped),
-	keys(%series) - 1, 'one after the other');
+sub set_times
+{
+	my (@files) = @_;
+
+	$written++, utime($written, $written, $_) foreach @files;
+	return;
+}
+
+sub by_sequence
+{
+	my (@files) = @_;
+	my %first = map { $_ => slurp_file($_) =~ /"sequence":(\d+)/ ? $1 : 0 } @files;
+
+	return sort { $first{$a} <=> $first{$b} } @files;
+}
+
+# Records that the backup has not; then the server is restored, and makes two files.
+# Returns the files of both.
+sub restore_backup
+{
+	my ($rounds) = @_;
+	my %common = map { $_ => 1 } trail_files($node);
+	my (@newer, %newer, $second);
+
+	$node->stop;
+	copy_queue(queue_dir($node), "$tmp/backup");
+	$node->start;
+	foreach (1 .. $rounds)
+	{
+		some_records(10);
+		unaudited_sql($node, 'SELECT audit_rotate()');
+	}
+	$node->stop;
+	mkdir("$tmp/newer");
+	@newer = by_sequence(grep { !$common{$_} } trail_files($node));
+	rename($_, "$tmp/newer/" . basename($_)) or die "rename: $!" foreach @newer;
+	copy_queue("$tmp/backup", queue_dir($node));
+
+	# the files that it makes now get other names
+	$second = time;
+	poll_until(sub { time >= $second + 1 });
+	$node->start;
+	some_records(3);
+	unaudited_sql($node, 'SELECT audit_rotate()');
+	some_records(3);
+	flush_trail($node);
+	rename("$tmp/newer/" . basename($_), $_) or die "rename: $!" foreach @newer;
+	%newer = map { $_ => 1 } @newer;
+	return (\@newer, [ by_sequence(grep { !$common{$_} && !$newer{$_} } trail_files($node)) ]);
+}
+
+# Ship so many records, or some more: what the target has acknowledged is the place then.
+sub ship_some
+{
+	my ($to, $count) = @_;
+
+	ship_once('files', "rm $tmp/once && " . receiver($to, $count));
+	return;
+}
+
+set_times(by_sequence(trail_files($node)));
+unaudited_sql($node,
+	"SELECT audit_consumer_drop(name) FROM audit_consumers WHERE name <> 'files'");
+foreach (
+	[ 'shipping stops in the middle of the former series', 3, 14 ],
+	[ 'shipping stops near the end of the former series',  3, 24 ],
+	[ 'the former series has one file more',               1, 5 ])
+{
+	my ($name, $rounds, $count) = @$_;
+
+	unaudited_sql($node, 'SELECT audit_rotate()');
+	flush_trail($node);
+	ship_once('files', receiver($file));
+	my %before = map { $_ => 1 } identities(trail_lines($node));
+	my @common = sort { (stat $a)[9] <=> (stat $b)[9] } trail_files($node);
+	my ($newer, $latter) = restore_backup($rounds);
+	my @wanted = grep { !$before{$_} } identities(trail_lines($node));
+	my $to = "$tmp/restored$count";
+	my $sentinel = "$dir/audit-2000-01-01_000000.json";
+
+	# The new series begins with a smaller sequence than the place has then, or with that of
+	# its file, and its first file is older than what is acknowledged: retention leaves it.
+	append_to_file($sentinel, '');
+	utime(1, 1, $sentinel);
+	set_times(@common, @$newer, $latter->[0]);
+	append_to_file("$tmp/once", '');
+	ship_some($to, $count);
+	reload_settings($node, log_retention_age => '1d');
+	ok(poll_until(sub { !-e $sentinel }), "$name: there is a pass of retention");
+	flush_trail($node);
+	ok(-e $latter->[0], "$name: it leaves what was not shipped");
+	reload_settings($node, log_retention_age => '0');
+
+	# once more, within the new series' first file
+	my %latter = map { $_ => 1 } identities(map { split /\n/, slurp_file($_) } @$latter);
+	my $former = grep { !$latter{$_} } @wanted;
+	append_to_file("$tmp/once", '');
+	ship_some($to, $former - $count + 2);
+	($status, $stderr) = ship_once('files', receiver($to));
+	is("$status $stderr", '0 ', "$name: shipping goes on");
+
+	my @shipped = identities(split /\n/, slurp_file($to));
+	my %shipped = map { $_ => 1 } @shipped;
+	cmp_ok(scalar(@wanted), '>=', 10 * $rounds + 6, "$name: there is something to ship");
+	is(join(', ', grep { !$shipped{$_} } @wanted), '', "$name: both series are shipped");
+	s/ .*// foreach @shipped;
+	my %series = map { $_ => 1 } @shipped;
+	is(scalar(grep { $shipped[$_] ne $shipped[ $_ - 1 ] } 1 .. $#shipped),
+		keys(%series) - 1, "$name: one after the other");
+}
 
 # ---------------------------------------------------------------------------
 # A trail that begins anew

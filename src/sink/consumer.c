@@ -137,6 +137,28 @@ first_sequence(const char *file)
 	return result;
 }
 
+/* When a file of the directory was last written to; 0 if it is gone */
+static TimestampTz
+time_of_file(const char *name)
+{
+	struct stat st;
+
+	if (name[0] == '\0' || fstatat(consumers.dirfd, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+		return 0;
+	return paq_trail_written(&st);
+}
+
+/* Has the consumer acknowledged the file, whose first record has that sequence? */
+static bool
+has_acknowledged(const PaqConsumer *consumer, const PaqTrailMember *file, uint64 first)
+{
+	const PaqPlace *place = &consumer->place;
+	const TimestampTz until = paq_place_until(consumer, time_of_file(place->file));
+
+	return file->written <= until &&
+		(first < place->begun || (first == place->begun && file->size <= place->offset));
+}
+
 /*
  * The consumers that have not acknowledged the file, ", " in between, as far as there is
  * space; "" if all have.
@@ -156,9 +178,7 @@ list_waiting(const PaqTrailMember *file, char *names, Size size)
 			continue;
 		if (first == 0 && consumer.place.begun > 0)
 			first = first_sequence(file->name);
-		if (first > 0 &&
-			(paq_place_is_behind(&consumer, first, file->written) ||
-			 paq_place_is_at_end(&consumer, first, file->written, file->size)))
+		if (first > 0 && has_acknowledged(&consumer, file, first))
 			continue;
 		if (names[0] != '\0')
 			strlcat(names, ", ", size);

@@ -53,22 +53,27 @@ is_trail_file(regex_t *names, const char *name, const struct stat *st)
 	return paq_load_file_parse(original, &file);
 }
 
+/* The latest time that we believe a file to have: in the year 9999 */
+#define MAX_MTIME		INT64CONST(253402300799)
+
 /* What is done with each file of a directory */
 typedef void (*FileAction) (void *arg, const char *directory, const char *name,
 						   const struct stat *st);
 
-static TimestampTz
-time_of(const struct stat *st)
+/* When a file was last written to.  Somebody may have set any time. */
+TimestampTz
+paq_trail_written(const struct stat *st)
 {
-	return time_t_to_timestamptz((pg_time_t) st->st_mtim.tv_sec) +
-		st->st_mtim.tv_nsec / 1000;
+	const int64 seconds = Min(Max((int64) st->st_mtim.tv_sec, 0), MAX_MTIME);
+
+	return time_t_to_timestamptz((pg_time_t) seconds) + st->st_mtim.tv_nsec / 1000;
 }
 
 static void
 add_file(void *arg, const char *directory, const char *name, const struct stat *st)
 {
 	PaqTrailExtent *extent = arg;
-	TimestampTz mtime = time_of(st);
+	TimestampTz mtime = paq_trail_written(st);
 
 	extent->bytes += st->st_size;
 	if (extent->oldest_time != 0 && extent->oldest_time <= mtime)
@@ -142,7 +147,7 @@ add_if_behind(void *arg, const char *directory, const char *name, const struct s
 	Behind	   *behind = arg;
 
 	if (behind->file[0] == '\0' ||
-		(strcmp(name, behind->file) != 0 && time_of(st) >= behind->written))
+		(strcmp(name, behind->file) != 0 && paq_trail_written(st) >= behind->written))
 		behind->bytes += st->st_size;
 }
 
@@ -158,7 +163,7 @@ paq_trail_bytes_behind(const char *file, uint64 offset, uint64 *bytes)
 	{
 		if (lstat(path, &st) != 0)
 			return false;
-		behind.written = time_of(&st);
+		behind.written = paq_trail_written(&st);
 		behind.bytes = (uint64) st.st_size > offset ? st.st_size - offset : 0;
 	}
 	if (!for_trail_files(add_if_behind, &behind))

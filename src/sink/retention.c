@@ -76,9 +76,6 @@
 /* What every record but those of format json has near its beginning */
 #define RECORD_MARK		"AUDIT: "
 
-/* The latest time that we believe a file to have: in the year 9999 */
-#define MAX_MTIME		INT64CONST(253402300799)
-
 typedef enum Phase
 {
 	PHASE_IDLE,
@@ -273,16 +270,13 @@ static bool
 stat_finished(OldFile *file)
 {
 	struct stat st;
-	int64		seconds;
 
 	if (fstatat(dirfd(pass.dir), file->name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
 		!S_ISREG(st.st_mode) || st.st_uid != geteuid() ||
 		st.st_dev != pass.dev || is_current(file->name, &st))
 		return false;
-	seconds = Min(Max((int64) st.st_mtim.tv_sec, 0), MAX_MTIME);
 	file->ino = st.st_ino;
-	file->mtime = time_t_to_timestamptz((pg_time_t) seconds) +
-		st.st_mtim.tv_nsec / 1000;
+	file->mtime = paq_trail_written(&st);
 	file->size = st.st_size;
 	return true;
 }

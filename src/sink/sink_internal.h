@@ -171,6 +171,9 @@ extern void paq_consumers_add(const char *file);
 extern PaqConsumerHold paq_consumers_hold(const PaqTrailMember *file, uint64 bytes,
 										  char *names, Size size);
 
+/* extent.c */
+extern TimestampTz paq_trail_written(const struct stat *st);
+
 /* seal.c */
 extern void paq_seal_written(uint64 offset, const char *data, Size len);
 extern bool paq_seal_finish(uint64 sequence);

@@ -13,8 +13,8 @@
  *		pg_audit_queue.consumer.NAME	the consumer, or whoever ships for it, says
  *										what it has acknowledged
  *
- * A file of the trail may be removed when all consumers have acknowledged it: see
- * paq_place_is_behind().
+ * A file of the trail may be removed when all consumers have acknowledged it: it is before that
+ * of the place, or ends there, and was not written to after paq_place_until().
  *
  * The files have numbers in native order, with a checksum.  A consumer's has two slots, of
  * which the older one is overwritten, durably: whatever crashes, and when, leaves the old
@@ -97,25 +97,22 @@ extern bool paq_consumer_lock(int fd);
 extern int	paq_consumer_owner(int fd);
 
 /*
- * Is a file of the trail, whose first record has that sequence and which was last written to
- * at that time, one before the consumer's place?  In a directory, sequences go on from file
- * to file, unless all that was there has been lost; then, files are newer than what was
- * acknowledged.  (After a clock was set back, a file may count as newer until the
- * consumer goes on.)
+ * Files that were last written to after this time may have something that the consumer has not
+ * acknowledged.  file_written: when the file of its place was last written to, 0 if it is gone.
+ *
+ * Sequences alone do not tell.  In a directory they go on from file to file; but they begin anew
+ * if all that was there has been lost, and a server restored from a backup may have used some
+ * again before its newer files were put back, with their times.  Its files are newer than that
+ * of the place, then.  (After a clock was set back, more files may count as newer.)
  */
-static inline bool
-paq_place_is_behind(const PaqConsumer *consumer, uint64 first_sequence, TimestampTz written)
+static inline TimestampTz
+paq_place_until(const PaqConsumer *consumer, TimestampTz file_written)
 {
-	return first_sequence < consumer->place.begun && written <= consumer->acknowledged;
-}
+	TimestampTz until = file_written;
 
-/* Is the place at the end of that file, which has so many bytes? */
-static inline bool
-paq_place_is_at_end(const PaqConsumer *consumer, uint64 first_sequence, TimestampTz written,
-					uint64 size)
-{
-	return first_sequence == consumer->place.begun && written <= consumer->acknowledged &&
-		size <= consumer->place.offset;
+	if (until == 0)
+		until = consumer->record_time;
+	return until == 0 ? consumer->acknowledged : Min(until, consumer->acknowledged);
 }
 
 #endif							/* PAQ_PLACE_H */

@@ -415,7 +415,7 @@ give_up_target(void)
 		print_stats(true);
 		leave(STATUS_TROUBLE);
 	}
-	walk_set_place(ship.walk, &ship.consumer.place, ship.consumer.acknowledged);
+	walk_set_place(ship.walk, &ship.consumer);
 	ship.has_record = false;
 	while (window.first < window.next)
 		pop();
@@ -646,7 +646,7 @@ run_ship(int argc, char **argv)
 		pg_log_info("directory \"%s\" has no file \"%s\"; waiting for a server to write it",
 					ship.directory, PAQ_FLUSHED_FILE);
 	}
-	walk_set_place(ship.walk, &ship.consumer.place, ship.consumer.acknowledged);
+	walk_set_place(ship.walk, &ship.consumer);
 	do
 		ship_records();
 	while (!finish());

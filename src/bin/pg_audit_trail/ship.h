@@ -37,7 +37,7 @@ typedef enum WalkResult
 } WalkResult;
 
 extern Walk *walk_begin(const char *directory, const PaqKeys *keys);
-extern void walk_set_place(Walk *walk, const PaqPlace *place, int64 acknowledged);
+extern void walk_set_place(Walk *walk, const PaqConsumer *consumer);
 extern WalkResult walk_next(Walk *walk, Record *record);
 extern const PaqPlace *walk_place(const Walk *walk);
 extern uint64 walk_last_sequence(const Walk *walk);

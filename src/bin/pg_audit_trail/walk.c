@@ -45,8 +45,11 @@ struct Walk
 	int			nfiles;			/* as the directory was looked through last */
 	WalkFile   *files;
 
-	PaqPlace	place;			/* behind the last record */
-	int64		acknowledged;	/* see paq_place_is_behind() */
+	PaqPlace	place;			/* behind the last record, */
+	uint64		place_begun;	/* and series of the first record of its file; 0:
+								 * the file is gone */
+	int64		acknowledged;	/* by the consumer, see paq_place_until() */
+	int64		until;			/* what that says */
 	PaqPlace	skip;			/* records of its series up to its sequence have
 								 * been handed out before */
 	WalkFile	current;		/* path NULL: none */
@@ -230,15 +233,24 @@ is_current(const Walk *walk, const WalkFile *file)
 		file->file.inode == walk->current.file.inode;
 }
 
+/* Is that the file that the place is in, or has it been read before? */
+static bool
+is_behind(const Walk *walk, const WalkFile *file)
+{
+	const PaqPlace *place = &walk->place;
+
+	/* Another file may begin with the same sequence, in another series. */
+	if (file->begun == place->begun && file->series == walk->place_begun)
+		return true;
+	return file->begun <= place->begun && file->written <= walk->until;
+}
+
 /* Has the file to be read after the place? */
 static bool
 comes_later(const Walk *walk, const WalkFile *file)
 {
-	PaqConsumer consumer = {.acknowledged = walk->acknowledged, .place = walk->place};
-
-	return file->begun > 0 && file->begun != walk->place.begun && !file->done &&
-		!is_current(walk, file) && is_durable(walk, file) &&
-		!paq_place_is_behind(&consumer, file->begun, file->written);
+	return file->begun > 0 && !file->done && !is_current(walk, file) &&
+		is_durable(walk, file) && !is_behind(walk, file);
 }
 
 /*
@@ -272,18 +284,42 @@ find_next(Walk *walk)
 	return next;
 }
 
+/* Has the file the record that the place is behind? */
+static bool
+has_place(const Walk *walk, const WalkFile *file)
+{
+	Source	   *source = source_open(&file->file, walk->keys, true);
+	Record		record = {0};
+	bool		found = false;
+
+	while (source != NULL && !found && source_next(source, &record) == SOURCE_RECORD)
+		found = record_number(&record, PAQ_TRAIL_SERIES) == walk->place.series &&
+			record_number(&record, PAQ_TRAIL_SEQUENCE) == walk->place.sequence;
+	source_close(source);
+	free(record.arena.data);
+	return found;
+}
+
 /* The file that the place is in, whatever its name is now; NULL if it is gone. */
 static const WalkFile *
 find_place(Walk *walk)
 {
-	const WalkFile *found = NULL;
+	const PaqPlace *place = &walk->place;
+	const WalkFile *renamed = NULL;
 
 	list_files(walk);
-	for (int i = 0; i < walk->nfiles && walk->place.begun > 0; i++)
-		if (walk->files[i].begun == walk->place.begun &&
-			(found == NULL || strcmp(walk->files[i].file.name, walk->place.file) == 0))
-			found = &walk->files[i];
-	return found;
+	for (int i = 0; i < walk->nfiles && place->begun > 0; i++)
+	{
+		const WalkFile *file = &walk->files[i];
+
+		if (file->begun != place->begun)
+			continue;
+		if (strcmp(file->file.name, place->file) == 0)
+			return file;
+		if (renamed == NULL && has_place(walk, file))
+			renamed = file;
+	}
+	return renamed;
 }
 
 static void
@@ -352,6 +388,7 @@ go_behind(Walk *walk, const Record *record)
 	place->series = walk->skip.series = series;
 	place->sequence = walk->skip.sequence = sequence;
 	place->begun = walk->current.begun;
+	walk->place_begun = walk->current.series;
 	place->offset = source_mark(walk->source);
 	strlcpy(place->file, walk->current.file.name, sizeof(place->file));
 	return true;
@@ -462,23 +499,23 @@ walk_next(Walk *walk, Record *record)
 	}
 }
 
-/*
- * Go on behind that place, which was acknowledged at that time.
- */
+/* Go on behind what the consumer has acknowledged. */
 void
-walk_set_place(Walk *walk, const PaqPlace *place, int64 acknowledged)
+walk_set_place(Walk *walk, const PaqConsumer *consumer)
 {
 	const WalkFile *file;
 
 	close_current(walk);
-	walk->place = walk->skip = *place;
-	walk->acknowledged = acknowledged;
+	walk->place = walk->skip = consumer->place;
+	walk->acknowledged = consumer->acknowledged;
 	look_at_end(walk);
 	for (int i = 0; i < walk->nfiles; i++)
 		walk->files[i].done = false;
 	file = find_place(walk);
+	walk->place_begun = file != NULL ? file->series : 0;
+	walk->until = paq_place_until(consumer, file != NULL ? file->written : 0);
 	if (file != NULL)
-		(void) open_file(walk, file, place->offset);
+		(void) open_file(walk, file, consumer->place.offset);
 }
 
 Walk *
