@@ -349,6 +349,36 @@ unpack_packages()
 	fi
 }
 
+# Set PAQ_RSYSLOG_DIR to the folder below which rsyslog is, with its modules for RELP:
+# the system's, or one below $work.  To install the package would start a service that
+# takes over the system's log, so packages, those of its libraries too, are only unpacked.
+# Where they cannot be had, the test that needs them says so, and is left out.
+unpack_rsyslog()
+{
+	local dir=$work/rsyslog package
+
+	export PAQ_RSYSLOG_DIR=
+	if [ -x /usr/sbin/rsyslogd ] && compgen -G '/usr/lib*/*/rsyslog/omrelp.so' >/dev/null; then
+		PAQ_RSYSLOG_DIR=/
+		return
+	fi
+	command -v dpkg-deb >/dev/null || return 0
+	mkdir -p "$dir"
+	# not update_lists: a failure is none of the script's
+	if [ "$(id -u)" -eq 0 ] && [ -z "${PG_CONFIG:-}${apt_log:-}" ]; then
+		apt-get -qq update >"$work/unpack.log" 2>&1 || true
+	fi
+	if (cd "$dir" && apt-get -qq download rsyslog rsyslog-relp \
+		libestr0 libfastjson4 liblognorm5 librelp0 &&
+		for package in *.deb; do
+			dpkg-deb -x "$package" . || exit 1
+		done) >"$work/unpack.log" 2>&1; then
+		PAQ_RSYSLOG_DIR=$dir
+	else
+		say "rsyslog cannot be had: $(tail -n 1 "$work/unpack.log")"
+	fi
+}
+
 # Set PAQ_KAFKA_DIR to what scripts/kafka runs, where $run_user can read it.  Without
 # it, or without Java, scripts/kafka says why, and tests leave out what needs it.
 need_kafka()

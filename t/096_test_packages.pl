@@ -85,4 +85,47 @@ foreach my $case ([qw(root)], [qw(root known)], [qw(root available)], [], [qw(kn
 	unlike($called, qr/update/, 'and nothing else is done to the system');
 }
 
+# rsyslog is only unpacked, and nobody has to have it.
+sub unpack_rsyslog
+{
+	my ($available) = @_;
+	my $output;
+
+	unlink glob("$base/run/*"), $calls;
+	append_to_file("$base/run/root", '');
+	foreach my $program (
+		[ 'apt-get', "case \"\$*\" in *download*) [ $available = 1 ] && touch \"\$here/r_1_all.deb\" ;; esac" ],
+		[ 'dpkg-deb', 'true' ])
+	{
+		my ($name, $text) = @$program;
+
+		unlink "$base/bin/$name";
+		append_to_file("$base/bin/$name",
+			"#!/bin/sh\nhere=\$PWD\ncd '$base/run'\necho \"$name \$*\" >>'$calls'\n$text\n");
+		chmod 0755, "$base/bin/$name";
+	}
+	local %ENV = (%ENV, PATH => "$base/bin:$ENV{PATH}", TMPDIR => $base);
+	IPC::Run::run(
+		[ 'bash', '-c', <<'SH', 'test', "$FindBin::RealBin/../scripts/lib.sh" ], '<', \'', '>&', \$output);
+set -euo pipefail
+. "$1"
+set_traps
+work=$(mktemp -d)
+unpack_rsyslog
+echo "it is in ${PAQ_RSYSLOG_DIR#"$work"/}."
+SH
+	return ($? >> 8, $output, -e $calls ? slurp_file($calls) : '');
+}
+
+SKIP:
+{
+	skip 'rsyslog is installed', 4 if -x '/usr/sbin/rsyslogd';
+	($status, $output, $called) = unpack_rsyslog(1);
+	is("$status $output", "0 it is in rsyslog.\n", 'rsyslog is unpacked');
+	unlike($called, qr/install/, 'and not installed');
+	($status, $output, $called) = unpack_rsyslog(0);
+	is($status, 0, 'rsyslog cannot be had');
+	like($output, qr/^rsyslog cannot be had.*^it is in \.$/ms, 'which is said, and no more');
+}
+
 done_testing();
