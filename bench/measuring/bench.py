@@ -67,18 +67,18 @@ class Bench:
                     yield run, load, configuration
                     result["runs"].append(run)
 
-    def alternate(self, result, loads, configurations, rounds):
+    def alternate(self, result, loads, configurations, rounds, beside=None):
         """Measure all turns."""
         by_name = {load.name: load for load in loads}
         for name, load in by_name.items():
             result["loads"][name] = load.describe()
         for run, name, configuration in self.turns(result, by_name, configurations, rounds):
-            self._timed(run, by_name[name], configuration)
+            self._timed(run, by_name[name], configuration, beside)
             self._show(run, rounds)
 
-    def _timed(self, run, load, configuration):
+    def _timed(self, run, load, configuration, beside):
         begin = time.monotonic()
-        self.attempt(run, self.measure, load, configuration)
+        self.attempt(run, self.measure, load, configuration, beside)
         run["run_seconds"] = time.monotonic() - begin
 
     def attempt(self, run, function, *arguments):
@@ -104,10 +104,13 @@ class Bench:
     def settings_of(self, configuration):
         return {**configuration.settings(), **dict(self.options.set)}
 
-    def measure(self, run, load, configuration):
-        """Fill in the figures of a run."""
+    def measure(self, run, load, configuration, beside=None):
+        """Fill in the figures of a run.  beside: what goes on beside pgbench; it is told
+        where the load begins and ends, and checks itself when the trail has been checked."""
         cluster = self.cluster
         cluster.start({**load.settings, **self.settings_of(configuration)}, configuration.table)
+        if beside:
+            beside.begin(configuration)
         before = self._state(configuration)
         stolen, switches = cpu.stolen(), cpu.switches()
         figures = pgbench.run(cluster, load, os.path.join(self.scratch, "pgbench"))
@@ -120,9 +123,13 @@ class Bench:
         run["switches_tx"] = switches / run["transactions"]
         run["flush_s"] = flush_s
         self._add_costs(run, configuration, before, after)
+        if beside:
+            beside.end(run)
         expected = 0 if configuration.nothing else \
             figures["transactions"] * load.statements + pgbench.STARTUP_STATEMENTS
         self.check(run, configuration, expected)
+        if beside:
+            beside.check(run)
 
     def flush(self, configuration):
         """Wait until our trail has everything; how long that took, in seconds."""

@@ -40,6 +40,11 @@ def used_by(pid):
         return int(file.read().split()[0]) / 1e9
 
 
+def used_by_threads(pid):
+    """CPU time of a process with all its threads, those that have ended included."""
+    return sum(_stat_times(pid)[:2])
+
+
 def stolen():
     """CPU time that the machine below a virtual one has given to others."""
     with open("/proc/stat", encoding="ascii") as file:

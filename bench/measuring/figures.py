@@ -11,7 +11,8 @@ import statistics
 
 # What ratios are formed of
 COMPARED = ("tps", "latency_ms", "p50_ms", "p95_ms", "p99_ms", "sessions_us", "cpu_us",
-            "db_time_us", "record_bytes", "worker_us_record")
+            "db_time_us", "record_bytes", "worker_us_record", "records_s", "ship_us_record",
+            "broker_us_record")
 
 
 def percentile(values, p):
@@ -26,7 +27,8 @@ def spread(values):
 
 def summarize(runs, base="none"):
     """Medians and spread of each figure of each load and configuration, in the
-    order in which they first ran, with ratios to the base configuration."""
+    order in which they first ran, with ratios to the base configuration.  base: its
+    name, or a function that has a load's name and returns it."""
     rows = []
     for key in dict.fromkeys((run["load"], run["configuration"]) for run in runs):
         mine = [run for run in runs if (run["load"], run["configuration"]) == key]
@@ -36,7 +38,7 @@ def summarize(runs, base="none"):
             values = [run[name] for run in mine if _is_figure(name, run.get(name))]
             if values:
                 row[name] = spread(values)
-        row["ratio"] = _ratios(mine, runs, base)
+        row["ratio"] = _ratios(mine, runs, base(key[0]) if callable(base) else base)
         rows.append(row)
     return rows
 

@@ -98,6 +98,7 @@ launch()
 	want_packages gnuplot-nox valgrind postgresql-MAJOR-pgaudit postgresql-MAJOR-pgauditlogtofile
 	find_postgres
 	make_work
+	case $command in ship | all) need_kafka ;; esac
 	case $quick:$command in
 		:record | :all)
 			say "Counting instructions (bench/unaudited)"

@@ -212,11 +212,11 @@ def _pairs_report(result):
 # -- what is shown --------------------------------------------------------------------
 
 def report(result):
-    return (tables(result, LOADS, COLUMNS, SECONDS) + _published(result["published"])
+    return (tables(result, LOADS, COLUMNS, SECONDS) + published_table(result["published"])
             + _pairs_report(result) + reading.report(result))
 
 
-def _published(published):
+def published_table(published):
     return ["### Seconds for the same load, published", "", published["source"], "",
             grid(("encryption", "Oracle 12.1, s", "of none", "Oracle 11.2, s", "of none"),
                  [(row["configuration"], *(cell for version in ("12.1", "11.2") for cell in (

@@ -40,12 +40,12 @@ def key_command(cluster, bits):
     if not os.path.exists(file):
         line = secrets.token_hex(bits // 8) + "\n"
         for each, text in ((file, line), (keys_file(cluster), line)):
-            with open(each, "a", encoding="ascii", opener=_private) as output:
+            with open(each, "a", encoding="ascii", opener=private) as output:
                 output.write(text)
     return f"cat '{file}'"
 
 
-def _private(file, flags):
+def private(file, flags):
     return os.open(file, flags, 0o600)
 
 
