@@ -10,6 +10,7 @@ use warnings;
 
 use FindBin;
 use lib $FindBin::RealBin;
+use PaqKafka;
 use PaqTest;
 
 use File::Path qw(make_path remove_tree);
@@ -668,6 +669,92 @@ SKIP:
 	is($status, 1, 'trail: without the layer that was asked for');
 	like($output, qr/^  WRONG: files of the trail do not have these layers; /m, 'trail: and says so');
 }
+
+# Shipping to Kafka
+
+SKIP:
+{
+	my ($available, $reason) = PaqKafka::available();
+
+	if (!$available)
+	{
+		diag "NOT TESTED: $reason";
+		skip $reason, 1;
+	}
+	($status, $output) = bench('ship', '--quick', '--megabytes', 2, '--configs',
+		'plain,tls_aes256,queued,shipped', '--folder', "$folder/ship");
+	is($status, 0, 'a run of ship') or diag($output);
+	$result = decode_json(slurp_file("$folder/results/ship.json"))->{commands}{ship};
+	$reason = $result->{configurations}{plain}{absent};
+	skip $reason, 1 if defined $reason;
+
+	my @runs = @{ $result->{runs} };
+	is( join(', ', map { "$_->{load}-$_->{configuration}" } @runs),
+		join(', ', 'trail-plain', 'trail-tls_aes256',
+			map { ("$_-queued", "$_-shipped") } 'select', 'tpcb', 'select half', 'tpcb half'),
+		'ship: all runs');
+	is(join(' ', map { $_->{verdict} } @runs), join(' ', ('ok') x 10), 'ship: and all is well');
+	foreach my $run (grep { $_->{load} eq 'trail' || $_->{configuration} eq 'shipped' } @runs)
+	{
+		cmp_ok($run->{$_}, '>=', 0, "ship: $run->{load}, $run->{configuration}: $_")
+		  foreach qw(ship_us_record broker_us_record),
+		  $run->{load} eq 'trail' ? qw(records_s mb_s start_s) : qw(behind_s shipped);
+	}
+	is(join(' ', map { "@{ $_->{tls} }" } @runs[ 0, 1 ]), ' TLSv1.3 TLS_AES_256_GCM_SHA384',
+		'ship: the cipher');
+	is($runs[0]{records}, $runs[1]{records}, 'ship: the same trail');
+	my %medians = map { ("$_->{load}-$_->{configuration}" => $_) } @{ $result->{medians} };
+	cmp_ok(
+		abs($medians{'trail-tls_aes256'}{ratio}{records_s}{median} -
+			  $runs[1]{records_s} / $runs[0]{records_s}), '<', 1e-9, 'ship: a ratio to plain');
+	cmp_ok(abs($medians{'tpcb-shipped'}{ratio}{tps}{median} - $runs[5]{tps} / $runs[4]{tps}),
+		'<', 1e-9, 'ship: and one to a server alone');
+	cmp_ok(abs($result->{loads}{'select half'}{rate} - $runs[2]{tps} / 2), '<', 1e-6,
+		'ship: half of what the server can do');
+	my $report = slurp_file("$folder/results/ship.md");
+	like($report, qr/ tls_aes256: TLSv1\.3 TLS_AES_256_GCM_SHA384\./, 'ship: in the report');
+	report('ship', "$folder/results/ship.json", "$folder/ship_report");
+	is(slurp_file("$folder/ship_report/ship.md"), $report, 'ship: the report again');
+	is(collisions(slurp_file("$folder/results/ship.svg")), '', 'ship: texts do not collide')
+	  if !$result->{absent}{picture};
+}
+
+# Without a broker all is absent, which is nothing wrong.
+{
+	local $ENV{PAQ_KAFKA_DIR} = "$folder/nowhere";
+
+	($status, $output) = bench('ship', '--quick', '--folder', "$folder/no_kafka");
+	is($status, 0, 'ship, without Kafka') or diag($output);
+	like($output, qr/^  leaving out shipped: \S/m, 'ship: says what is missing');
+	like(slurp_file("$folder/results/ship.md"), qr/^- plain: \S.*^- runs: \S/ms,
+		'ship: in the report, too');
+}
+
+# Which of the records was the first that had not been acknowledged, and how old it was
+
+sub lags
+{
+	my ($seen, @lists) = @_;
+	my @files = map { "$folder/lag.$_" } 1 .. @lists;
+
+	foreach my $i (0 .. $#lists)
+	{
+		unlink $files[$i];
+		append_to_file($files[$i], join '', map {
+			qq({"type":"record","formatVersion":1,"sequence":$_,"logTime":"1970-01-01T00:00:)
+			  . sprintf('%09.6f', $_ / 2) . '+00:00"' . 'x' x ($_ % 7) . "}\n"
+		} @{ $lists[$i] });
+	}
+	my $output = from_modules('import ship; print(*ship.lags_of(sys.argv[4:],
+		[tuple(map(float, each.split(":"))) for each in sys.argv[3].split()]))', $seen, @files);
+	chomp $output;
+	return $output;
+}
+
+is(lags('10:0 10:3 10:19 10:20 9.75:20', [ 1 .. 12 ], [], [ 13 .. 21 ]), '9.5 8.0 0.0 0.0 0.0',
+	'ship: lags');
+is(lags('30:0 30:1 30:11 30:12 30:20 30:21', [ 1 .. 12 ], [ 13 .. 21 ]), '29.5 29.0 24.0 23.5 19.5 0.0',
+	'ship: lags at the ends of files');
 
 # A trail that lacks what was sent: here because less is audited
 

@@ -141,7 +141,7 @@ def _folder(bench):
     return os.path.join(bench.cluster.data, bench.standard["queued"].folder)
 
 
-def _wrong_figures(run, last, arrived):
+def _wrong_figures(last, arrived):
     """What is wrong with what was shipped, by the program's last statistics; None: nothing"""
     if last["missing"] or last["failures"]:
         return f"{last['missing']} records missing, {last['failures']} failures of Kafka"
@@ -230,7 +230,7 @@ class Shipping:
     def measure(self, run, configuration):
         cipher = CIPHERS[configuration.name]
         start = self.once(LAST, LAST, cipher)
-        before = self.broker.end_of(TRAIL)
+        before = self.broker.end_before(TRAIL)
         self.broker.handshakes()
         last = self.once(WHOLE, TRAIL, cipher)
         used = set(self.broker.handshakes())
@@ -246,7 +246,7 @@ class Shipping:
             ship_us_record=cpu_s * 1e6 / records, broker_us_record=broker_s * 1e6 / records,
             start_s=start["seconds"], start_cpu_s=start["cpuSeconds"],
             tls=sorted(used), verdict="ok")
-        wrong = _wrong_figures(run, last, self.broker.end_of(TRAIL) - before)
+        wrong = _wrong_figures(last, self.broker.end_of(TRAIL) - before)
         if wrong:
             run["verdict"] = wrong
         elif last["records"] != self.records:
@@ -287,13 +287,13 @@ class Beside:
         self.bench = bench
         self.cluster = bench.cluster
         self.broker = broker
-        self.arrived = 0        # in the topic, in all runs
         self.program = None
 
     def begin(self, configuration):
         self.kill()
         if configuration.name != SHIPPED:
             return
+        self.before = self.broker.end_before(SHIPPED)
         self.cluster.query(f"SELECT audit_consumer_create('{SHIPPED}')")
         self.program = shipper.Shipper(self.cluster, self.broker, _folder(self.bench), SHIPPED,
                                        SHIPPED)
@@ -322,9 +322,7 @@ class Beside:
         """Was all shipped, and how far was it behind while the load went on?"""
         if self.program is None:
             return
-        arrived = self.broker.end_of(SHIPPED)
-        wrong = _wrong_figures(run, self.last, arrived - self.arrived)
-        self.arrived = arrived
+        wrong = _wrong_figures(self.last, self.broker.end_of(SHIPPED) - self.before)
         if wrong and run["verdict"] == "ok":
             run["verdict"] = wrong
         lines = [line for line in self.program.lines if self.began <= line.time <= self.ended]
@@ -418,10 +416,14 @@ def pictures(result, plot):
               [picture.bar(row, row.get("records_s"), "{:.0f}") for row in rows])
     plot.grouped("CPU time of a record that is shipped", "microseconds; lower is better", rows,
                  (("ship_us_record", "pg_audit_trail ship"), ("broker_us_record", "broker")))
-    rows = [{**row, "configuration": row["load"]} for row in result["medians"]
-            if row["configuration"] == SHIPPED]
+    rows = [row for row in result["medians"] if row["configuration"] == SHIPPED]
     plot.bars("Throughput of a server whose trail is shipped, of that without",
               "ratio; higher is better",
-              [picture.bar(row, row["ratio"].get("tps")) for row in rows])
+              [_bar(row, row["ratio"].get("tps"), "{:.3f}") for row in rows])
     plot.bars("Lag while the server is busy", "s; lower is better",
-              [picture.bar(row, row.get("lag_s"), "{:.2f}") for row in rows])
+              [_bar(row, row.get("lag_s"), "{:.2f}") for row in rows])
+
+
+def _bar(row, figure, layout):
+    """A bar for a load, where all are of one configuration"""
+    return picture.Bar(row["load"], figure, layout, row["verdict"], picture.OURS)
