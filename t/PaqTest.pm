@@ -220,17 +220,19 @@ sub settings_text
 sub reload_settings
 {
 	my ($node, %settings) = @_;
-	my $names  = join '|', sort keys %settings;
-	my $number = sub {
+	my $names   = join '|', sort keys %settings;
+	my $records = sub {
 		flush_trail($node);
-		return scalar grep { /"command":"SET".*"objectName":"pg_audit_queue\.(?:$names)"/ }
+		return grep { /"command":"SET".*"objectName":"pg_audit_queue\.(?:$names)"/ }
 		  trail_lines($node);
 	};
-	my $before = $number->();
+
+	# retention may remove some of them meanwhile
+	my %before = map { $_ => 1 } $records->();
 
 	$node->append_conf('postgresql.conf', settings_text(%settings));
 	$node->reload;
-	return poll_until(sub { $number->() >= $before + keys %settings });
+	return poll_until(sub { (grep { !$before{$_} } $records->()) >= keys %settings });
 }
 
 # create_extension($node, $database): without leaving a record.  The database
