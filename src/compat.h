@@ -27,6 +27,7 @@
 #include "parser/analyze.h"
 #include "parser/parser.h"
 #include "parser/scanner.h"
+#include "portability/instr_time.h"
 #include "postmaster/bgworker_internals.h"
 #include "regex/regex.h"
 #include "replication/slot.h"
@@ -624,5 +625,46 @@ paq_regexec(regex_t *regex, const pg_wchar *data, size_t len, size_t start,
 #if PG_VERSION_NUM < 180000
 #define pg_noreturn				_Noreturn
 #endif
+
+/* ---------- Programs that stand in for a server (t/ring) ---------- */
+
+/* Signatures of functions that such a program defines itself */
+#if PG_VERSION_NUM >= 160000
+#define EXCEPTIONAL_CONDITION_ARGS \
+	const char *condition, const char *file, int line
+#define CANCEL_SLEEP_TYPE	bool
+#define CANCEL_SLEEP_RESULT false
+#else
+#define EXCEPTIONAL_CONDITION_ARGS \
+	const char *condition, const char *type, const char *file, int line
+#define CANCEL_SLEEP_TYPE	void
+#define CANCEL_SLEEP_RESULT
+#endif
+
+#if PG_VERSION_NUM >= 170000
+#define DEFINE_PROC_NUMBER	ProcNumber MyProcNumber = -1
+#else
+#define DEFINE_PROC_NUMBER	extern PGPROC *MyProc
+#endif
+
+/* Set what paq_proc_number() returns; MyProc is set. */
+static inline void
+paq_set_proc_number(int number)
+{
+#if PG_VERSION_NUM >= 170000
+	MyProcNumber = number;
+#else
+	MyProc->pgprocno = number;
+#endif
+}
+
+/* Make the clock usable for durations. */
+static inline void
+paq_initialize_timing(void)
+{
+#if PG_VERSION_NUM >= 190000
+	pg_initialize_timing();
+#endif
+}
 
 #endif							/* PAQ_COMPAT_H */

@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 #include "fault.h"
-#include "server.h"
 
 Stress	   *stress = NULL;
 bool		stress_verbose = false;
@@ -33,7 +32,7 @@ stress_init(void)
 		perror("mmap");
 		exit(1);
 	}
-	initialize_timing();
+	paq_initialize_timing();
 }
 
 /* Say what is wrong, and let nobody go on. */

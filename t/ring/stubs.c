@@ -34,7 +34,6 @@
 #include "portability/instr_time.h"
 #include "queue/wal.h"
 #include "replication/walsender.h"
-#include "server.h"
 #include "storage/fd.h"
 #include "storage/ipc.h"
 #include "storage/s_lock.h"
@@ -94,7 +93,7 @@ stress_become(int number, BackendType type)
 		return;
 	MyProc = &stress->procs[number];
 	MyLatch = &stress->latches[number];
-	set_proc_number(number);
+	paq_set_proc_number(number);
 }
 
 /* ---------------------------------------------------------------------
