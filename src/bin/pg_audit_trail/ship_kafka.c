@@ -83,6 +83,9 @@ static const Setting defaults[] = {
 	{"linger.ms", "200"},
 	{"queue.buffering.max.kbytes", "65536"},
 
+	/* TLS's records of a batch would wait for the broker to acknowledge those before */
+	{"socket.nagle.disable", "true"},
+
 	/* for ever: giving up a record is giving up all, and beginning again */
 	{"message.timeout.ms", "0"},
 
