@@ -110,6 +110,9 @@ paq_place_until(const PaqConsumer *consumer, TimestampTz file_written)
 {
 	TimestampTz until = file_written;
 
+	/* Nothing is behind a consumer that has not begun. */
+	if (consumer->place.begun == 0)
+		return PG_INT64_MIN;
 	if (until == 0)
 		until = consumer->record_time;
 	return until == 0 ? consumer->acknowledged : Min(until, consumer->acknowledged);
