@@ -627,7 +627,11 @@ foreach my $number ($rounds->numbers)
 		$node->data_dir . '/pg_wal');
 }
 cmp_ok($acknowledged, '>', 0, 'clients were told of commits');
-cmp_ok($restored, '>', 0, 'records were restored from WAL');
+
+# About one round in three restores records itself; in the others, the pages of the
+# queue are there, or a recovery that was interrupted has done it.  Few rounds may all
+# be of these, which says nothing: the cases above are certain to restore.
+cmp_ok($restored, '>', 0, 'records were restored from WAL') if $rounds->count >= 60;
 $rounds->finish($rounds->count . ' crashes: nothing that was committed is lost, nothing is there twice');
 delete $ENV{LD_PRELOAD};
 done_testing();
