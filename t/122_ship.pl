@@ -416,11 +416,11 @@ sub by_sequence
 	return sort { $first{$a} <=> $first{$b} } @files;
 }
 
-# Records that the backup has not; then the server is restored, and makes two files.
-# Returns the files of both.
+# Records that the backup has not, with a restart in each round if wanted; then the server is
+# restored, and makes two files.  Returns the files of both.
 sub restore_backup
 {
-	my ($rounds) = @_;
+	my ($rounds, $restarts) = @_;
 	my %common = map { $_ => 1 } trail_files($node);
 	my (@newer, %newer, $second);
 
@@ -431,6 +431,7 @@ sub restore_backup
 	{
 		some_records(10);
 		unaudited_sql($node, 'SELECT audit_rotate()');
+		$node->restart if $restarts;
 	}
 	$node->stop;
 	mkdir("$tmp/newer");
@@ -466,16 +467,17 @@ unaudited_sql($node,
 foreach (
 	[ 'shipping stops in the middle of the former series', 3, 14 ],
 	[ 'shipping stops near the end of the former series',  3, 24 ],
-	[ 'the former series has one file more',               1, 5 ])
+	[ 'the former series has one file more',               1, 5 ],
+	[ 'the server was restarted before',                   3, 15, 1 ])
 {
-	my ($name, $rounds, $count) = @$_;
+	my ($name, $rounds, $count, $restarts) = @$_;
 
 	unaudited_sql($node, 'SELECT audit_rotate()');
 	flush_trail($node);
 	ship_once('files', receiver($file));
 	my %before = map { $_ => 1 } identities(trail_lines($node));
 	my @common = sort { (stat $a)[9] <=> (stat $b)[9] } trail_files($node);
-	my ($newer, $latter) = restore_backup($rounds);
+	my ($newer, $latter) = restore_backup($rounds, $restarts);
 	my @wanted = grep { !$before{$_} } identities(trail_lines($node));
 	my $to = "$tmp/restored$count";
 	my $sentinel = "$dir/audit-2000-01-01_000000.json";
@@ -509,6 +511,14 @@ foreach (
 	my %series = map { $_ => 1 } @shipped;
 	is(scalar(grep { $shipped[$_] ne $shipped[ $_ - 1 ] } 1 .. $#shipped),
 		keys(%series) - 1, "$name: one after the other");
+
+	my $all = new_consumer("late$count");
+
+	($status, $stderr) = ship_once("late$count", receiver($all));
+	%shipped = map { $_ => 1 } identities(split /\n/, slurp_file($all));
+	is(join(', ', grep { !$shipped{$_} } identities(trail_lines($node))),
+		'', "$name: a new consumer gets all that is there");
+	unaudited_sql($node, "SELECT audit_consumer_drop('late$count')");
 }
 
 # ---------------------------------------------------------------------------

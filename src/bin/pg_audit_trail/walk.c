@@ -10,9 +10,12 @@
  * Which file comes next, the sequences of their first records tell, not names or times: a
  * clock may be set back, and files may be renamed.  Where a restored server has gone on in the
  * trail that it had, two series have the same sequences: the one that the walk is in comes
- * first, as a whole.  If what a consumer had not acknowledged is
- * gone - removed by retention, because it was too much, or by somebody - the walk
- * says so and goes on with what there is.
+ * first, as a whole.  There, times matter, too: retention takes files with smaller sequences
+ * than the place, that are not newer than it, for acknowledged (paq_place_until()), and
+ * so the walk never goes on to a file while one is unread that would be one of these.
+ *
+ * If what a consumer had not acknowledged is gone - removed by retention, because it was too
+ * much, or by somebody - the walk says so and goes on with what there is.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -44,12 +47,15 @@ struct Walk
 	PaqPlace	end;			/* up to there the trail is durable */
 	int			nfiles;			/* as the directory was looked through last */
 	WalkFile   *files;
+	int64		end_written;	/* when the file of end was last written to; 0: it
+								 * is not there */
 
 	PaqPlace	place;			/* behind the last record, */
 	uint64		place_begun;	/* and series of the first record of its file; 0:
 								 * the file is gone */
 	int64		acknowledged;	/* by the consumer, see paq_place_until() */
 	int64		until;			/* what that says */
+	bool		begins;			/* it had not acknowledged anything */
 	PaqPlace	skip;			/* records of its series up to its sequence have
 								 * been handed out before */
 	WalkFile	current;		/* path NULL: none */
@@ -208,6 +214,10 @@ list_files(Walk *walk)
 	free(list.files);
 	walk->files = files;
 	walk->nfiles = nfiles;
+	walk->end_written = 0;
+	for (int i = 0; i < nfiles; i++)
+		if (is_end_file(walk, files[i].file.name))
+			walk->end_written = files[i].written;
 }
 
 /* Is the file of the series that the walk is in, and the worker in another one by now? */
@@ -217,12 +227,15 @@ is_of_left_series(const Walk *walk, const WalkFile *file)
 	return file->series == walk->place.series && walk->end.series != walk->place.series;
 }
 
-/* Is all that is in the file durable, or at least its beginning? */
+/*
+ * Is all that is in the file durable, or at least its beginning?  What is ahead of what the worker
+ * says may be so in another series only, which it has left.
+ */
 static bool
 is_durable(const Walk *walk, const WalkFile *file)
 {
 	return is_end_file(walk, file->file.name) || file->begun <= walk->end.sequence ||
-		is_of_left_series(walk, file);
+		is_of_left_series(walk, file) || file->written < walk->end_written;
 }
 
 static bool
@@ -253,21 +266,67 @@ comes_later(const Walk *walk, const WalkFile *file)
 		is_durable(walk, file) && !is_behind(walk, file);
 }
 
+/* When the file will have been written to for the last time, as far as the others tell */
+static int64
+time_of_end(const Walk *walk, const WalkFile *file)
+{
+	return is_end_file(walk, file->file.name) ? PG_INT64_MAX : file->written;
+}
+
 /*
- * Is the one file to be read before the other?  The rest of the place's series comes first.  What
- * has smaller sequences than the place is of a trail that begins anew, and comes at the end.
+ * Does the worker's file have to wait for all others?  What a consumer that began before this
+ * walk has of other series is not known: it stays in its own.
  */
 static bool
-comes_before(const Walk *walk, const WalkFile *a, const WalkFile *b)
+comes_last(const Walk *walk, const WalkFile *file)
 {
-	const bool	a_anew = a->begun < walk->place.begun;
-	const bool	b_anew = b->begun < walk->place.begun;
-	const bool	a_stays = a->series == walk->place.series;
-	const bool	b_stays = b->series == walk->place.series;
+	return is_end_file(walk, file->file.name) &&
+		(walk->begins || file->series != walk->place.series);
+}
 
+/*
+ * Is the one file rather to be read than the other?  The rest of the place's series comes first,
+ * then what goes on behind the place, then what has sequences that are before it.  Without a
+ * place, the oldest comes first.
+ */
+static bool
+is_preferred(const Walk *walk, const WalkFile *a, const WalkFile *b)
+{
+	const PaqPlace *place = &walk->place;
+	const bool	a_last = comes_last(walk, a);
+	const bool	b_last = comes_last(walk, b);
+	const bool	a_stays = a->series == place->series;
+	const bool	b_stays = b->series == place->series;
+	const bool	a_anew = a->begun <= place->sequence;
+	const bool	b_anew = b->begun <= place->sequence;
+
+	if (a_last != b_last)
+		return b_last;
+	if (a_stays != b_stays)
+		return a_stays;
 	if (a_anew != b_anew)
 		return b_anew;
-	return a_stays != b_stays ? a_stays : a->begun < b->begun;
+	if (place->sequence > 0 && a->begun != b->begun)
+		return a->begun < b->begun;
+	return a->written < b->written;
+}
+
+/*
+ * Must the one file not be unread when the walk goes on to the other?  It is before it in its
+ * series, or it would be behind a place in it.  What is not newer than the place has been read
+ * if the consumer began before this walk.
+ */
+static bool
+must_precede(const Walk *walk, const WalkFile *a, const WalkFile *b)
+{
+	const int64 a_end = time_of_end(walk, a);
+	const int64 b_end = time_of_end(walk, b);
+
+	if (a->series == b->series)
+		return a->begun < b->begun;
+	if (!walk->begins && a->written <= walk->until)
+		return false;
+	return a->begun <= b->begun && a_end <= b_end && (a->begun < b->begun || a_end < b_end);
 }
 
 /* The file to be read next; NULL if there is none yet. */
@@ -275,12 +334,27 @@ static const WalkFile *
 find_next(Walk *walk)
 {
 	const WalkFile *next = NULL;
+	const WalkFile *before;
 
 	list_files(walk);
 	for (int i = 0; i < walk->nfiles; i++)
 		if (comes_later(walk, &walk->files[i]) &&
-			(next == NULL || comes_before(walk, &walk->files[i], next)))
+			(next == NULL || is_preferred(walk, &walk->files[i], next)))
 			next = &walk->files[i];
+	do
+	{
+		before = NULL;
+		for (int i = 0; i < walk->nfiles; i++)
+		{
+			const WalkFile *file = &walk->files[i];
+
+			if (comes_later(walk, file) && must_precede(walk, file, next) &&
+				(before == NULL || file->begun < before->begun))
+				before = file;
+		}
+		if (before != NULL)
+			next = before;
+	} while (before != NULL);
 	return next;
 }
 
@@ -508,6 +582,7 @@ walk_set_place(Walk *walk, const PaqConsumer *consumer)
 	close_current(walk);
 	walk->place = walk->skip = consumer->place;
 	walk->acknowledged = consumer->acknowledged;
+	walk->begins = consumer->place.begun == 0;
 	look_at_end(walk);
 	for (int i = 0; i < walk->nfiles; i++)
 		walk->files[i].done = false;
