@@ -417,10 +417,11 @@ sub by_sequence
 }
 
 # Records that the backup has not, with a restart in each round if wanted; then the server is
-# restored, and makes two files.  Returns the files of both.
+# restored, and makes two files, with one in between, of a series of its own, if it shall go
+# past the sequences of the former one.  Returns the files of both.
 sub restore_backup
 {
-	my ($rounds, $restarts) = @_;
+	my ($rounds, %options) = @_;
 	my %common = map { $_ => 1 } trail_files($node);
 	my (@newer, %newer, $second);
 
@@ -431,7 +432,7 @@ sub restore_backup
 	{
 		some_records(10);
 		unaudited_sql($node, 'SELECT audit_rotate()');
-		$node->restart if $restarts;
+		$node->restart if $options{restarts};
 	}
 	$node->stop;
 	mkdir("$tmp/newer");
@@ -443,8 +444,14 @@ sub restore_backup
 	$second = time;
 	poll_until(sub { time >= $second + 1 });
 	$node->start;
-	some_records(3);
+	some_records($options{past} ? 15 * $rounds : 3);
 	unaudited_sql($node, 'SELECT audit_rotate()');
+	if ($options{past})
+	{
+		$node->restart;
+		some_records(3);
+		unaudited_sql($node, 'SELECT audit_rotate()');
+	}
 	some_records(3);
 	flush_trail($node);
 	rename("$tmp/newer/" . basename($_), $_) or die "rename: $!" foreach @newer;
@@ -468,16 +475,17 @@ foreach (
 	[ 'shipping stops in the middle of the former series', 3, 14 ],
 	[ 'shipping stops near the end of the former series',  3, 24 ],
 	[ 'the former series has one file more',               1, 5 ],
-	[ 'the server was restarted before',                   3, 15, 1 ])
+	[ 'the server was restarted before',                   3, 15, restarts => 1 ],
+	[ 'the new series goes past the former one',           1, 6, past => 1 ])
 {
-	my ($name, $rounds, $count, $restarts) = @$_;
+	my ($name, $rounds, $count, %options) = @$_;
 
 	unaudited_sql($node, 'SELECT audit_rotate()');
 	flush_trail($node);
 	ship_once('files', receiver($file));
 	my %before = map { $_ => 1 } identities(trail_lines($node));
 	my @common = sort { (stat $a)[9] <=> (stat $b)[9] } trail_files($node);
-	my ($newer, $latter) = restore_backup($rounds, $restarts);
+	my ($newer, $latter) = restore_backup($rounds, %options);
 	my @wanted = grep { !$before{$_} } identities(trail_lines($node));
 	my $to = "$tmp/restored$count";
 	my $sentinel = "$dir/audit-2000-01-01_000000.json";
@@ -486,7 +494,7 @@ foreach (
 	# its file, and its first file is older than what is acknowledged: retention leaves it.
 	append_to_file($sentinel, '');
 	utime(1, 1, $sentinel);
-	set_times(@common, @$newer, $latter->[0]);
+	set_times(@common, @$newer, @$latter[ 0 .. $#$latter - 1 ]);
 	append_to_file("$tmp/once", '');
 	ship_some($to, $count);
 	reload_settings($node, log_retention_age => '1d');
