@@ -32,12 +32,10 @@ sub properties_file
 	return $file;
 }
 
-my ($stdout, $stderr);
-IPC::Run::run(
-	[ qw(pg_audit_trail ship --consumer=x --kafka), properties_file("topic=x\n"), $tmp ],
-	'<', \undef, '>', \$stdout, '2>', \$stderr);
+my @to_kafka = ('ship', '--consumer=x', '--kafka=' . properties_file("topic=x\n"), $tmp);
 my ($available, $reason) = PaqKafka::available();
-($available, $reason) = (0, 'this build has no librdkafka') if $stderr =~ /has no librdkafka/;
+($available, $reason) = (0, 'this build has no librdkafka')
+  if (trail_program(@to_kafka))[2] =~ /has no librdkafka/;
 if (!$available)
 {
 	diag "NOT TESTED: $reason";
@@ -103,6 +101,18 @@ sub some_records
 }
 
 # ---------------------------------------------------------------------------
+# A build without librdkafka
+# ---------------------------------------------------------------------------
+
+my $least = least_trail_program();
+my ($stdout, $stderr);
+
+IPC::Run::run([ $least, @to_kafka ], '<', \undef, '>', \$stdout, '2>', \$stderr);
+is($? >> 8, 2, 'a build without librdkafka does not ship to Kafka');
+like($stderr, qr/^pg_audit_trail: error: this build has no librdkafka\n/, 'and says so');
+unlike(`ldd $least`, qr/rdkafka/, 'it does not need it');
+
+# ---------------------------------------------------------------------------
 # The file
 # ---------------------------------------------------------------------------
 
@@ -140,7 +150,7 @@ like($err, qr/more than one target specified/, 'two targets');
 # Plain text
 # ---------------------------------------------------------------------------
 
-my $kafka = PaqKafka->new(sasl => 1);
+my $kafka = PaqKafka->new(sasl => 1, set => { 'listener.name.ssl.ssl.client.auth' => 'required' });
 $kafka->topic('one', 1);
 $kafka->topic('three', 3);
 my $server = 'bootstrap.servers = ' . $kafka->bootstrap . "\n";
@@ -227,10 +237,27 @@ is_shipped('three', 'session', 1);
 is_shipped('one', 'sequence', 1);
 
 # ---------------------------------------------------------------------------
+# A producer that cannot go on
+# ---------------------------------------------------------------------------
+
+{
+	local $ENV{LD_PRELOAD} = build_preloaded('fatal');
+	some_records(300);
+	$ship = start_ship('three', $three);
+	ok(catches_up('three'), 'after a fatal error of the producer there is a new one');
+	($status, $err) = finish_trail_program($ship);
+	like($err, qr/error: Kafka: test_fatal_error: fatal for a test\n/, 'it is reported');
+	is($status, 0, 'and no reason to end');
+	is_shipped('three', 'session', 1);
+}
+
+# ---------------------------------------------------------------------------
 # TLS and SASL
 # ---------------------------------------------------------------------------
 
-my $tls = 'bootstrap.servers=' . $kafka->bootstrap('ssl') . "\nsecurity.protocol=ssl\n$fast";
+my $tls_only = 'bootstrap.servers=' . $kafka->bootstrap('ssl') . "\nsecurity.protocol=ssl\n$fast";
+my $tls = $tls_only . 'ssl.certificate.location=' . $kafka->client_certificate
+  . "\nssl.key.location=" . $kafka->client_key . "\n";
 my $sasl = 'bootstrap.servers=' . $kafka->bootstrap('sasl_ssl') . "\n$fast"
   . 'ssl.ca.location=' . $kafka->ca_file . "\nsecurity.protocol=sasl_ssl\n"
   . 'sasl.mechanism=PLAIN' . "\nsasl.username=" . $kafka->user . "\n";
@@ -242,8 +269,14 @@ says($ship, qr/Kafka: .*certificate verify failed/, 'a certificate of another CA
 finish_trail_program($ship, 'KILL');
 is(unaudited_sql($node, "SELECT lag_records > 0 FROM audit_consumers WHERE name = 'three'"), 't',
 	'nothing is shipped there');
-($status, $err) = ship_once('three', properties_file($tls . $topic . 'ssl.ca.location=' . $kafka->ca_file . "\n"));
-is("$status $err", '0 ', 'by TLS');
+my $ca = 'ssl.ca.location=' . $kafka->ca_file . "\n";
+$ship = start_ship('three', properties_file("$tls_only$topic$ca"));
+says($ship, qr/Kafka: .*(?:bad certificate|certificate required)/, 'no certificate of the client');
+finish_trail_program($ship, 'KILL');
+is(unaudited_sql($node, "SELECT lag_records > 0 FROM audit_consumers WHERE name = 'three'"), 't',
+	'nothing is shipped without one');
+($status, $err) = ship_once('three', properties_file("$tls$topic$ca"));
+is("$status $err", '0 ', 'by TLS, with a certificate of the client');
 some_records();
 $ship = start_ship('three', properties_file("$sasl${topic}sasl.password=wrong\n"));
 says($ship, qr/Kafka: .*[Aa]uthentication failed/, 'a wrong password');
@@ -266,12 +299,19 @@ $ship = start_ship('small', $small);
 says($ship, qr/could not be delivered to topic "small": .*too large.*\n.*hint: Raise the topic's/, 'too large');
 ok(poll_until(sub { my @records = $kafka->consume('small'); @records && $records[-1][3] !~ /x{50000}/ }),
 	'what is before it is delivered');
-finish_trail_program($ship, 'KILL');
 ok($kafka->consume('small') < 100, 'and what is behind it is not, again and again');
-$kafka->tool('TopicCommand', '--delete', '--topic', 'small');
-$kafka->topic('small', 1, 'max.message.bytes' => 200_000);
-($status, $err) = ship_once('small', $small);
-is($status, 0, 'and the rest, when the topic takes it');
+($status, undef, $err) = $kafka->tool(
+	'kafka.admin.ConfigCommand', '--alter',
+	'--entity-type' => 'topics',
+	'--entity-name' => 'small',
+	'--add-config'  => 'max.message.bytes=200000');
+is("$status $err", '0 ', 'the topic takes more');
+ok(catches_up('small'), 'and gets the rest');
+says($ship, qr/records are delivered to topic "small" again/, 'as is said');
+($status, $err) = finish_trail_program($ship);
+is($status, 0, 'the same program has shipped it all');
+my $reports = () = $err =~ /could not be delivered/g;
+cmp_ok($reports, '<=', 2, 'what was wrong is not said at each attempt');
 ok((grep { $_->[3] =~ /x{50000}/ } $kafka->consume('small')) == 1, 'the large one, too');
 
 new_consumer('own');

@@ -148,7 +148,7 @@ sub consume
 	} split /\n/, $self->_must('consume', $topic);
 }
 
-# tool($class, @arguments): run a class of Kafka's tools, as ConsoleProducer, with an
+# tool($class, @arguments): run a class of Kafka's, as ConsoleProducer, with an
 # input if the first argument is a reference to one.  Returns its status, its output
 # and its messages.  Some of the tools fail with messages only.
 sub tool

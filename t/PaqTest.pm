@@ -67,6 +67,7 @@ our @EXPORT = qw(
   kill_worker
   last_sleep
   least_install
+  least_trail_program
   need_trail_program
   other_install
   parse_record
@@ -1134,6 +1135,20 @@ sub least_install
 {
 	return _private_install('pg_config', "COPT='-include $FindBin::RealBin/without_lz4.h'",
 		map { "WITH_$_=no" } qw(ZSTD LZ4 OPENSSL));
+}
+
+# least_trail_program(): build pg_audit_trail where nothing is that it can do without: zstd,
+# lz4, OpenSSL, librdkafka.  Returns its path.
+sub least_trail_program
+{
+	my $dir = PostgreSQL::Test::Utils::tempdir();
+
+	system_or_bail('cp', '-R', (map { "$FindBin::RealBin/../$_" } qw(src pg_audit_queue.control)), $dir);
+	system("find $dir -name '*.o' -delete") == 0 or die 'find';
+	system_or_bail("make -s -C $dir/src/bin/pg_audit_trail "
+		  . join(' ', 'PG_CONFIG=pg_config', map { "WITH_$_=no" } qw(ZSTD LZ4 OPENSSL KAFKA))
+		  . " >$dir/build.log 2>&1");
+	return "$dir/src/bin/pg_audit_trail/pg_audit_trail";
 }
 
 # bare_install($pg_config): a copy of that server, by default of the one that is

@@ -273,9 +273,12 @@ is_news(rd_kafka_resp_err_t error)
 	return true;
 }
 
+/* Once, however often it is tried again */
 static void
 report_undelivered(rd_kafka_resp_err_t error)
 {
+	if (!is_news(error))
+		return;
 	pg_log_error("a record could not be delivered to topic \"%s\": %s", kafka.topic_name,
 				 rd_kafka_err2str(error));
 	if (error == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE)
