@@ -20,7 +20,7 @@ use POSIX qw(WNOHANG);
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
-use Time::HiRes qw(sleep time);
+use Time::HiRes qw(time);
 
 my $root = ($ENV{PAQ_RSYSLOG_DIR} // '') || '/';
 my ($modules) = map { s{/omrelp\.so$}{}r } glob("$root/usr/lib*/*/rsyslog/omrelp.so");
@@ -338,14 +338,17 @@ SKIP:
 }
 
 # New files while it runs
-my $load = start_psql($node,
-	'DO $$ BEGIN FOR i IN 1 .. 10000 LOOP PERFORM i; END LOOP; END $$;');
 foreach (1 .. 3)
 {
+	my $published = 'SELECT published FROM pg_stat_audit_queue';
+	my $before    = unaudited_sql($node, $published);
+	my $load      = start_psql($node,
+		'DO $$ BEGIN FOR i IN 1 .. 4000 LOOP PERFORM i; END LOOP; END $$;');
+
+	ok(poll_until(sub { unaudited_sql($node, $published) > $before }), 'records');
 	unaudited_sql($node, 'SELECT audit_rotate()');
-	sleep 0.1;
+	finish_psql($load);
 }
-finish_psql($load);
 ok(arrives($received), 'rotation');
 is_trail($received, 'each record once');
 
