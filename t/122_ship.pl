@@ -416,8 +416,8 @@ sub by_sequence
 	return sort { $first{$a} <=> $first{$b} } @files;
 }
 
-# Records that the backup has not, with a restart in each round if wanted; then the server is
-# restored, and makes two files, with one in between, of a series of its own, if it shall go
+# Records that the backup has not, with a crash in each round if wanted, so that each of its
+# files is of a series of its own; then the server is restored, and makes two files, with one in between, of a series of its own, if it shall go
 # past the sequences of the former one.  Returns the files of both.
 sub restore_backup
 {
@@ -432,7 +432,11 @@ sub restore_backup
 	{
 		some_records(10);
 		unaudited_sql($node, 'SELECT audit_rotate()');
-		$node->restart if $options{restarts};
+		if ($options{crashes})
+		{
+			$node->stop('immediate');
+			$node->start;
+		}
 	}
 	$node->stop;
 	mkdir("$tmp/newer");
@@ -462,9 +466,10 @@ sub restore_backup
 # Ship so many records, or some more: what the target has acknowledged is the place then.
 sub ship_some
 {
-	my ($to, $count) = @_;
+	my ($to, $count, $consumer) = @_;
 
-	ship_once('files', "rm $tmp/once && " . receiver($to, $count));
+	append_to_file("$tmp/once", '');
+	ship_once($consumer // 'files', "rm $tmp/once && " . receiver($to, $count));
 	return;
 }
 
@@ -475,7 +480,7 @@ foreach (
 	[ 'shipping stops in the middle of the former series', 3, 14 ],
 	[ 'shipping stops near the end of the former series',  3, 24 ],
 	[ 'the former series has one file more',               1, 5 ],
-	[ 'the server was restarted before',                   3, 15, restarts => 1 ],
+	[ 'the server has crashed before',                     3, 15, crashes => 1 ],
 	[ 'the new series goes past the former one',           1, 6, past => 1 ])
 {
 	my ($name, $rounds, $count, %options) = @$_;
@@ -495,7 +500,6 @@ foreach (
 	append_to_file($sentinel, '');
 	utime(1, 1, $sentinel);
 	set_times(@common, @$newer, @$latter[ 0 .. $#$latter - 1 ]);
-	append_to_file("$tmp/once", '');
 	ship_some($to, $count);
 	reload_settings($node, log_retention_age => '1d');
 	ok(poll_until(sub { !-e $sentinel }), "$name: there is a pass of retention");
@@ -506,7 +510,6 @@ foreach (
 	# once more, within the new series' first file
 	my %latter = map { $_ => 1 } identities(map { split /\n/, slurp_file($_) } @$latter);
 	my $former = grep { !$latter{$_} } @wanted;
-	append_to_file("$tmp/once", '');
 	ship_some($to, $former - $count + 2);
 	($status, $stderr) = ship_once('files', receiver($to));
 	is("$status $stderr", '0 ', "$name: shipping goes on");
@@ -520,13 +523,21 @@ foreach (
 	is(scalar(grep { $shipped[$_] ne $shipped[ $_ - 1 ] } 1 .. $#shipped),
 		keys(%series) - 1, "$name: one after the other");
 
-	my $all = new_consumer("late$count");
+	# The same for consumers that begin now, when all is there, and when only the last file
+	# of the former series is
+	foreach my $late ('all', 'part')
+	{
+		my $consumer = "late_${late}_$count";
 
-	($status, $stderr) = ship_once("late$count", receiver($all));
-	%shipped = map { $_ => 1 } identities(split /\n/, slurp_file($all));
-	is(join(', ', grep { !$shipped{$_} } identities(trail_lines($node))),
-		'', "$name: a new consumer gets all that is there");
-	unaudited_sql($node, "SELECT audit_consumer_drop('late$count')");
+		unlink(grep { $_ ne $newer->[-1] } @common, @$newer) if $late eq 'part';
+		$to = new_consumer($consumer);
+		ship_some($to, 2, $consumer);
+		($status, $stderr) = ship_once($consumer, receiver($to));
+		%shipped = map { $_ => 1 } identities(split /\n/, slurp_file($to));
+		is(join(', ', grep { !$shipped{$_} } identities(trail_lines($node))),
+			'', "$name: a new consumer gets what is there ($late)");
+		unaudited_sql($node, "SELECT audit_consumer_drop('$consumer')");
+	}
 }
 
 # ---------------------------------------------------------------------------

@@ -237,11 +237,12 @@ is_shipped('three', 'session', 1);
 is_shipped('one', 'sequence', 1);
 
 # ---------------------------------------------------------------------------
-# A producer that cannot go on
+# A producer that cannot go on, and one that reports later records first
 # ---------------------------------------------------------------------------
 
 {
-	local $ENV{LD_PRELOAD} = build_preloaded('fatal');
+	local $ENV{LD_PRELOAD}   = build_preloaded('producer');
+	local $ENV{PAQ_PRODUCER} = 'fatal';
 	some_records(300);
 	$ship = start_ship('three', $three);
 	ok(catches_up('three'), 'after a fatal error of the producer there is a new one');
@@ -249,7 +250,18 @@ is_shipped('one', 'sequence', 1);
 	like($err, qr/error: Kafka: test_fatal_error: fatal for a test\n/, 'it is reported');
 	is($status, 0, 'and no reason to end');
 	is_shipped('three', 'session', 1);
+
+	$ENV{PAQ_PRODUCER} = 'late';
+	my $place = q{SELECT sequence FROM audit_consumers WHERE name = 'three'};
+	my $before = unaudited_sql($node, $place);
+	some_records(30);
+	$ship = start_ship('three', $three);
+	says($ship, qr/(?:reported\n){20}/, 'later records are delivered');
+	finish_trail_program($ship, 'KILL');
+	is(unaudited_sql($node, $place), $before, 'they are not acknowledged before the first one');
 }
+($status, $err) = ship_once('three', $three);
+is("$status $err", '0 ', 'which is delivered by the next one');
 
 # ---------------------------------------------------------------------------
 # TLS and SASL
