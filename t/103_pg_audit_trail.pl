@@ -556,6 +556,44 @@ foreach my $case (
 	prints([ 'cat', file('good.json', $case->[1]) ], $case->[1], $case->[0]);
 }
 prints([ 'cat', '--count', "--user=\xf0\x9f\x98\x80", "$base/good.json" ], "1\n", 'which is one character');
+
+# A line as the server writes it, where each field has a value of each type
+my %values = (
+	STRING => '"a"',
+	TIME   => '"2026-11-20T10:00:00+00:00"',
+	NUMBER => '17',
+	ARRAY  => '["a",null]',
+	OBJECT => '{"a":"b","c":1}');
+my @fields = slurp_file("$FindBin::RealBin/../src/record/fieldlist.h") =~
+  /^PAQ_TRAIL_FIELD\(\w+, \w+, ("\w+"), (?:"\w+"|NULL), (\w+),/mg;
+my @pairs;
+
+push @pairs, [ splice(@fields, 0, 2) ] while @fields;
+cmp_ok(scalar @pairs, '>', 50, 'the list of fields is read');
+my $served = '{' . join(',', map { "$_->[0]:null" } @pairs) . "}\n";
+$served =~ s/"type":null,"formatVersion":null/"type":"record","formatVersion":1/ or die $served;
+my (@taken, @refused);
+
+foreach my $pair (@pairs)
+{
+	my ($name, $type) = @$pair;
+
+	foreach my $other (sort keys %values)
+	{
+		my $is_type = $values{$other} =~ /^(?!")/ ? $other eq $type : $type =~ /^(?:STRING|TIME)$/;
+		my $line = $served =~ s/\Q$name\E:[^,}]+/$name:$values{$other}/r;
+
+		push @taken, $line if $is_type;
+		push @refused, $line if !$is_type;
+	}
+	push @refused, $served =~ s/(\Q$name\E:[^,}]+)/$1,$1/r, $served =~ s/(\Q$name\E:[^,}]+)/$1x/r,
+	  $served =~ s/\}$/,$name:null}/r;
+}
+prints([ 'cat', file('taken.json', @taken) ], join('', @taken), 'each field, of its type');
+my ($refused_status, $refused_out, $refused_err) = trail('cat', file('refused.json', @refused));
+is("$refused_status $refused_out", '1 ', 'no field of another type, none twice, nothing behind a value');
+like($refused_err, qr/: ${\(@refused - 10)} more lines are no records\n\z/, 'all of them are counted');
+
 my ($many_status, undef, $many) = trail('cat', file('many.json', $good[0], "bad\n" x 25));
 is($many_status, 1, 'many lines that are no records');
 is(scalar(() = $many =~ /is no record\n/g), 10, 'the first ones are reported');

@@ -3,9 +3,9 @@
  * line.c
  *		A line of a trail in format json becomes its fields, see line.h.
  *
- * Lines have their fields in the order of the list, with no white space between
- * them, so the name that comes next is nearly always known, and compared first.
- * Strings are looked through eight bytes at a time.
+ * The server writes fields in the order of the list, with no white space between
+ * them.  There is code for each field that looks for just that; where a line is different,
+ * for all of JSON.  Strings are looked through eight bytes at a time.
  *
  * Guarantees: reads nothing outside of the line; no recursion deeper than
  * MAX_NESTING.
@@ -21,6 +21,7 @@
 #endif
 
 #include "mb/pg_wchar.h"
+#include "port/pg_bitutils.h"
 #include "trail/hex.h"
 #include "trail/line.h"
 
@@ -57,20 +58,20 @@ static const char *skip_value(const char *p, const char *end, PaqValue *value, i
 #define REPEAT(byte)	(UINT64CONST(0x0101010101010101) * (byte))
 
 /*
- * Does a word have a byte that is more than plain text: a quote, a backslash, a control
- * character, no ASCII?  A byte is zero if its highest bit becomes set, and was not, when
- * 1 is subtracted; borrowing makes mistakes only behind such a byte.
+ * The bytes of a word that are more than plain text - a quote, a backslash, a control
+ * character, no ASCII - by their highest bits.  A byte is zero if its highest bit becomes
+ * set, and was not, when 1 is subtracted; borrowing makes mistakes only behind such a byte.
  */
-static inline bool
-has_special(uint64 word)
+static inline uint64
+special_bytes(uint64 word)
 {
 	const uint64 quote = word ^ REPEAT('"');
 	const uint64 backslash = word ^ REPEAT('\\');
 
-	return ((((word - REPEAT(0x20)) & ~word) |
-			 ((quote - REPEAT(0x01)) & ~quote) |
-			 ((backslash - REPEAT(0x01)) & ~backslash) |
-			 word) & REPEAT(0x80)) != 0;
+	return (((word - REPEAT(0x20)) & ~word) |
+			((quote - REPEAT(0x01)) & ~quote) |
+			((backslash - REPEAT(0x01)) & ~backslash) |
+			word) & REPEAT(0x80);
 }
 
 static inline bool
@@ -87,8 +88,14 @@ skip_plain(const char *p, const char *end)
 		uint64		word;
 
 		memcpy(&word, p, sizeof(word));
-		if (has_special(word))
-			break;
+		word = special_bytes(word);
+		if (word == 0)
+			continue;
+#ifndef WORDS_BIGENDIAN
+		return p + pg_rightmost_one_pos64(word) / 8;
+#else
+		break;
+#endif
 	}
 	while (p < end && !is_special(*p))
 		p++;
@@ -404,13 +411,13 @@ find_field(const char **p, const char *end, int next)
 	return field;
 }
 
-/* Is that a value which the list allows the field? */
+/* Is that a value which the list allows a field of that type? */
 static inline bool
-fits_type(int field, PaqValueKind kind)
+fits_type(PaqJsonType type, PaqValueKind kind)
 {
 	if (kind == PAQ_VALUE_NULL)
 		return true;
-	switch (keys[field].type)
+	switch (type)
 	{
 		case PAQ_JSON_NONE:
 			break;
@@ -451,8 +458,55 @@ parse_field(const char *p, const char *end, PaqLine *parsed, int *next)
 		*next = field + 1 < PAQ_TRAIL_NFIELDS ? field + 1 : 0;
 	}
 	p = skip_value(skip_space(p, end), end, value, 0);
-	if (p == NULL || (value != &unknown && !fits_type(field, value->kind)))
+	if (p == NULL || (value != &unknown && !fits_type(keys[field].type, value->kind)))
 		return NULL;
+	return p;
+}
+
+/*
+ * The field of that name and type at p, with the comma behind its value; returns their end.
+ * NULL, and the value is absent, if anything else is there.
+ */
+static pg_attribute_always_inline const char *
+parse_expected(const char *p, const char *end, const char *key, Size len, PaqJsonType type,
+			   PaqValue *value)
+{
+	if (end - p <= len || memcmp(p, key, len) != 0)
+		return NULL;
+	p += len;
+	value->escaped = false;
+	if (*p == 'n')
+		p = skip_word(p, end, "null", 4, PAQ_VALUE_NULL, value);
+	else if (type == PAQ_JSON_NUMBER)
+		p = skip_number(p, end, value);
+	else if (type != PAQ_JSON_STRING && type != PAQ_JSON_TIME)
+		p = skip_value(p, end, value, 0);
+	else
+		p = *p == '"' ? skip_string(p + 1, end, value) : NULL;
+	if (p != NULL && p < end && *p == ',' && fits_type(type, value->kind))
+		return p + 1;
+	value->kind = PAQ_VALUE_ABSENT;
+	return NULL;
+}
+
+/*
+ * The fields from p on as the server writes them: all that every line has, in the order of the
+ * list, nothing in between.  Returns the end of those that are so, which are all but the last
+ * one in nearly every line; *next is the one after them.
+ */
+static const char *
+parse_expected_fields(const char *p, const char *end, PaqLine *parsed, int *next)
+{
+#define PAQ_TRAIL_FIELD(part, id, json, column, type, sql_type, source, what) \
+	{ \
+		const char *behind = parse_expected(p, end, "\"" json "\":", sizeof("\"" json "\":") - 1, \
+											PAQ_JSON_##type, &parsed->value[PAQ_TRAIL_##id]); \
+		*next = PAQ_TRAIL_##id; \
+		if (unlikely(behind == NULL)) \
+			return p; \
+		p = behind; \
+	}
+#include "record/fieldlist.h"
 	return p;
 }
 
@@ -473,6 +527,7 @@ paq_line_parse(const char *line, Size len, PaqLine *parsed)
 	p = skip_space(p, end);
 	if (p < end && *p == '}')
 		return skip_space(p + 1, end) == end;
+	p = parse_expected_fields(p, end, parsed, &next);
 	for (;;)
 	{
 		p = parse_field(skip_space(p, end), end, parsed, &next);
