@@ -564,6 +564,7 @@ my %values = (
 	NUMBER => '17',
 	ARRAY  => '["a",null]',
 	OBJECT => '{"a":"b","c":1}');
+my @never = ('true', '[1]', '{"a":[]}', '{"a":true}', 'nul', '01', '"a\x01"', '"\\x"');
 my @fields = slurp_file("$FindBin::RealBin/../src/record/fieldlist.h") =~
   /^PAQ_TRAIL_FIELD\(\w+, \w+, ("\w+"), (?:"\w+"|NULL), (\w+),/mg;
 my @pairs;
@@ -586,6 +587,7 @@ foreach my $pair (@pairs)
 		push @taken, $line if $is_type;
 		push @refused, $line if !$is_type;
 	}
+	push @refused, map { $served =~ s/\Q$name\E:[^,}]+/$name:$_/r } @never;
 	push @refused, $served =~ s/(\Q$name\E:[^,}]+)/$1,$1/r, $served =~ s/(\Q$name\E:[^,}]+)/$1x/r,
 	  $served =~ s/\}$/,$name:null}/r;
 }

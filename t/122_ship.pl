@@ -439,6 +439,7 @@ sub restore_backup
 		}
 	}
 	$node->stop;
+	system_or_bail('rm', '-rf', "$tmp/newer");
 	mkdir("$tmp/newer");
 	@newer = by_sequence(grep { !$common{$_} } trail_files($node));
 	rename($_, "$tmp/newer/" . basename($_)) or die "rename: $!" foreach @newer;
@@ -448,7 +449,7 @@ sub restore_backup
 	$second = time;
 	poll_until(sub { time >= $second + 1 });
 	$node->start;
-	some_records($options{past} ? 15 * $rounds : 3);
+	some_records($options{past} // 3);
 	unaudited_sql($node, 'SELECT audit_rotate()');
 	if ($options{past})
 	{
@@ -458,6 +459,7 @@ sub restore_backup
 	}
 	some_records(3);
 	flush_trail($node);
+	splice(@newer, 1, 1) if $options{hole};
 	rename("$tmp/newer/" . basename($_), $_) or die "rename: $!" foreach @newer;
 	%newer = map { $_ => 1 } @newer;
 	return (\@newer, [ by_sequence(grep { !$common{$_} && !$newer{$_} } trail_files($node)) ]);
@@ -481,7 +483,8 @@ foreach (
 	[ 'shipping stops near the end of the former series',  3, 24 ],
 	[ 'the former series has one file more',               1, 5 ],
 	[ 'the server has crashed before',                     3, 15, crashes => 1 ],
-	[ 'the new series goes past the former one',           1, 6, past => 1 ])
+	[ 'the new series goes past the former one',           1, 6, past => 15 ],
+	[ 'a file of the former series is missing',            3, 8, crashes => 1, past => 15, hole => 1 ])
 {
 	my ($name, $rounds, $count, %options) = @$_;
 
@@ -533,11 +536,27 @@ foreach (
 		$to = new_consumer($consumer);
 		ship_some($to, 2, $consumer);
 		($status, $stderr) = ship_once($consumer, receiver($to));
+		my @missing = $stderr =~ /records with sequence (\d+ to \d+) are missing/g;
+		my @there   = map { s/.* //r } identities(trail_lines($node));
+		is(join(', ', grep { my ($from, $to) = split / to /; grep { $_ >= $from && $_ <= $to } @there } @missing),
+			'', "$name: nothing is said to be missing that is there ($late)")
+		  if !$options{hole};
 		%shipped = map { $_ => 1 } identities(split /\n/, slurp_file($to));
 		is(join(', ', grep { !$shipped{$_} } identities(trail_lines($node))),
 			'', "$name: a new consumer gets what is there ($late)");
 		unaudited_sql($node, "SELECT audit_consumer_drop('$consumer')");
 	}
+
+	# An old file of another series is touched: it is not shipped again.
+	utime(undef, undef, $newer->[-1]) or die "utime: $!";
+	some_records(2);
+	unaudited_sql($node, 'SELECT audit_rotate()');
+	some_records(2);
+	($status, $stderr) = ship_once('files', receiver("$to.touched"));
+	is("$status $stderr", '0 ', "$name: a file is touched");
+	my %old = map { $_ => 1 } identities(slurp_file($newer->[-1]) =~ /^(.+)$/mg);
+	is(join(' ', grep { $old{$_} } identities(slurp_file("$to.touched") =~ /^(.+)$/mg)),
+		'', "$name: it is not shipped again");
 }
 
 # ---------------------------------------------------------------------------

@@ -507,6 +507,7 @@ parse_expected_fields(const char *p, const char *end, PaqLine *parsed, int *next
 		p = behind; \
 	}
 #include "record/fieldlist.h"
+	(*next)++;
 	return p;
 }
 

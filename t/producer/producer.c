@@ -37,13 +37,15 @@ rd_kafka_resp_err_t
 rd_kafka_flush(rd_kafka_t *producer, int timeout)
 {
 	static rd_kafka_resp_err_t (*original) (rd_kafka_t *, int);
-	static int	failed;
+	static rd_kafka_resp_err_t (*fail) (rd_kafka_t *, rd_kafka_resp_err_t, const char *);
 
 	if (original == NULL)
 		original = dlsym(RTLD_NEXT, "rd_kafka_flush");
-	if (is_wanted("fatal") && failed++ == 0)
-		rd_kafka_test_fatal_error(producer, RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER,
-								  "fatal for a test");
+	if (is_wanted("fatal") && fail == NULL)
+	{
+		fail = dlsym(RTLD_NEXT, "rd_kafka_test_fatal_error");
+		fail(producer, RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER, "fatal for a test");
+	}
 	return original(producer, timeout);
 }
 

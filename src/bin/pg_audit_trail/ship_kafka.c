@@ -410,6 +410,10 @@ refuse_large(const Record *record, const char *property)
 {
 	if (kafka.records > 0)
 		return SEND_FULL;
+
+	/* once; the broker does not say that it is too large in this way */
+	if (!is_news(RD_KAFKA_RESP_ERR__QUEUE_FULL))
+		return SEND_FAILED;
 	pg_log_error("the record with sequence " INT64_FORMAT ", of %zu bytes, is too large",
 				 record_number(record, PAQ_TRAIL_SEQUENCE), record->len);
 	pg_log_error_hint("Raise %s in file \"%s\", and the topic's max.message.bytes.",

@@ -45,10 +45,9 @@ struct Walk
 	const PaqKeys *keys;
 	bool		has_end;		/* has the worker said something yet? */
 	PaqPlace	end;			/* up to there the trail is durable */
+	int64		end_written;	/* when its file was last written to; 0: none */
 	int			nfiles;			/* as the directory was looked through last */
 	WalkFile   *files;
-	int64		end_written;	/* when the file of end was last written to; 0: it
-								 * is not there */
 
 	PaqPlace	place;			/* behind the last record, */
 	uint64		place_begun;	/* and series of the first record of its file; 0:
@@ -58,6 +57,7 @@ struct Walk
 	bool		begins;			/* it had not acknowledged anything */
 	PaqPlace	skip;			/* records of its series up to its sequence have
 								 * been handed out before */
+	uint64		highest;		/* sequence handed out, in any series */
 	WalkFile	current;		/* path NULL: none */
 	Source	   *source;			/* NULL: none */
 	uint64		missing;		/* records, so far */
@@ -97,6 +97,18 @@ walk_missing(const Walk *walk)
  * ----------
  */
 
+static int64
+time_of_file(const char *path)
+{
+	struct stat st;
+
+	if (stat(path, &st) != 0)
+		return 0;
+	return ((int64) st.st_mtim.tv_sec -
+			(int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * SECS_PER_DAY) * USECS_PER_SEC +
+		st.st_mtim.tv_nsec / 1000;
+}
+
 /* See up to where the trail is durable now. */
 static void
 look_at_end(Walk *walk)
@@ -112,6 +124,10 @@ look_at_end(Walk *walk)
 		walk->has_end = true;
 	if (fd >= 0)
 		close(fd);
+	path.used = 0;
+	buffer_printf(&path, "%s/%s", walk->directory, walk->end.file);
+	buffer_putc(&path, '\0');
+	walk->end_written = walk->end.file[0] != '\0' ? time_of_file(path.data) : 0;
 	free(path.data);
 }
 
@@ -148,31 +164,26 @@ look_into(const Walk *walk, WalkFile *file)
 	free(record.arena.data);
 }
 
-/* What was found out about the file before; NULL if that was nothing. */
+/*
+ * What was found out about the file before; NULL if that was nothing.  A directory mostly lists
+ * its files in the same order: *next is where the search begins.
+ */
 static const WalkFile *
-find_known(const Walk *walk, const TrailFile *file)
+find_known(const Walk *walk, const TrailFile *file, int *next)
 {
 	for (int i = 0; i < walk->nfiles; i++)
 	{
-		const WalkFile *known = &walk->files[i];
+		const int	at = (*next + i) % walk->nfiles;
+		const WalkFile *known = &walk->files[at];
 
 		if (known->begun > 0 && known->file.device == file->device &&
 			known->file.inode == file->inode && strcmp(known->file.name, file->name) == 0)
+		{
+			*next = at + 1;
 			return known;
+		}
 	}
 	return NULL;
-}
-
-static int64
-time_of_file(const char *path)
-{
-	struct stat st;
-
-	if (stat(path, &st) != 0)
-		return 0;
-	return ((int64) st.st_mtim.tv_sec -
-			(int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * SECS_PER_DAY) * USECS_PER_SEC +
-		st.st_mtim.tv_nsec / 1000;
 }
 
 /* Look through the directory. */
@@ -182,6 +193,7 @@ list_files(Walk *walk)
 	FileList	list = {0};
 	WalkFile   *files;
 	int			nfiles = 0;
+	int			next_known = 0;
 
 	if (!add_directory(&list, walk->directory))
 		leave(STATUS_TROUBLE);
@@ -189,7 +201,7 @@ list_files(Walk *walk)
 	for (int i = 0; i < list.count; i++)
 	{
 		WalkFile   *file = &files[nfiles];
-		const WalkFile *known = find_known(walk, &list.files[i]);
+		const WalkFile *known = find_known(walk, &list.files[i], &next_known);
 
 		if (list.files[i].format != FORMAT_JSON)
 		{
@@ -214,10 +226,6 @@ list_files(Walk *walk)
 	free(list.files);
 	walk->files = files;
 	walk->nfiles = nfiles;
-	walk->end_written = 0;
-	for (int i = 0; i < nfiles; i++)
-		if (is_end_file(walk, files[i].file.name))
-			walk->end_written = files[i].written;
 }
 
 /* Is the file of the series that the walk is in, and the worker in another one by now? */
@@ -229,13 +237,15 @@ is_of_left_series(const Walk *walk, const WalkFile *file)
 
 /*
  * Is all that is in the file durable, or at least its beginning?  What is ahead of what the worker
- * says may be so in another series only, which it has left.
+ * says may be so in another series only, which it has left: before it wrote last, if the walk
+ * cannot tell.
  */
 static bool
 is_durable(const Walk *walk, const WalkFile *file)
 {
 	return is_end_file(walk, file->file.name) || file->begun <= walk->end.sequence ||
-		is_of_left_series(walk, file) || file->written < walk->end_written;
+		is_of_left_series(walk, file) ||
+		(file->series != walk->end.series && file->written < walk->end_written);
 }
 
 static bool
@@ -285,36 +295,44 @@ comes_last(const Walk *walk, const WalkFile *file)
 }
 
 /*
- * Is the one file rather to be read than the other?  The rest of the place's series comes first,
- * then what goes on behind the place, then what has sequences that are before it.  Without a
- * place, the oldest comes first.
+ * Has the file, of another series than the place's, sequences that are before it?  Then there are
+ * two series with the same ones, or a trail has begun anew.
  */
 static bool
-is_preferred(const Walk *walk, const WalkFile *a, const WalkFile *b)
+is_anew(const Walk *walk, const WalkFile *file)
 {
-	const PaqPlace *place = &walk->place;
+	return file->series != walk->place.series && file->begun <= walk->place.sequence;
+}
+
+/*
+ * Is the one file rather to be read than the other?  The rest of the place's series comes first.
+ * Of the others, sequences tell, unless there are some that do not; then the older file comes
+ * first, as it does where there is no place yet.
+ */
+static bool
+is_preferred(const Walk *walk, bool by_time, const WalkFile *a, const WalkFile *b)
+{
 	const bool	a_last = comes_last(walk, a);
 	const bool	b_last = comes_last(walk, b);
-	const bool	a_stays = a->series == place->series;
-	const bool	b_stays = b->series == place->series;
-	const bool	a_anew = a->begun <= place->sequence;
-	const bool	b_anew = b->begun <= place->sequence;
+	const bool	a_stays = a->series == walk->place.series;
+	const bool	b_stays = b->series == walk->place.series;
 
 	if (a_last != b_last)
 		return b_last;
 	if (a_stays != b_stays)
 		return a_stays;
-	if (a_anew != b_anew)
-		return b_anew;
-	if (place->sequence > 0 && a->begun != b->begun)
+	if (a->begun != b->begun && (a_stays || !by_time))
 		return a->begun < b->begun;
 	return a->written < b->written;
 }
 
 /*
  * Must the one file not be unread when the walk goes on to the other?  It is before it in its
- * series, or it would be behind a place in it.  What is not newer than the place has been read
- * if the consumer began before this walk.
+ * series, or it would be behind a place in it.
+ *
+ * If the consumer began before this walk, what is not newer than the place has been read.  So has
+ * a newer one with smaller sequences than a place in the series that the server is in: somebody
+ * has touched it.
  */
 static bool
 must_precede(const Walk *walk, const WalkFile *a, const WalkFile *b)
@@ -324,7 +342,9 @@ must_precede(const Walk *walk, const WalkFile *a, const WalkFile *b)
 
 	if (a->series == b->series)
 		return a->begun < b->begun;
-	if (!walk->begins && a->written <= walk->until)
+	if (!walk->begins &&
+		(a->written <= walk->until ||
+		 (walk->place.series == walk->end.series && a->begun <= walk->place.begun)))
 		return false;
 	return a->begun <= b->begun && a_end <= b_end && (a->begun < b->begun || a_end < b_end);
 }
@@ -333,13 +353,16 @@ must_precede(const Walk *walk, const WalkFile *a, const WalkFile *b)
 static const WalkFile *
 find_next(Walk *walk)
 {
+	bool		by_time = walk->place.sequence == 0;
 	const WalkFile *next = NULL;
 	const WalkFile *before;
 
 	list_files(walk);
+	for (int i = 0; i < walk->nfiles && !by_time; i++)
+		by_time = comes_later(walk, &walk->files[i]) && is_anew(walk, &walk->files[i]);
 	for (int i = 0; i < walk->nfiles; i++)
 		if (comes_later(walk, &walk->files[i]) &&
-			(next == NULL || is_preferred(walk, &walk->files[i], next)))
+			(next == NULL || is_preferred(walk, by_time, &walk->files[i], next)))
 			next = &walk->files[i];
 	do
 	{
@@ -445,20 +468,21 @@ go_behind(Walk *walk, const Record *record)
 	PaqPlace   *place = &walk->place;
 	const uint64 series = record_number(record, PAQ_TRAIL_SERIES);
 	const uint64 sequence = record_number(record, PAQ_TRAIL_SEQUENCE);
-	const bool	goes_on = sequence == place->sequence + 1;
+
+	/* Another series goes on behind any of those before it. */
+	const uint64 last = series == place->series ? place->sequence : walk->highest;
 
 	if (series == walk->skip.series && sequence <= walk->skip.sequence)
 		return false;
-	if (!goes_on && sequence > place->sequence && place->sequence > 0)
+	if (sequence > last + 1 && place->sequence > 0)
 	{
-		const uint64 missing = sequence - place->sequence - 1;
-
-		walk->missing += missing;
+		walk->missing += sequence - last - 1;
 		note_status(STATUS_ALTERED);
 		if (walk->nreports++ < MAX_REPORTS)
 			pg_log_error("records with sequence " UINT64_FORMAT " to " UINT64_FORMAT " are missing in the trail",
-						 place->sequence + 1, sequence - 1);
+						 last + 1, sequence - 1);
 	}
+	walk->highest = Max(walk->highest, sequence);
 	place->series = walk->skip.series = series;
 	place->sequence = walk->skip.sequence = sequence;
 	place->begun = walk->current.begun;
@@ -581,6 +605,7 @@ walk_set_place(Walk *walk, const PaqConsumer *consumer)
 
 	close_current(walk);
 	walk->place = walk->skip = consumer->place;
+	walk->highest = walk->place.sequence;
 	walk->acknowledged = consumer->acknowledged;
 	walk->begins = consumer->place.begun == 0;
 	look_at_end(walk);
