@@ -37,27 +37,37 @@ foreach my $name (keys %programs)
 	chmod 0755, "$base/bin/$name";
 }
 
-# Ask for the programs, with stand-ins that do what the files' names say.  Returns
-# the status, the output, and the calls.
-sub unpack_packages
+# Run lines of a script with the functions of scripts/lib.sh, and the stand-ins.  Returns the
+# status, the output, and the calls.
+sub run_functions
 {
-	my (@files) = @_;
+	my ($lines) = @_;
 	my $output;
 
-	unlink glob("$base/run/*"), $calls;
-	append_to_file("$base/run/$_", '') foreach @files;
 	local %ENV = (%ENV, PATH => "$base/bin:$ENV{PATH}", TMPDIR => $base);
 	IPC::Run::run(
-		[ 'bash', '-c', <<'SH', 'test', "$FindBin::RealBin/../scripts/lib.sh" ], '<', \'', '>&', \$output);
+		[ 'bash', '-c', <<'SH' . $lines, 'test', "$FindBin::RealBin/../scripts/lib.sh" ], '<', \'', '>&', \$output);
 set -euo pipefail
 . "$1"
 set_traps
 work=$(mktemp -d)
+SH
+	return ($? >> 8, $output, -e $calls ? slurp_file($calls) : '');
+}
+
+# Ask for the programs, with stand-ins that do what the files' names say.  Returns what
+# run_functions() does.
+sub unpack_packages
+{
+	my (@files) = @_;
+
+	unlink glob("$base/run/*"), $calls;
+	append_to_file("$base/run/$_", '') foreach @files;
+	return run_functions(<<'SH');
 unpack_packages paq_one paq_two
 command -v paq_one paq_two || true
 echo 'on to the tests'
 SH
-	return ($? >> 8, $output, -e $calls ? slurp_file($calls) : '');
 }
 
 delete $ENV{PG_CONFIG};
@@ -89,7 +99,6 @@ foreach my $case ([qw(root)], [qw(root known)], [qw(root available)], [], [qw(kn
 sub unpack_rsyslog
 {
 	my ($available) = @_;
-	my $output;
 
 	unlink glob("$base/run/*"), $calls;
 	append_to_file("$base/run/root", '');
@@ -104,17 +113,10 @@ sub unpack_rsyslog
 			"#!/bin/sh\nhere=\$PWD\ncd '$base/run'\necho \"$name \$*\" >>'$calls'\n$text\n");
 		chmod 0755, "$base/bin/$name";
 	}
-	local %ENV = (%ENV, PATH => "$base/bin:$ENV{PATH}", TMPDIR => $base);
-	IPC::Run::run(
-		[ 'bash', '-c', <<'SH', 'test', "$FindBin::RealBin/../scripts/lib.sh" ], '<', \'', '>&', \$output);
-set -euo pipefail
-. "$1"
-set_traps
-work=$(mktemp -d)
+	return run_functions(<<'SH');
 unpack_rsyslog
 echo "it is in ${PAQ_RSYSLOG_DIR#"$work"/}."
 SH
-	return ($? >> 8, $output, -e $calls ? slurp_file($calls) : '');
 }
 
 SKIP:
