@@ -12,7 +12,9 @@
  * trail that it had, two series have the same sequences: the one that the walk is in comes
  * first, as a whole.  There, times matter, too: retention takes files with smaller sequences
  * than the place, that are not newer than it, for acknowledged (paq_place_until()), and
- * so the walk never goes on to a file while one is unread that would be one of these.
+ * so the walk never goes on to a file while one is unread that would be one of these.  A
+ * consumer that begins gets the series with the oldest file first, for the same reason: its
+ * place does not tell which series was before.
  *
  * If what a consumer had not acknowledged is gone - removed by retention, because it was too
  * much, or by somebody - the walk says so and goes on with what there is.
@@ -237,8 +239,8 @@ is_of_left_series(const Walk *walk, const WalkFile *file)
 
 /*
  * Is all that is in the file durable, or at least its beginning?  What is ahead of what the worker
- * says may be so in another series only, which it has left: before it wrote last, if the walk
- * cannot tell.
+ * says is so if it is of another series, which the worker has left: that is known of the series
+ * that the walk is in, and of files that are older than what the worker has written.
  */
 static bool
 is_durable(const Walk *walk, const WalkFile *file)
@@ -364,6 +366,8 @@ find_next(Walk *walk)
 		if (comes_later(walk, &walk->files[i]) &&
 			(next == NULL || is_preferred(walk, by_time, &walk->files[i], next)))
 			next = &walk->files[i];
+
+	/* Each step has a smaller sequence, or the same one and an older file. */
 	do
 	{
 		before = NULL;
