@@ -59,18 +59,17 @@ static const char *skip_value(const char *p, const char *end, PaqValue *value, i
 
 /*
  * The bytes of a word that are more than plain text - a quote, a backslash, a control
- * character, no ASCII - by their highest bits.  A byte is zero if its highest bit becomes
- * set, and was not, when 1 is subtracted; borrowing makes mistakes only behind such a byte.
+ * character, no ASCII - by their highest bits.  In ASCII, subtracting sets the highest bit of a
+ * byte that is less than what is subtracted, and of no other one.  It borrows then, which makes
+ * mistakes behind such a byte only; in what is no ASCII, whose highest bit counts itself, it may
+ * clear that bit, but does not borrow.
  */
 static inline uint64
 special_bytes(uint64 word)
 {
-	const uint64 quote = word ^ REPEAT('"');
-	const uint64 backslash = word ^ REPEAT('\\');
-
-	return (((word - REPEAT(0x20)) & ~word) |
-			((quote - REPEAT(0x01)) & ~quote) |
-			((backslash - REPEAT(0x01)) & ~backslash) |
+	return ((word - REPEAT(0x20)) |
+			((word ^ REPEAT('"')) - REPEAT(0x01)) |
+			((word ^ REPEAT('\\')) - REPEAT(0x01)) |
 			word) & REPEAT(0x80);
 }
 
@@ -157,23 +156,12 @@ skip_character(const char *p, const char *end)
 	return p + len;
 }
 
-/* The string whose first quote is before p; returns its end, or NULL. */
-static inline const char *
-skip_string(const char *p, const char *end, PaqValue *value)
+/* The rest of a string, from the first character on that is not plain, if there is one */
+static pg_noinline const char *
+skip_special(const char *p, const char *end, PaqValue *value)
 {
-	value->data = p;
-	value->kind = PAQ_VALUE_STRING;
-	value->escaped = false;
-	for (;;)
+	while (p != NULL && p < end && *p != '"')
 	{
-		p = skip_plain(p, end);
-		if (p == end)
-			return NULL;
-		if (*p == '"')
-		{
-			value->len = p - value->data;
-			return p + 1;
-		}
 		if (*p == '\\')
 		{
 			value->escaped = true;
@@ -181,9 +169,27 @@ skip_string(const char *p, const char *end, PaqValue *value)
 		}
 		else
 			p = (unsigned char) *p >= 0x80 ? skip_character(p, end) : NULL;
-		if (p == NULL)
-			return NULL;
+		if (p != NULL)
+			p = skip_plain(p, end);
 	}
+	if (p == NULL || p == end)
+		return NULL;
+	value->len = p - value->data;
+	return p + 1;
+}
+
+/* The string whose first quote is before p; returns its end, or NULL. */
+static inline const char *
+skip_string(const char *p, const char *end, PaqValue *value)
+{
+	value->data = p;
+	value->kind = PAQ_VALUE_STRING;
+	value->escaped = false;
+	p = skip_plain(p, end);
+	if (unlikely(p == end || *p != '"'))
+		return skip_special(p, end, value);
+	value->len = p - value->data;
+	return p + 1;
 }
 
 /* ----------
