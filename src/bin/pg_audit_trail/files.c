@@ -72,6 +72,15 @@ add_file(FileList *list, const char *path)
 	return file;
 }
 
+/* When a file was written to for the last time: TimestampTz */
+int64
+time_written(const struct stat *st)
+{
+	return ((int64) st->st_mtim.tv_sec -
+			(int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * SECS_PER_DAY) * USECS_PER_SEC +
+		st->st_mtim.tv_nsec / 1000;
+}
+
 static void
 add_regular_file(FileList *list, const char *path, Format format, const struct stat *st)
 {
@@ -81,6 +90,7 @@ add_regular_file(FileList *list, const char *path, Format format, const struct s
 	file->device = st->st_dev;
 	file->inode = st->st_ino;
 	file->size = st->st_size;
+	file->written = time_written(st);
 }
 
 /* What orders files: look for a record that has a time. */

@@ -243,6 +243,7 @@ typedef struct TrailFile
 	dev_t		device;
 	ino_t		inode;
 	uint64		size;			/* bytes, when it was looked at */
+	int64		written;		/* when it had been then, see time_written() */
 	bool		is_stdin;
 	bool		has_time;		/* does any record have one? */
 	int64		time;			/* of the first that has, microseconds */
@@ -260,6 +261,7 @@ typedef struct FileList
 extern bool format_of_name(const char *name, Format *format);
 extern bool add_directory(FileList *list, const char *path);
 extern bool add_path(FileList *list, const char *path);
+extern int64 time_written(const struct stat *st);
 extern void find_file_time(TrailFile *file, const PaqKeys *keys);
 extern void sort_files(FileList *list, const PaqKeys *keys);
 extern void free_files(FileList *list);

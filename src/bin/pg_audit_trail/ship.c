@@ -40,11 +40,14 @@
 #define MIN_DELAY		100
 #define MAX_DELAY		30000
 
-/* A file of which there are records in the window */
+/* Length of a record's time that is kept, in bytes */
+#define TIME_MAX		40
+
+/* A file that records in the window are in, or the consumer's place */
 typedef struct SentFile
 {
 	PaqPlace	place;			/* one in it */
-	uint64		count;			/* of the records */
+	uint64		count;			/* of pointers to this */
 } SentFile;
 
 /* A record that was sent: where the consumer is when it is acknowledged */
@@ -54,7 +57,9 @@ typedef struct Sent
 	uint64		series;
 	uint64		sequence;
 	uint64		offset;
-	int64		record_time;
+	char		time[TIME_MAX]; /* of the record, as the line has it: it is parsed
+								 * only when the consumer's file is written */
+	Size		time_len;		/* bytes; 0: unknown */
 	uint32		len;			/* bytes */
 	bool		acknowledged;
 } Sent;
@@ -89,6 +94,9 @@ static struct
 
 	int			fd;				/* of the consumer's file */
 	PaqConsumer consumer;
+	SentFile   *file;			/* of its place; NULL: nothing acknowledged yet */
+	char		time[TIME_MAX]; /* that its record_time becomes, see Sent */
+	Size		time_len;
 	bool		moved;			/* the consumer is further than its file says */
 	int64		saved_at;
 }			ship;
@@ -127,6 +135,13 @@ sent_of(uint64 number)
 	return &window.sent[number % WINDOW_SIZE];
 }
 
+static void
+release_file(SentFile *file)
+{
+	if (file != NULL && --file->count == 0)
+		free(file);
+}
+
 /* The file of a place, for one more record */
 static SentFile *
 share_file(const PaqPlace *place)
@@ -136,10 +151,10 @@ share_file(const PaqPlace *place)
 	if (file == NULL || file->place.begun != place->begun ||
 		strcmp(file->place.file, place->file) != 0)
 	{
-		if (file != NULL && file->count == 0)
-			free(file);
+		release_file(file);
 		file = window.file = checked_alloc(sizeof(SentFile));
 		file->place = *place;
+		file->count = 1;
 	}
 	file->count++;
 	return file;
@@ -149,49 +164,61 @@ share_file(const PaqPlace *place)
 static void
 pop(void)
 {
-	SentFile   *file = sent_of(window.first++)->file;
-
-	if (--file->count == 0 && file != window.file)
-		free(file);
+	release_file(sent_of(window.first++)->file);
 }
 
 static void
 push(const PaqPlace *place, const Record *record)
 {
+	const PaqValue *time = &record->line.value[PAQ_TRAIL_LOG_TIME];
 	Sent	   *sent = sent_of(window.next++);
-	int64		time;
 
 	sent->file = share_file(place);
 	sent->series = place->series;
 	sent->sequence = place->sequence;
 	sent->offset = place->offset;
-	sent->record_time = paq_line_time(&record->line.value[PAQ_TRAIL_LOG_TIME], &time) ? time : 0;
+	sent->time_len = time->kind == PAQ_VALUE_STRING && time->len <= TIME_MAX ? time->len : 0;
+	if (sent->time_len > 0)
+		memcpy(sent->time, time->data, sent->time_len);
 	sent->len = record->len;
 	sent->acknowledged = false;
 }
 
-/* All that are acknowledged at the beginning of the window have moved the consumer. */
+/* The consumer is behind that record. */
 static void
-move_consumer(void)
+move_behind(const Sent *sent)
 {
 	PaqPlace   *place = &ship.consumer.place;
 
+	if (sent->file != ship.file)
+	{
+		release_file(ship.file);
+		ship.file = sent->file;
+		ship.file->count++;
+		*place = sent->file->place;
+	}
+	place->series = sent->series;
+	place->sequence = sent->sequence;
+	place->offset = sent->offset;
+	if (sent->time_len > 0)
+	{
+		memcpy(ship.time, sent->time, sent->time_len);
+		ship.time_len = sent->time_len;
+	}
+	ship.moved = true;
+}
+
+/* All that are acknowledged at the beginning of the window move the consumer. */
+static void
+move_consumer(void)
+{
 	while (window.first < window.next && sent_of(window.first)->acknowledged)
 	{
 		const Sent *sent = sent_of(window.first);
 
 		stats.records++;
 		stats.bytes += sent->len;
-		if (window.first + 1 == window.next || !sent_of(window.first + 1)->acknowledged)
-		{
-			*place = sent->file->place;
-			place->series = sent->series;
-			place->sequence = sent->sequence;
-			place->offset = sent->offset;
-			ship.moved = true;
-		}
-		if (sent->record_time != 0)
-			ship.consumer.record_time = sent->record_time;
+		move_behind(sent);
 		pop();
 	}
 	ship.delay = MIN_DELAY;
@@ -285,6 +312,7 @@ static void
 save_consumer(void)
 {
 	static bool failed = false;
+	const PaqValue time = {ship.time, ship.time_len, PAQ_VALUE_STRING, false};
 	struct stat st;
 
 	if (!ship.moved)
@@ -292,6 +320,7 @@ save_consumer(void)
 	if (fstat(ship.fd, &st) == 0 && st.st_nlink == 0)
 		trouble("the file of consumer \"%s\" was removed", ship.name);
 	ship.consumer.acknowledged = current_time();
+	(void) paq_line_time(&time, &ship.consumer.record_time);
 	ship.saved_at = now_ms();
 	ship.moved = !paq_consumer_write(ship.fd, &ship.consumer);
 	if (ship.moved && !failed)

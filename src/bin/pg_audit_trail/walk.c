@@ -37,7 +37,6 @@ typedef struct WalkFile
 	TrailFile	file;
 	uint64		series;			/* of its first record, */
 	uint64		begun;			/* and its sequence; 0: it has none */
-	int64		written;		/* TimestampTz: for the last time */
 	bool		done;			/* all of it has been handed out */
 } WalkFile;
 
@@ -61,6 +60,7 @@ struct Walk
 								 * been handed out before */
 	uint64		highest;		/* sequence handed out, in any series */
 	WalkFile	current;		/* path NULL: none */
+	bool		in_current;		/* the place is in it, and has its name */
 	Source	   *source;			/* NULL: none */
 	uint64		missing;		/* records, so far */
 	int			nreports;
@@ -99,23 +99,12 @@ walk_missing(const Walk *walk)
  * ----------
  */
 
-static int64
-time_of_file(const char *path)
-{
-	struct stat st;
-
-	if (stat(path, &st) != 0)
-		return 0;
-	return ((int64) st.st_mtim.tv_sec -
-			(int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * SECS_PER_DAY) * USECS_PER_SEC +
-		st.st_mtim.tv_nsec / 1000;
-}
-
 /* See up to where the trail is durable now. */
 static void
 look_at_end(Walk *walk)
 {
 	Buffer		path = {0};
+	struct stat st;
 	int			fd;
 
 	/* The worker may have made another one. */
@@ -129,7 +118,9 @@ look_at_end(Walk *walk)
 	path.used = 0;
 	buffer_printf(&path, "%s/%s", walk->directory, walk->end.file);
 	buffer_putc(&path, '\0');
-	walk->end_written = walk->end.file[0] != '\0' ? time_of_file(path.data) : 0;
+	walk->end_written = 0;
+	if (walk->end.file[0] != '\0' && stat(path.data, &st) == 0)
+		walk->end_written = time_written(&st);
 	free(path.data);
 }
 
@@ -146,7 +137,7 @@ is_end_file(const Walk *walk, const char *name)
 static void
 look_into(const Walk *walk, WalkFile *file)
 {
-	const bool	is_old = file->written <= walk->acknowledged;
+	const bool	is_old = file->file.written <= walk->acknowledged;
 	Source	   *source = source_open(&file->file, walk->keys, is_old);
 	Record		record = {0};
 	SourceResult result = SOURCE_END;
@@ -211,7 +202,6 @@ list_files(Walk *walk)
 			continue;
 		}
 		file->file = list.files[i];
-		file->written = time_of_file(file->file.path);
 		if (known == NULL)
 			look_into(walk, file);
 		else
@@ -247,7 +237,7 @@ is_durable(const Walk *walk, const WalkFile *file)
 {
 	return is_end_file(walk, file->file.name) || file->begun <= walk->end.sequence ||
 		is_of_left_series(walk, file) ||
-		(file->series != walk->end.series && file->written < walk->end_written);
+		(file->series != walk->end.series && file->file.written < walk->end_written);
 }
 
 static bool
@@ -267,7 +257,7 @@ is_behind(const Walk *walk, const WalkFile *file)
 	/* Another file may begin with the same sequence, in another series. */
 	if (file->begun == place->begun && file->series == walk->place_begun)
 		return true;
-	return file->begun <= place->begun && file->written <= walk->until;
+	return file->begun <= place->begun && file->file.written <= walk->until;
 }
 
 /* Has the file to be read after the place? */
@@ -282,7 +272,7 @@ comes_later(const Walk *walk, const WalkFile *file)
 static int64
 time_of_end(const Walk *walk, const WalkFile *file)
 {
-	return is_end_file(walk, file->file.name) ? PG_INT64_MAX : file->written;
+	return is_end_file(walk, file->file.name) ? PG_INT64_MAX : file->file.written;
 }
 
 /*
@@ -325,7 +315,7 @@ is_preferred(const Walk *walk, bool by_time, const WalkFile *a, const WalkFile *
 		return a_stays;
 	if (a->begun != b->begun && (a_stays || !by_time))
 		return a->begun < b->begun;
-	return a->written < b->written;
+	return a->file.written < b->file.written;
 }
 
 /*
@@ -345,7 +335,7 @@ must_precede(const Walk *walk, const WalkFile *a, const WalkFile *b)
 	if (a->series == b->series)
 		return a->begun < b->begun;
 	if (!walk->begins &&
-		(a->written <= walk->until ||
+		(a->file.written <= walk->until ||
 		 (walk->place.series == walk->end.series && a->begun <= walk->place.begun)))
 		return false;
 	return a->begun <= b->begun && a_end <= b_end && (a->begun < b->begun || a_end < b_end);
@@ -430,6 +420,7 @@ close_current(Walk *walk)
 	walk->source = NULL;
 	free(walk->current.file.path);
 	memset(&walk->current, 0, sizeof(walk->current));
+	walk->in_current = false;
 }
 
 /* Read that file, from an offset on.  False if it is gone, or cannot be opened. */
@@ -492,7 +483,9 @@ go_behind(Walk *walk, const Record *record)
 	place->begun = walk->current.begun;
 	walk->place_begun = walk->current.series;
 	place->offset = source_mark(walk->source);
-	strlcpy(place->file, walk->current.file.name, sizeof(place->file));
+	if (!walk->in_current)
+		strlcpy(place->file, walk->current.file.name, sizeof(place->file));
+	walk->in_current = true;
 	return true;
 }
 
@@ -617,7 +610,7 @@ walk_set_place(Walk *walk, const PaqConsumer *consumer)
 		walk->files[i].done = false;
 	file = find_place(walk);
 	walk->place_begun = file != NULL ? file->series : 0;
-	walk->until = paq_place_until(consumer, file != NULL ? file->written : 0);
+	walk->until = paq_place_until(consumer, file != NULL ? file->file.written : 0);
 	if (file != NULL)
 		(void) open_file(walk, file, consumer->place.offset);
 }
