@@ -6,8 +6,11 @@
 use strict;
 use warnings;
 
+use Digest::MD5 qw(md5_hex);
 use FindBin;
 use lib $FindBin::RealBin;
+use JSON::PP;
+use List::Util qw(sum);
 use PaqKafka;
 use PaqTest;
 
@@ -89,6 +92,14 @@ sub catches_up
 
 	return poll_until(sub {
 			unaudited_sql($node, "SELECT lag_records FROM audit_consumers WHERE name = '$name'") eq '0' });
+}
+
+# Letters that no compression makes much shorter, as a broker's limits are for what it gets
+sub incompressible
+{
+	my ($len) = @_;
+
+	return substr(join('', map { md5_hex($_) } 0 .. $len / 32), 0, $len);
 }
 
 sub some_records
@@ -198,6 +209,37 @@ ok(catches_up('three'), 'followed');
 is("$status $err", '0 ', 'and ended');
 is_shipped('three', 'session', 0);
 
+# Batches are compressed unless the file says otherwise: bytes of a topic's log tell.
+
+sub topic_size
+{
+	my ($topic) = @_;
+	my ($code, $out, $messages) = $kafka->tool('LogDirsCommand', '--describe', '--topic-list' => $topic);
+	my ($json) = $out =~ /^(\{.*\})$/m;
+	my $size = 0;
+
+	$json or die "LogDirsCommand: $code $out $messages";
+	foreach my $log_dir (map { @{ $_->{logDirs} } } @{ decode_json($json)->{brokers} })
+	{
+		$size += $_->{size} foreach @{ $log_dir->{partitions} };
+	}
+	return $size;
+}
+
+foreach my $case ([ 'packed', '' ], [ 'unpacked', "compression.codec = none\n" ])
+{
+	my ($name, $property) = @$case;
+
+	$kafka->topic($name, 1);
+	new_consumer($name);
+	($status, $err) = ship_once($name, properties_file("${server}topic = $name\n$property"));
+	is("$status $err", '0 ', "shipped, $name");
+	is_shipped($name, 'session', 0);
+}
+my $trail_size = sum(map { length } trail_lines($node));
+cmp_ok(topic_size('unpacked'), '>', $trail_size, 'without compression');
+cmp_ok(topic_size('packed'), '<', $trail_size / 3, 'compressed by default');
+
 # ---------------------------------------------------------------------------
 # A broker that is stopped and killed, and a shipper that is killed
 # ---------------------------------------------------------------------------
@@ -304,12 +346,13 @@ is_shipped('three', 'session', 1);
 
 $kafka->topic('small', 1, 'max.message.bytes' => 20_000);
 unaudited_sql($node, "SELECT audit_consumer_create('small', true)");
-$node->safe_psql('postgres', "SELECT '" . 'x' x 50_000 . "'");
+my $large = incompressible(50_000);
+$node->safe_psql('postgres', "SELECT '$large'");
 some_records();
 my $small = properties_file("${server}topic=small\nkey=sequence\n");
 $ship = start_ship('small', $small);
 says($ship, qr/could not be delivered to topic "small": .*too large.*\n.*hint: Raise the topic's/, 'too large');
-ok(poll_until(sub { my @records = $kafka->consume('small'); @records && $records[-1][3] !~ /x{50000}/ }),
+ok(poll_until(sub { my @records = $kafka->consume('small'); @records && $records[-1][3] !~ /$large/ }),
 	'what is before it is delivered');
 ok($kafka->consume('small') < 100, 'and what is behind it is not, again and again');
 ($status, undef, $err) = $kafka->tool(
@@ -324,7 +367,7 @@ says($ship, qr/records are delivered to topic "small" again/, 'as is said');
 is($status, 0, 'the same program has shipped it all');
 my $reports = () = $err =~ /could not be delivered/g;
 cmp_ok($reports, '<=', 2, 'what was wrong is not said at each attempt');
-ok((grep { $_->[3] =~ /x{50000}/ } $kafka->consume('small')) == 1, 'the large one, too');
+ok((grep { $_->[3] =~ /$large/ } $kafka->consume('small')) == 1, 'the large one, too');
 
 new_consumer('own');
 ($status, $err) = ship_once('own', properties_file("${server}topic=one\nmessage.max.bytes=10000\n"));
@@ -337,13 +380,13 @@ is($status, 2, 'a failure');
 ok(reload_settings($node, log_record_max_size => '8kB'), 'records have a limit');
 $kafka->topic('parts', 3, 'max.message.bytes' => 10_000);
 unaudited_sql($node, "SELECT audit_consumer_create('parts', true)");
-$node->safe_psql('postgres', "SELECT 'parts " . 'x' x 50_000 . "'");
+$node->safe_psql('postgres', "SELECT 'parts $large'");
 flush_trail($node);
 ($status, $err) =
   ship_once('parts', properties_file("${server}topic=parts\nmessage.max.bytes=10000\nbatch.size=9000\n"));
 is("$status $err", '0 ', 'one larger than the limits is shipped');
 my @parts = map { $_->[3] } grep { $_->[3] =~ /"part":/ } $kafka->consume('parts');
-my ($first) = grep { /"commandText":"SELECT 'parts x/ } @parts;
+my ($first) = grep { /"commandText":"SELECT 'parts \w/ } @parts;
 my ($count) = $first =~ /"number":1,"count":(\d+)/;
 is(join(' ', map { /"part":\{"number":(\d+)/ } grep { /"sha256":"(\w+)"/ && $first =~ /$1/ } @parts),
 	join(' ', 1 .. $count), 'in parts, in their order');
