@@ -15,6 +15,7 @@
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 
+import contextlib
 import os
 
 from config import WRITERS
@@ -56,6 +57,30 @@ def switches():
     """How often the machine's CPUs have turned to another process."""
     with open("/proc/stat", encoding="ascii") as file:
         return next(int(line.split()[1]) for line in file if line.startswith("ctxt "))
+
+
+def divided():
+    """One of the CPUs that we may use, and the others; twice the same if there are no others."""
+    first, *others = sorted(os.sched_getaffinity(0))
+    return {first}, set(others or [first])
+
+
+@contextlib.contextmanager
+def starting_on(cpus):
+    """What is started meanwhile stays on these CPUs."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def move(pid, cpus):
+    """From now on a process is on these CPUs, with all its threads and those that they start."""
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(int(thread), cpus)
 
 
 class Times:

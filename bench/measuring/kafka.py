@@ -74,6 +74,10 @@ class Broker:
     def cpu_s(self):
         return cpu.used_by_threads(int(self.values["pid"]))
 
+    def move(self, cpus):
+        """From now on it uses these CPUs."""
+        cpu.move(int(self.values["pid"]), cpus)
+
     def handshakes(self):
         """Protocol and cipher of each connection by TLS since the last call."""
         with open(self.values["log"], encoding="utf-8", errors="replace") as file:

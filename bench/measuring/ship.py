@@ -20,7 +20,9 @@ import re
 import shutil
 import statistics
 import time
+from collections import namedtuple
 
+import cpu
 import figures
 import kafka
 import layers
@@ -35,10 +37,19 @@ from text import grid, ratio_text, spread_text, table, tables, verdict_text
 NAME = "ship"
 TITLE = "Sending the trail to Kafka"
 
-# Those that ship a trail, with their cipher, and those beside which a server is busy
+# How a trail is shipped: the cipher of TLS 1.3, None for plain text, and properties of
+# librdkafka, others than the program's
+Way = namedtuple("Way", "cipher properties")
+
+AES128, AES256 = "TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384"
+UNCOMPRESSED = {"compression.codec": "none"}
 PLAIN = "plain"
-CIPHERS = {PLAIN: None, "tls_aes128": "TLS_AES_128_GCM_SHA256",
-           "tls_aes256": "TLS_AES_256_GCM_SHA384"}
+WAYS = {PLAIN: Way(None, {}), "tls_aes128": Way(AES128, {}), "tls_aes256": Way(AES256, {}),
+        "uncompressed": Way(None, UNCOMPRESSED),
+        "uncompressed_aes128": Way(AES128, UNCOMPRESSED),
+        "uncompressed_aes256": Way(AES256, UNCOMPRESSED)}
+
+# Those beside which a server is busy
 ALONE, SHIPPED = "queued", "shipped"
 
 TRAIL = "trail"
@@ -107,7 +118,7 @@ LAG_COLUMNS = (
 def run(bench, result, options):
     missing = _missing(bench, options)
     queued = bench.standard["queued"]
-    trails = bench.pick(result, [queued.variant(name, {}, missing=missing) for name in CIPHERS])
+    trails = bench.pick(result, [queued.variant(name, {}, missing=missing) for name in WAYS])
     servers = bench.pick(result, [queued.variant(name, {}, missing=missing)
                                   for name in (ALONE, SHIPPED)])
     result["published"] = layers.PUBLISHED
@@ -115,14 +126,17 @@ def run(bench, result, options):
         result["absent"]["runs"] = missing
         return
     for configuration in trails:
-        result["configurations"][configuration.name]["cipher"] = CIPHERS[configuration.name]
+        result["configurations"][configuration.name].update(WAYS[configuration.name]._asdict())
     broker = kafka.Broker(os.path.join(bench.cluster.folder, "kafka"))
     beside = Beside(bench, broker)
     try:
         broker.start()
         for topic in TOPICS:
             broker.topic(topic)
-        _ship_trail(bench, result, options, broker, trails)
+        program_cpus, broker_cpus = cpu.divided()
+        broker.move(broker_cpus)
+        _ship_trail(bench, result, options, broker, trails, program_cpus)
+        broker.move(program_cpus | broker_cpus)
         _load_server(bench, result, options, beside, servers)
     finally:
         beside.kill()
@@ -152,7 +166,7 @@ def _wrong_figures(last, arrived):
 
 # -- a trail that is there --------------------------------------------------------------
 
-def _ship_trail(bench, result, options, broker, configurations):
+def _ship_trail(bench, result, options, broker, configurations, cpus):
     if not configurations:
         return
     result["loads"][TRAIL] = {"megabytes": options.megabytes, "clients": options.clients}
@@ -161,12 +175,12 @@ def _ship_trail(bench, result, options, broker, configurations):
     if made["verdict"] != "ok":
         result["absent"][TRAIL] = made["verdict"]
         return
-    shipping = Shipping(bench, broker)
+    shipping = Shipping(bench, broker, cpus)
     print(f"  a trail of {shipping.records} records, {shipping.bytes / 1e6:.0f} MB", flush=True)
 
     # Until the broker's code has been compiled
     for configuration in configurations:
-        shipping.once(WHOLE, TRAIL, CIPHERS[configuration.name])
+        shipping.once(WHOLE, TRAIL, WAYS[configuration.name])
     for each, _, configuration in bench.turns(result, (TRAIL,), configurations, options.rounds):
         bench.attempt(each, shipping.measure, configuration)
         text = "{:>9.0f} records/s {:>6.2f} + {:.2f} us".format(
@@ -195,11 +209,13 @@ def _make_trail(run, bench, options):
 
 
 class Shipping:
-    """Ships a trail that is there, whose server has stopped, as often as needed."""
+    """Ships a trail that is there, whose server has stopped, as often as needed.  cpus: those
+    that the program uses."""
 
-    def __init__(self, bench, broker):
+    def __init__(self, bench, broker, cpus):
         self.cluster = bench.cluster
         self.broker = broker
+        self.cpus = cpus
         self.folder = _folder(bench)
         self.saved = bench.scratch
         self.records, self.bytes = 0, 0
@@ -214,13 +230,13 @@ class Shipping:
     def _consumer(self, name):
         return os.path.join(self.folder, trail.BESIDE + "consumer." + name)
 
-    def once(self, consumer, topic, cipher):
+    def once(self, consumer, topic, way):
         """Ship what that consumer has not got, as it was made.  Returns the program's last
         statistics, and with them the broker's CPU time, "brokerSeconds"."""
         shutil.copyfile(os.path.join(self.saved, consumer), self._consumer(consumer))
         before = self.broker.cpu_s()
         program = shipper.Shipper(self.cluster, self.broker, self.folder, consumer, topic,
-                                  cipher, once=True)
+                                  way.cipher, way.properties, once=True, cpus=self.cpus)
         try:
             last = program.finish()
         finally:
@@ -228,11 +244,11 @@ class Shipping:
         return {**last, "brokerSeconds": self.broker.cpu_s() - before}
 
     def measure(self, run, configuration):
-        cipher = CIPHERS[configuration.name]
-        start = self.once(LAST, LAST, cipher)
+        way = WAYS[configuration.name]
+        start = self.once(LAST, LAST, way)
         before = self.broker.end_before(TRAIL)
         self.broker.handshakes()
-        last = self.once(WHOLE, TRAIL, cipher)
+        last = self.once(WHOLE, TRAIL, way)
         used = set(self.broker.handshakes())
         records, seconds, cpu_s, broker_s = (
             last[name] - start[name]
@@ -251,7 +267,7 @@ class Shipping:
             run["verdict"] = wrong
         elif last["records"] != self.records:
             run["verdict"] = f"{last['records']} of {self.records} records"
-        elif used != ({"TLSv1.3 " + cipher} if cipher else set()):
+        elif used != ({"TLSv1.3 " + way.cipher} if way.cipher else set()):
             run["verdict"] = "connected by " + (", ".join(run["tls"]) or "no TLS")
 
 

@@ -16,6 +16,7 @@ import threading
 import time
 from collections import namedtuple
 
+import cpu
 import trail_program
 from cluster import LIMIT, Failure
 
@@ -56,11 +57,14 @@ def _write(cluster, name, text):
 
 
 class Shipper:
-    """The program, while it ships for a consumer.  cipher: of TLS 1.3; None: plain text."""
+    """The program, while it ships for a consumer.  cipher: of TLS 1.3; None: plain text.
+    properties: of librdkafka, others than the program's.  cpus: that it may use; None: any."""
 
-    def __init__(self, cluster, broker, folder, consumer, topic, cipher=None, once=False):
+    def __init__(self, cluster, broker, folder, consumer, topic, cipher=None, properties=None,
+                 once=False, cpus=None):
         listener = "ssl" if cipher else "plaintext"
         text = f"bootstrap.servers = {broker.values[listener]}\ntopic = {topic}\n"
+        text += "".join(f"{name} = {value}\n" for name, value in (properties or {}).items())
         environment = cluster.environment()
         if cipher:
             text += f"security.protocol = ssl\nssl.ca.location = {broker.values['ca']}\n"
@@ -68,7 +72,7 @@ class Shipper:
                 cluster, "openssl.conf", OPENSSL_CONFIG.format(cipher=cipher))
         self.lines = []
         self.log = os.path.join(cluster.folder, "ship.log")
-        with open(self.log, "wb") as log:
+        with open(self.log, "wb") as log, cpu.starting_on(cpus or os.sched_getaffinity(0)):
             self.process = subprocess.Popen(
                 [trail_program.path(cluster), "ship", "--consumer=" + consumer,
                  "--kafka=" + _write(cluster, "kafka.conf", text), "--stats=1",
