@@ -682,7 +682,7 @@ SKIP:
 		skip $reason, 1;
 	}
 	($status, $output) = bench('ship', '--quick', '--megabytes', 2, '--configs',
-		'plain,tls_aes256,queued,shipped', '--folder', "$folder/ship");
+		'plain,tls_aes256,uncompressed,queued,shipped', '--folder', "$folder/ship");
 	is($status, 0, 'a run of ship') or diag($output);
 	$result = decode_json(slurp_file("$folder/results/ship.json"))->{commands}{ship};
 	$reason = $result->{configurations}{plain}{absent};
@@ -690,26 +690,29 @@ SKIP:
 
 	my @runs = @{ $result->{runs} };
 	is( join(', ', map { "$_->{load}-$_->{configuration}" } @runs),
-		join(', ', 'trail-plain', 'trail-tls_aes256',
+		join(', ', 'trail-plain', 'trail-tls_aes256', 'trail-uncompressed',
 			map { ("$_-queued", "$_-shipped") } 'select', 'tpcb', 'select half', 'tpcb half'),
 		'ship: all runs');
-	is(join(' ', map { $_->{verdict} } @runs), join(' ', ('ok') x 10), 'ship: and all is well');
+	is(join(' ', map { $_->{verdict} } @runs), join(' ', ('ok') x 11), 'ship: and all is well');
 	foreach my $run (grep { $_->{load} eq 'trail' || $_->{configuration} eq 'shipped' } @runs)
 	{
 		cmp_ok($run->{$_}, '>=', 0, "ship: $run->{load}, $run->{configuration}: $_")
 		  foreach qw(ship_us_record broker_us_record),
 		  $run->{load} eq 'trail' ? qw(records_s mb_s start_s) : qw(behind_s shipped);
 	}
-	is(join(' ', map { "@{ $_->{tls} }" } @runs[ 0, 1 ]), ' TLSv1.3 TLS_AES_256_GCM_SHA384',
+	is(join(' ', map { "@{ $_->{tls} }" } @runs[ 0 .. 2 ]), ' TLSv1.3 TLS_AES_256_GCM_SHA384 ',
 		'ship: the cipher');
-	is($runs[0]{records}, $runs[1]{records}, 'ship: the same trail');
+	is_deeply([ map { $result->{configurations}{$_}{properties} } qw(plain uncompressed) ],
+		[ {}, { 'compression.codec' => 'none' } ], 'ship: properties');
+	is(join(' ', map { $_->{records} } @runs[ 1, 2 ]), "$runs[0]{records} $runs[0]{records}",
+		'ship: the same trail');
 	my %medians = map { ("$_->{load}-$_->{configuration}" => $_) } @{ $result->{medians} };
 	cmp_ok(
 		abs($medians{'trail-tls_aes256'}{ratio}{records_s}{median} -
 			  $runs[1]{records_s} / $runs[0]{records_s}), '<', 1e-9, 'ship: a ratio to plain');
-	cmp_ok(abs($medians{'tpcb-shipped'}{ratio}{tps}{median} - $runs[5]{tps} / $runs[4]{tps}),
+	cmp_ok(abs($medians{'tpcb-shipped'}{ratio}{tps}{median} - $runs[6]{tps} / $runs[5]{tps}),
 		'<', 1e-9, 'ship: and one to a server alone');
-	cmp_ok(abs($result->{loads}{'select half'}{rate} - $runs[2]{tps} / 2), '<', 1e-6,
+	cmp_ok(abs($result->{loads}{'select half'}{rate} - $runs[3]{tps} / 2), '<', 1e-6,
 		'ship: half of what the server can do');
 	my $report = slurp_file("$folder/results/ship.md");
 	like($report, qr/ tls_aes256: TLSv1\.3 TLS_AES_256_GCM_SHA384\./, 'ship: in the report');
@@ -718,6 +721,21 @@ SKIP:
 	is(collisions(slurp_file("$folder/results/ship.svg")), '', 'ship: texts do not collide')
 	  if !$result->{absent}{picture};
 }
+
+# Who uses which CPU
+$output = from_modules(<<'EOF');
+import os, subprocess, sys, cpu
+mine = os.sched_getaffinity(0)
+one, others = cpu.divided()
+with cpu.starting_on(one):
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+print(len(one), one | others == mine, one & others == (set() if len(mine) > 1 else one),
+      os.sched_getaffinity(0) == mine, os.sched_getaffinity(child.pid) == one)
+cpu.move(child.pid, others)
+print(os.sched_getaffinity(child.pid) == others)
+child.communicate(b"\n")
+EOF
+is($output, "1 True True True True\nTrue\n", 'CPUs are divided');
 
 # Without a broker all is absent, which is nothing wrong.
 {

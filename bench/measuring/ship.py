@@ -404,7 +404,8 @@ def report(result):
     if rows:
         text += [f"### A trail of {result['loads'][TRAIL]['megabytes']} MB, from its files", "",
                  table(TRAIL_COLUMNS, rows), "",
-                 "Without the program's start and end, which took the time in column \"start\". "
+                 "The program had one CPU, the broker the others. Without the program's start "
+                 "and end, which took the time in column \"start\". "
                  + _tls_text(result), ""]
     for name, title in LOADS.items():
         rate = result["loads"].get(half_of(name), {}).get("rate")
