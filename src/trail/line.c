@@ -7,6 +7,9 @@
  * them.  There is code for each field that looks for just that; where a line is different,
  * for all of JSON.  Strings are looked through eight bytes at a time.
  *
+ * The part of a line that is about the session is kept, with its values: it is the same in all
+ * of the session's lines, and half of each.  Comparing it is faster than parsing it.
+ *
  * Guarantees: reads nothing outside of the line; no recursion deeper than
  * MAX_NESTING.
  *
@@ -20,6 +23,7 @@
 #include "postgres_fe.h"
 #endif
 
+#include "common/hashfn.h"
 #include "mb/pg_wchar.h"
 #include "port/pg_bitutils.h"
 #include "trail/hex.h"
@@ -46,6 +50,44 @@ static const FieldKey keys[PAQ_TRAIL_NFIELDS] = {
 	[PAQ_TRAIL_##id] = KEY(json, PAQ_JSON_##type),
 #include "record/fieldlist.h"
 };
+
+/* Parts of the list */
+typedef enum FieldPart
+{
+	PART_HEAD,
+	PART_SESSION,
+	PART_TAIL
+} FieldPart;
+
+/* How many fields they have */
+enum
+{
+	NHEAD = 0
+#define PAQ_TRAIL_FIELD(part, id, json, column, type, sql_type, source, what) \
+	+ (PART_##part == PART_HEAD)
+#include "record/fieldlist.h"
+		,
+	NSESSION = 0
+#define PAQ_TRAIL_FIELD(part, id, json, column, type, sql_type, source, what) \
+	+ (PART_##part == PART_SESSION)
+#include "record/fieldlist.h"
+};
+
+/* Parts of sessions that are kept: a power of 2 */
+#define NKEPT			64
+
+/* Longest of them, in bytes; its beginning, which has the session's ID, tells where it is kept */
+#define KEPT_MAX		2048
+#define KEPT_BEGINNING	32
+
+typedef struct KeptPart
+{
+	Size		len;			/* bytes of text; 0: nothing is kept */
+	char		text[KEPT_MAX];
+	PaqValue	value[NSESSION];	/* which point into it */
+} KeptPart;
+
+static KeptPart kept_parts[NKEPT];
 
 static const char *skip_value(const char *p, const char *end, PaqValue *value, int depth);
 
@@ -496,24 +538,77 @@ parse_expected(const char *p, const char *end, const char *key, Size len, PaqJso
 }
 
 /*
- * The fields from p on as the server writes them: all that every line has, in the order of the
- * list, nothing in between.  Returns the end of those that are so, which are all but the last
- * one in nearly every line; *next is the one after them.
+ * The fields of a part from p on as the server writes them: all that every line has, in the order
+ * of the list, nothing in between.  Returns the end of those that are so; *next, which is the
+ * first one of the part, becomes the one after them.
  */
-static const char *
-parse_expected_fields(const char *p, const char *end, PaqLine *parsed, int *next)
+static pg_attribute_always_inline const char *
+parse_part(FieldPart wanted, const char *p, const char *end, PaqLine *parsed, int *next)
 {
+	const char *behind;
+
 #define PAQ_TRAIL_FIELD(part, id, json, column, type, sql_type, source, what) \
+	if (PART_##part == wanted) \
 	{ \
-		const char *behind = parse_expected(p, end, "\"" json "\":", sizeof("\"" json "\":") - 1, \
-											PAQ_JSON_##type, &parsed->value[PAQ_TRAIL_##id]); \
-		*next = PAQ_TRAIL_##id; \
+		behind = parse_expected(p, end, "\"" json "\":", sizeof("\"" json "\":") - 1, \
+								PAQ_JSON_##type, &parsed->value[PAQ_TRAIL_##id]); \
 		if (unlikely(behind == NULL)) \
 			return p; \
 		p = behind; \
+		*next = PAQ_TRAIL_##id + 1; \
 	}
 #include "record/fieldlist.h"
-	(*next)++;
+	return p;
+}
+
+/* The session's part of a line becomes the one that is kept. */
+static void
+keep_part(KeptPart *kept, const char *text, Size len, const PaqLine *parsed)
+{
+	memcpy(kept->text, text, len);
+	kept->len = len;
+	for (int i = 0; i < NSESSION; i++)
+	{
+		kept->value[i] = parsed->value[NHEAD + i];
+		kept->value[i].data = kept->text + (kept->value[i].data - text);
+	}
+}
+
+/* The same as parse_part(), for the session's part */
+static const char *
+parse_session(const char *p, const char *end, PaqLine *parsed, int *next)
+{
+	KeptPart   *kept;
+	const char *behind;
+
+	if (end - p < KEPT_BEGINNING)
+		return p;
+	kept = &kept_parts[hash_bytes((const unsigned char *) p, KEPT_BEGINNING) % NKEPT];
+	if (kept->len == 0 || end - p < kept->len || memcmp(p, kept->text, kept->len) != 0)
+	{
+		behind = parse_part(PART_SESSION, p, end, parsed, next);
+		if (*next == NHEAD + NSESSION && behind - p <= KEPT_MAX)
+			keep_part(kept, p, behind - p, parsed);
+		return behind;
+	}
+	for (int i = 0; i < NSESSION; i++)
+	{
+		parsed->value[NHEAD + i] = kept->value[i];
+		parsed->value[NHEAD + i].data = p + (kept->value[i].data - kept->text);
+	}
+	*next = NHEAD + NSESSION;
+	return p + kept->len;
+}
+
+/* All parts.  They end before the last field in nearly every line, as no comma is behind it. */
+static const char *
+parse_expected_fields(const char *p, const char *end, PaqLine *parsed, int *next)
+{
+	p = parse_part(PART_HEAD, p, end, parsed, next);
+	if (*next == NHEAD)
+		p = parse_session(p, end, parsed, next);
+	if (*next == NHEAD + NSESSION)
+		p = parse_part(PART_TAIL, p, end, parsed, next);
 	return p;
 }
 
@@ -655,9 +750,11 @@ paq_line_number(const PaqValue *value, int64 *number)
 		return false;
 	for (const char *p = value->data + (negative ? 1 : 0); p < end; p++)
 	{
-		if (!is_digit(p, end) || result > (uint64) PG_INT64_MAX / 10)
+		const unsigned digit = (unsigned char) *p - '0';
+
+		if (digit > 9 || result > (uint64) PG_INT64_MAX / 10)
 			return false;
-		result = result * 10 + (*p - '0');
+		result = result * 10 + digit;
 	}
 	if (result > (uint64) PG_INT64_MAX + (negative ? 1 : 0))
 		return false;
