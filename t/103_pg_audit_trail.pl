@@ -596,6 +596,40 @@ my ($refused_status, $refused_out, $refused_err) = trail('cat', file('refused.js
 is("$refused_status $refused_out", '1 ', 'no field of another type, none twice, nothing behind a value');
 like($refused_err, qr/: ${\(@refused - 10)} more lines are no records\n\z/, 'all of them are counted');
 
+# The session's part of a line is kept: it must never be taken for another one's.  Lines whose
+# parts differ in one value, one behind the other, become what each becomes alone.
+my @of_session = slurp_file("$FindBin::RealBin/../src/record/fieldlist.h") =~
+  /^PAQ_TRAIL_FIELD\(SESSION, \w+, ("\w+"), (?:"\w+"|NULL), \w+,/mg;
+my $all = join('|', @of_session);
+my $session = $served =~ s/($all):null/$1:"a1"/gr =~ s/"pid":"a1"/"pid":11/r
+  =~ s/("sessionStart":)"a1"/$1"2026-11-20T10:00:00+00:00"/r;
+my @sessions = ($session);
+
+cmp_ok(scalar @of_session, '>', 20, "the session's fields");
+foreach my $name (@of_session)
+{
+	push @sessions, $session =~ s/($name:"?[^",}]+)1/${1}2/r, $session,
+	  $session =~ s/$name:("[^"]+"|\d+)/$name:null/r, $session =~ s/$name:("[^"]+"|\d+),//r,
+	  $session;
+}
+push @sessions, map { $session =~ s/"sessionId":"a1"/"sessionId":"6b0a9284.$_"/r } 1 .. 150, 1 .. 150;
+push @sessions, $session =~ s/("clientApplication":"a)1/$1 . '1' x 3000/er, $session,
+  $session =~ s/("clientApplication":"a)1/$1\\n1/r, $session;
+foreach my $schema ('--ecs', '--ocsf')
+{
+	my %alone;
+
+	$alone{$_} //= (trail('cat', $schema, file('alone.json', $_)))[1] foreach @sessions;
+	cmp_ok(scalar(keys %{ { reverse %alone } }), '>', 160, "$schema: lines differ");
+	prints([ 'cat', $schema, file('sessions.json', @sessions) ],
+		join('', map { $alone{$_} } @sessions), "$schema: each has its session's values");
+}
+is(join(' ', map { (trail('cat', '--count', "$_=a2", "$base/sessions.json"))[1] } '--user', '--database'),
+	"3\n 1\n", 'a user that three lines have, each by another name, and a database that one has');
+complains([ 'cat', file('bad_session.json', $session, $session =~ s/("dbUserName":"a1)"/$1/r, $session) ],
+	1, qr/the line at byte ${\length $session} is no record\n\z/, $session . $session,
+	'a part that only begins as the one before');
+
 my ($many_status, undef, $many) = trail('cat', file('many.json', $good[0], "bad\n" x 25));
 is($many_status, 1, 'many lines that are no records');
 is(scalar(() = $many =~ /is no record\n/g), 10, 'the first ones are reported');
