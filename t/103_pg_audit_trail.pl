@@ -613,7 +613,7 @@ foreach my $name (@of_session)
 	  $session;
 }
 push @sessions, map { $session =~ s/"sessionId":"a1"/"sessionId":"6b0a9284.$_"/r } 1 .. 150, 1 .. 150;
-push @sessions, $session =~ s/("clientApplication":"a)1/$1 . '1' x 3000/er, $session,
+push @sessions, $session =~ s/("clientApplication":"a)1/$1 . "1" x 1_000_000/er, $session,
   $session =~ s/("clientApplication":"a)1/$1\\n1/r, $session;
 foreach my $schema ('--ecs', '--ocsf')
 {
