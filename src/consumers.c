@@ -41,6 +41,7 @@
 #include "trail/place.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
+#include "utils/tuplestore.h"
 
 PG_FUNCTION_INFO_V1(audit_consumer_create);
 PG_FUNCTION_INFO_V1(audit_consumer_drop);
