@@ -698,7 +698,7 @@ SKIP:
 	{
 		cmp_ok($run->{$_}, '>=', 0, "ship: $run->{load}, $run->{configuration}: $_")
 		  foreach qw(ship_us_record broker_us_record),
-		  $run->{load} eq 'trail' ? qw(records_s mb_s start_s) : qw(behind_s shipped);
+		  $run->{load} eq 'trail' ? qw(records_s mb_s start_s program_share stolen_share) : qw(behind_s shipped);
 	}
 	is(join(' ', map { "@{ $_->{tls} }" } @runs[ 0 .. 2 ]), ' TLSv1.3 TLS_AES_256_GCM_SHA384 ',
 		'ship: the cipher');

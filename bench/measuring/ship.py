@@ -88,6 +88,8 @@ TRAIL_COLUMNS = (
     ("broker, us/record", lambda row: spread_text(row, "broker_us_record", "{:.2f}")),
     ("of plain", lambda row: ratio_text(row, "broker_us_record")),
     ("MB/s", lambda row: spread_text(row, "mb_s", "{:.0f}")),
+    ("ship, of its CPU", lambda row: spread_text(row, "program_share", "{:.2f}", False)),
+    ("stolen", lambda row: spread_text(row, "stolen_share", "{:.2f}", False)),
     ("start, s", lambda row: spread_text(row, "start_s", "{:.2f}", False)),
     ("records", lambda row: spread_text(row, "records", "{:.0f}", False)),
     ("trail", lambda row: verdict_text([row])),
@@ -232,16 +234,18 @@ class Shipping:
 
     def once(self, consumer, topic, way):
         """Ship what that consumer has not got, as it was made.  Returns the program's last
-        statistics, and with them the broker's CPU time, "brokerSeconds"."""
+        statistics, and with them CPU time: the broker's, "brokerSeconds", and what the machine
+        below this one gave to others, "stolenSeconds"."""
         shutil.copyfile(os.path.join(self.saved, consumer), self._consumer(consumer))
-        before = self.broker.cpu_s()
+        before, stolen = self.broker.cpu_s(), cpu.stolen()
         program = shipper.Shipper(self.cluster, self.broker, self.folder, consumer, topic,
                                   way.cipher, way.properties, once=True, cpus=self.cpus)
         try:
             last = program.finish()
         finally:
             program.kill()
-        return {**last, "brokerSeconds": self.broker.cpu_s() - before}
+        return {**last, "brokerSeconds": self.broker.cpu_s() - before,
+                "stolenSeconds": cpu.stolen() - stolen}
 
     def measure(self, run, configuration):
         way = WAYS[configuration.name]
@@ -261,6 +265,8 @@ class Shipping:
             mb_s=(last["bytes"] - start["bytes"]) / 1e6 / seconds,
             ship_us_record=cpu_s * 1e6 / records, broker_us_record=broker_s * 1e6 / records,
             start_s=start["seconds"], start_cpu_s=start["cpuSeconds"],
+            program_share=cpu_s / seconds,
+            stolen_share=last["stolenSeconds"] / last["seconds"] / os.cpu_count(),
             tls=sorted(used), verdict="ok")
         wrong = _wrong_figures(last, self.broker.end_of(TRAIL) - before)
         if wrong:
@@ -405,7 +411,9 @@ def report(result):
         text += [f"### A trail of {result['loads'][TRAIL]['megabytes']} MB, from its files", "",
                  table(TRAIL_COLUMNS, rows), "",
                  "The program had one CPU, the broker the others. Without the program's start "
-                 "and end, which took the time in column \"start\". "
+                 "and end, which took the time in column \"start\". \"Of its CPU\" is the part of "
+                 "the time in which the program had it; \"stolen\" is the part of all CPUs' time "
+                 "that the machine below a virtual one gave to others. "
                  + _tls_text(result), ""]
     for name, title in LOADS.items():
         rate = result["loads"].get(half_of(name), {}).get("rate")
