@@ -60,7 +60,7 @@ sub test_torture
 	return;
 }
 
-my $rounds = full_tests() ? 200 : 20;
+my $rounds = full_tests() ? 200 : 12;
 
 make_path($folder);
 test_torture('all modes', $rounds, '--installed', '--folder', "$folder/mixed");
