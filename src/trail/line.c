@@ -8,8 +8,7 @@
  * for all of JSON.  Strings are looked through eight bytes at a time.
  *
  * The part of a line that is about the session is kept, with its values: it is the same in all
- * of the session's lines, and half of each.  Comparing it is faster than parsing it.  So one
- * thread only may parse lines.
+ * of the session's lines, and half of each.  Comparing it is faster than parsing it.
  *
  * Guarantees: reads nothing outside of the line; no recursion deeper than
  * MAX_NESTING.

@@ -15,7 +15,7 @@
  *	line_time.c		times
  *
  * For anybody who has such lines, within a server or not.  Nothing here allocates or
- * raises.
+ * raises.  One thread of a process may parse lines.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *

@@ -71,10 +71,10 @@ static const Setting fixed[] = {
 /*
  * What is better than librdkafka's own defaults, and may be set in the file.
  *
- * An idempotent producer has one batch for each partition on its way.  As long as a further
- * one that is full waits for it, librdkafka's thread does not sleep.  So there are never
- * two full batches in a partition: may_send() sees to that, and a batch waits for being full,
- * not for time, unless there are no more records.  1000 records are as many as mostly fit
+ * An idempotent producer sends no batch of a partition while another one is on its way.  As long
+ * as a further one that is full waits for it, librdkafka's thread does not sleep.  So there are
+ * never two full batches in a partition: may_send() sees to that, and a batch waits for being
+ * full, not for time, unless there are no more records.  1000 records are as many as mostly fit
  * into the bytes of a batch.
  */
 static const Setting defaults[] = {
@@ -83,7 +83,7 @@ static const Setting defaults[] = {
 	{"linger.ms", "200"},
 	{"queue.buffering.max.kbytes", "65536"},
 
-	/* a batch of lines becomes a tenth, which saves the broker more than it costs here */
+	/* lines become much shorter, which saves the broker more than it costs here */
 	{"compression.codec", "lz4"},
 
 	/* TLS's records of a batch would wait for the broker to acknowledge those before */
