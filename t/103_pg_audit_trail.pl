@@ -600,21 +600,21 @@ like($refused_err, qr/: ${\(@refused - 10)} more lines are no records\n\z/, 'all
 # parts differ in one value, one behind the other, become what each becomes alone.
 my @of_session = slurp_file("$FindBin::RealBin/../src/record/fieldlist.h") =~
   /^PAQ_TRAIL_FIELD\(SESSION, \w+, ("\w+"), (?:"\w+"|NULL), \w+,/mg;
-my $all = join('|', @of_session);
-my $session = $served =~ s/($all):null/$1:"a1"/gr =~ s/"pid":"a1"/"pid":11/r
+my $names = join('|', @of_session);
+my $sample = $served =~ s/($names):null/$1:"a1"/gr =~ s/"pid":"a1"/"pid":11/r
   =~ s/("sessionStart":)"a1"/$1"2026-11-20T10:00:00+00:00"/r;
-my @sessions = ($session);
+my @sessions = ($sample);
 
 cmp_ok(scalar @of_session, '>', 20, "the session's fields");
 foreach my $name (@of_session)
 {
-	push @sessions, $session =~ s/($name:"?[^",}]+)1/${1}2/r, $session,
-	  $session =~ s/$name:("[^"]+"|\d+)/$name:null/r, $session =~ s/$name:("[^"]+"|\d+),//r,
-	  $session;
+	push @sessions, $sample =~ s/($name:"?[^",}]+)1/${1}2/r, $sample,
+	  $sample =~ s/$name:("[^"]+"|\d+)/$name:null/r, $sample =~ s/$name:("[^"]+"|\d+),//r,
+	  $sample;
 }
-push @sessions, map { $session =~ s/"sessionId":"a1"/"sessionId":"6b0a9284.$_"/r } 1 .. 150, 1 .. 150;
-push @sessions, $session =~ s/("clientApplication":"a)1/$1 . "1" x 1_000_000/er, $session,
-  $session =~ s/("clientApplication":"a)1/$1\\n1/r, $session;
+push @sessions, map { $sample =~ s/"sessionId":"a1"/"sessionId":"6b0a9284.$_"/r } 1 .. 150, 1 .. 150;
+push @sessions, $sample =~ s/("clientApplication":"a)1/$1 . "1" x 1_000_000/er, $sample,
+  $sample =~ s/("clientApplication":"a)1/$1\\n1/r, $sample;
 foreach my $schema ('--ecs', '--ocsf')
 {
 	my %alone;
@@ -626,8 +626,8 @@ foreach my $schema ('--ecs', '--ocsf')
 }
 is(join(' ', map { (trail('cat', '--count', "$_=a2", "$base/sessions.json"))[1] } '--user', '--database'),
 	"3\n 1\n", 'a user that three lines have, each by another name, and a database that one has');
-complains([ 'cat', file('bad_session.json', $session, $session =~ s/("dbUserName":"a1)"/$1/r, $session) ],
-	1, qr/the line at byte ${\length $session} is no record\n\z/, $session . $session,
+complains([ 'cat', file('bad_session.json', $sample, $sample =~ s/("dbUserName":"a1)"/$1/r, $sample) ],
+	1, qr/the line at byte ${\length $sample} is no record\n\z/, $sample . $sample,
 	'a part that only begins as the one before');
 
 my ($many_status, undef, $many) = trail('cat', file('many.json', $good[0], "bad\n" x 25));
