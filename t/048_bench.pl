@@ -672,6 +672,12 @@ SKIP:
 
 # Shipping to Kafka
 
+# How many CPUs we may use
+sub machine_cpus
+{
+	return from_modules('import os; print(len(os.sched_getaffinity(0)))') + 0;
+}
+
 SKIP:
 {
 	my ($available, $reason) = PaqKafka::available();
@@ -706,6 +712,17 @@ SKIP:
 		[ {}, { 'compression.codec' => 'none' } ], 'ship: properties');
 	is(join(' ', map { $_->{records} } @runs[ 1, 2 ]), "$runs[0]{records} $runs[0]{records}",
 		'ship: the same trail');
+	foreach my $run (@runs[ 0 .. 2 ])
+	{
+		my ($program, $broker) = @$run{qw(program_cpus broker_cpus)};
+		my %broker_has = map { $_ => 1 } @$broker;
+
+		is(scalar @$program, 1, "ship: $run->{configuration}: the program has one CPU");
+		ok(!$broker_has{ $program->[0] } || @$broker == 1 && machine_cpus() == 1,
+			"ship: $run->{configuration}: the broker has others");
+		cmp_ok($run->{program_share}, '>', 0, "ship: $run->{configuration}: which it uses");
+		cmp_ok($run->{stolen_share}, '<', 1, "ship: $run->{configuration}: and not only others");
+	}
 	my %medians = map { ("$_->{load}-$_->{configuration}" => $_) } @{ $result->{medians} };
 	cmp_ok(
 		abs($medians{'trail-tls_aes256'}{ratio}{records_s}{median} -

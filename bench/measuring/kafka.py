@@ -74,6 +74,10 @@ class Broker:
     def cpu_s(self):
         return cpu.used_by_threads(int(self.values["pid"]))
 
+    def cpus(self):
+        """Those that it may use"""
+        return sorted(os.sched_getaffinity(int(self.values["pid"])))
+
     def move(self, cpus):
         """From now on it uses these CPUs."""
         cpu.move(int(self.values["pid"]), cpus)

@@ -235,7 +235,7 @@ class Shipping:
     def once(self, consumer, topic, way):
         """Ship what that consumer has not got, as it was made.  Returns the program's last
         statistics, and with them CPU time: the broker's, "brokerSeconds", and what the machine
-        below this one gave to others, "stolenSeconds"."""
+        below this one gave to others, "stolenSeconds"; and the CPUs that it had, "cpus"."""
         shutil.copyfile(os.path.join(self.saved, consumer), self._consumer(consumer))
         before, stolen = self.broker.cpu_s(), cpu.stolen()
         program = shipper.Shipper(self.cluster, self.broker, self.folder, consumer, topic,
@@ -245,7 +245,7 @@ class Shipping:
         finally:
             program.kill()
         return {**last, "brokerSeconds": self.broker.cpu_s() - before,
-                "stolenSeconds": cpu.stolen() - stolen}
+                "stolenSeconds": cpu.stolen() - stolen, "cpus": program.cpus}
 
     def measure(self, run, configuration):
         way = WAYS[configuration.name]
@@ -267,6 +267,7 @@ class Shipping:
             start_s=start["seconds"], start_cpu_s=start["cpuSeconds"],
             program_share=cpu_s / seconds,
             stolen_share=last["stolenSeconds"] / last["seconds"] / os.cpu_count(),
+            program_cpus=last["cpus"], broker_cpus=self.broker.cpus(),
             tls=sorted(used), verdict="ok")
         wrong = _wrong_figures(last, self.broker.end_of(TRAIL) - before)
         if wrong:
@@ -410,7 +411,7 @@ def report(result):
     if rows:
         text += [f"### A trail of {result['loads'][TRAIL]['megabytes']} MB, from its files", "",
                  table(TRAIL_COLUMNS, rows), "",
-                 "The program had one CPU, the broker the others. Without the program's start "
+                 "The program had one CPU, the broker the others if there are any. Without the program's start "
                  "and end, which took the time in column \"start\". \"Of its CPU\" is the part of "
                  "the time in which the program had it; \"stolen\" is the part of all CPUs' time "
                  "that the machine below a virtual one gave to others. "

@@ -78,6 +78,7 @@ class Shipper:
                  "--kafka=" + _write(cluster, "kafka.conf", text), "--stats=1",
                  *(("--once",) if once else ()), folder],
                 env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
+        self.cpus = sorted(os.sched_getaffinity(self.process.pid))
         self._changed = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
