@@ -84,7 +84,8 @@ ALTER TABLE audit_queue.records
     ADD COLUMN tls_version text,
     ADD COLUMN tls_cipher text,
     ADD COLUMN auth_method text,
-    ADD COLUMN system_identifier text;
+    ADD COLUMN system_identifier text,
+    ADD COLUMN superuser boolean;
 
 ALTER TABLE audit_queue.records
     ALTER COLUMN policy SET STATISTICS 0,
@@ -92,7 +93,8 @@ ALTER TABLE audit_queue.records
     ALTER COLUMN tls_version SET STATISTICS 0,
     ALTER COLUMN tls_cipher SET STATISTICS 0,
     ALTER COLUMN auth_method SET STATISTICS 0,
-    ALTER COLUMN system_identifier SET STATISTICS 0;
+    ALTER COLUMN system_identifier SET STATISTICS 0,
+    ALTER COLUMN superuser SET STATISTICS 0;
 
 -- Reading the table while the trail is elsewhere does not pass in silence.  This
 -- function returns no rows, and says so.  A condition in the view would not be

@@ -343,6 +343,7 @@ my %raw = (
 	dbUserName           => qr/"\Q$superuser\E"/,
 	sessionUser          => qr/"\Q$superuser\E"/,
 	currentUser          => qr/"pg_monitor"/,
+	superuser            => qr/false/,
 	databaseName         => qr/"postgres"/,
 	remoteHost           => qr/"\[local\]"/,
 	remotePort           => qr/null/,

@@ -121,7 +121,7 @@ my %column_of = (
 	serverType => 'server_type', serverVersion => 'server_version',
 	tlsVersion => 'tls_version', tlsCipher => 'tls_cipher', authMethod => 'auth_method',
 	serviceName => 'cluster_name', systemIdentifier => 'system_identifier',
-	settings => 'settings', transactionId => 'transaction_id',
+	superuser => 'superuser', settings => 'settings', transactionId => 'transaction_id',
 	virtualTransactionId => 'virtual_transaction_id', queryId => 'query_id',
 	textEncoding => 'text_encoding', interrupted => 'interrupted', cut => 'cut',
 	incomplete => 'incomplete', masked => 'masked');

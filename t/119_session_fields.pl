@@ -1,6 +1,7 @@
-# Fields that say how a client came in - authMethod, tlsVersion, tlsCipher - and which
-# cluster the trail is of, systemIdentifier: against what PostgreSQL itself shows, in
-# every record of a session, after failed logins, in the table, and on a standby.
+# Fields that say how a client came in - authMethod, tlsVersion, tlsCipher -, with what
+# rights - superuser - and which cluster the trail is of, systemIdentifier: against what
+# PostgreSQL itself shows, in every record of a session, after failed logins, in the table,
+# and on a standby.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 
@@ -232,7 +233,91 @@ foreach my $case (
 	is($record->{authMethod}, $method, "$name: authMethod");
 	is($record->{tlsVersion}, $with_tls ? 'TLSv1.3' : undef, "$name: tlsVersion");
 	is(!defined $record->{tlsCipher}, !$with_tls, "$name: tlsCipher");
+	ok(exists $record->{superuser} && !defined $record->{superuser}, "$name: of no role");
 }
+
+# ---------------------------------------------------------------------------
+# Superusers
+# ---------------------------------------------------------------------------
+
+unaudited_sql($node, q{
+	CREATE FUNCTION as_owner() RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER AS
+		'BEGIN RETURN (SELECT count(*) FROM pg_authid WHERE false); END';
+	CREATE ROLE changing LOGIN;
+	GRANT trusted TO changing;} . join('', map { "CREATE ROLE member_$_;" } 1 .. 9));
+
+# What records of class READ, and of the end, say of a client's roles.  null is nothing,
+# false is 0.
+sub roles_of
+{
+	my (@records) = @_;
+
+	return [ columns('command sessionUser currentUser superuser', @records) ];
+}
+
+@records = records_of(
+	sub {
+		my $client = PgProto->connect($node);
+
+		$client->query($_)
+		  foreach 'SELECT 5', 'SET ROLE trusted', 'SELECT as_owner()', 'RESET ROLE', 'SELECT 6';
+		$client->quit;
+	},
+	6);
+is_deeply(
+	roles_of(@records),
+	[
+		"LOGIN|$superuser|$superuser|1", "SELECT|$superuser|$superuser|1",
+		"SELECT|$superuser|paq_quiet|1", "SELECT|$superuser|trusted|0",
+		"SELECT|$superuser|$superuser|1", "LOGOUT|$superuser|$superuser|1"
+	],
+	'superuser is that of currentUser, also in a function with its owner\'s rights');
+
+# Somebody else changes what the role is.
+my $lines = slurp_file("$data/pg_hba.conf");
+set_hba("local all $superuser peer\nlocal all changing trust\n");
+$node->reload;
+@records = records_of(
+	sub {
+		my $client = PgProto->connect($node, user => 'changing');
+
+		foreach my $change ('', 'SUPERUSER', 'NOSUPERUSER')
+		{
+			unaudited_sql($node, "ALTER ROLE changing $change") if $change;
+			$client->query('SELECT 7');
+		}
+		unaudited_sql($node, 'ALTER ROLE changing SUPERUSER');
+		$client->quit;
+	},
+	5);
+is_deeply(
+	roles_of(@records),
+	[
+		map { "$_->[0]|changing|changing|$_->[1]" } ([ LOGIN => 0 ], [ SELECT => 0 ],
+			[ SELECT => 1 ], [ SELECT => 0 ], [ LOGOUT => 0 ])
+	],
+	'follows ALTER ROLE; where no catalog can be read, it is what was known last');
+
+# More roles than the session keeps
+@records = records_of(
+	sub {
+		my $client = PgProto->connect($node);
+
+		foreach (1 .. 9)
+		{
+			$client->query("SET ROLE member_$_");
+			$client->query('SELECT 8');
+		}
+		$client->quit;
+	},
+	11);
+is_deeply(
+	[ @{ roles_of(@records) }[ 1 .. 9 ] ],
+	[ map { "SELECT|$superuser|member_$_|0" } 1 .. 9 ],
+	'sessionUser is right whichever roles a session has');
+unlink("$data/pg_hba.conf");
+$node->append_conf('pg_hba.conf', $lines);
+$node->reload;
 
 # ---------------------------------------------------------------------------
 # Everything
@@ -243,10 +328,10 @@ is_deeply([ grep { $_->{systemIdentifier} ne $identifier } trail_records($node) 
 like((trail_lines($node))[-1], qr/"systemIdentifier":"$identifier"/, 'a string');
 my @own = grep { ($_->{backendType} // '') =~ /pg_audit_queue/ } trail_records($node);
 cmp_ok(scalar @own, '>', 0, 'records without a client');
-is_deeply([ grep { defined } map { @$_{@fields} } @own ], [], 'have nothing of one');
+is_deeply([ grep { defined } map { @$_{ @fields, 'superuser' } } @own ], [], 'have nothing of one');
 
 # The table has them, too.  That audit_trail has all fields is tested in t/110.
-my $columns = 'auth_method, tls_version, tls_cipher, system_identifier';
+my $columns = 'auth_method, tls_version, tls_cipher, system_identifier, superuser';
 
 $node->append_conf('postgresql.conf', settings_text(sink => 'table'));
 $node->reload;
@@ -256,7 +341,7 @@ my ($status, $stdout) = login('scrammed', password => 'right', sql => $shown,
 ok(table_loaded($node), 'sink = table: all is loaded');
 is( unaudited_sql($node, "SELECT $columns FROM audit_records WHERE user_name = 'scrammed'"
 		  . " AND command = 'SELECT'"),
-	"scram-sha-256|$stdout|$identifier",
+	"scram-sha-256|$stdout|$identifier|f",
 	'the table has the columns');
 $node->append_conf('postgresql.conf', settings_text(sink => 'file'));
 $node->restart;

@@ -266,6 +266,8 @@ create_record(PaqStatement *statement, PaqClass class, CommandTag tag,
 	if (!complete)
 		flags |= PAQ_RECORD_INCOMPLETE;
 
+	flags |= session->flags;
+
 	/* Output functions of parameters' types, which may make records, are done. */
 	paq_set_settings(texts, &flags);
 	paq_pending_init_header(&header, class, flags | statement->flags,
@@ -678,6 +680,7 @@ paq_event_create(PaqEvent *event)
 		texts[PAQ_FIELD_POLICY - PAQ_NSESSION_FIELDS] = event->verdict->name;
 
 	session = paq_session_block(false, &complete);
+	event->flags |= session->flags;
 	paq_set_settings(texts, &event->flags);
 	paq_pending_init_header(&header, event->class, event->flags,
 							event->start_time);

@@ -6,8 +6,9 @@
  *
  * They are encoded once and copied as a block; for each record only a check is
  * made that nothing has changed.  The application's name and the current roles
- * can change.  Names of roles are looked up by OID and kept in a small cache,
- * because a SECURITY DEFINER function changes the current role twice a call.
+ * can change.  Names of roles, and whether they are superusers, are looked up by
+ * OID and kept in a small cache, because a SECURITY DEFINER function changes the
+ * current role twice a call.
  *
  * Works in any process that executes SQL, with a client or without, and before
  * the client has logged in.
@@ -41,16 +42,19 @@
 #define NCACHED_ROLES	8
 
 /*
- * Names of roles by OID; an entry with an invalid OID is unused.  The name in a
- * stale entry may have changed.  It is still the best for a record that must not
- * look it up again.
+ * Roles by OID; an entry with an invalid OID is unused.  What a stale entry has
+ * may have changed.  It is still the best for a record that must not look it up
+ * again.
  */
-static struct
+typedef struct CachedRole
 {
 	Oid			oid;
 	bool		stale;
+	bool		superuser;
 	NameData	name;
-}			cached_roles[NCACHED_ROLES];
+} CachedRole;
+
+static CachedRole cached_roles[NCACHED_ROLES];
 static int	next_cached_role = 0;
 
 /*
@@ -101,46 +105,56 @@ forget_names(Datum arg, int cacheid, uint32 hashvalue)
 	block.valid = false;
 }
 
-/* Where the cache has the role; -1: nowhere */
-static int
+/* Where the cache has the role; NULL: nowhere */
+static CachedRole *
 find_cached(Oid oid)
 {
 	for (int i = 0; i < NCACHED_ROLES; i++)
 		if (OidIsValid(oid) && cached_roles[i].oid == oid)
-			return i;
-	return -1;
+			return &cached_roles[i];
+	return NULL;
 }
 
 /*
- * Name of a role.  NULL if it is not known: the role is gone, or it is not in
- * the cache and may_lookup is false.
+ * Find a role.  Returns false if it is not known: the role is gone, or it is not in
+ * the cache and may_lookup is false.  *role is a copy, because the next role may
+ * take its place in the cache.
  */
-static const char *
-role_name(Oid oid, bool may_lookup)
+static bool
+find_role(Oid oid, bool may_lookup, CachedRole *role)
 {
 	HeapTuple	tuple;
-	int			slot = find_cached(oid);
+	Form_pg_authid form;
+	CachedRole *cached = find_cached(oid);
 
 	may_lookup = may_lookup && IsTransactionState();
-	if (slot >= 0 && (!cached_roles[slot].stale || !may_lookup))
-		return NameStr(cached_roles[slot].name);
+	if (cached != NULL && (!cached->stale || !may_lookup))
+	{
+		*role = *cached;
+		return true;
+	}
 
 	if (!may_lookup || !OidIsValid(oid))
-		return NULL;
+		return false;
 	tuple = SearchSysCache1(AUTHOID, ObjectIdGetDatum(oid));
 	if (!HeapTupleIsValid(tuple))
-		return NULL;
-	slot = find_cached(oid);
-	if (slot < 0)
+		return false;
+	cached = find_cached(oid);
+	if (cached == NULL)
 	{
-		slot = next_cached_role;
+		cached = &cached_roles[next_cached_role];
 		next_cached_role = (next_cached_role + 1) % NCACHED_ROLES;
 	}
-	cached_roles[slot].name = ((Form_pg_authid) GETSTRUCT(tuple))->rolname;
-	cached_roles[slot].oid = oid;
-	cached_roles[slot].stale = false;
+	form = (Form_pg_authid) GETSTRUCT(tuple);
+	cached->name = form->rolname;
+	/* as superuser_arg() has it, which would look the role up once more */
+	cached->superuser = form->rolsuper ||
+		(!IsUnderPostmaster && oid == BOOTSTRAP_SUPERUSERID);
+	cached->oid = oid;
+	cached->stale = false;
 	ReleaseSysCache(tuple);
-	return NameStr(cached_roles[slot].name);
+	*role = *cached;
+	return true;
 }
 
 /* The client's address, as numbers. */
@@ -274,8 +288,12 @@ note_application(void)
 static bool
 build_block(Oid session_role, Oid current_role, bool may_lookup)
 {
-	const char *session_name = role_name(session_role, may_lookup);
-	const char *current_name = role_name(current_role, may_lookup);
+	CachedRole	session;
+	CachedRole	current;
+	const char *session_name =
+		find_role(session_role, may_lookup, &session) ? NameStr(session.name) : NULL;
+	const char *current_name =
+		find_role(current_role, may_lookup, &current) ? NameStr(current.name) : NULL;
 	const char *login = session_name;
 	char		requested[NAMEDATALEN];
 
@@ -294,6 +312,8 @@ build_block(Oid session_role, Oid current_role, bool may_lookup)
 
 	block.fields.length = 0;
 	block.fields.data = block.data;
+	block.fields.flags = current_name == NULL ? 0 : current.superuser ? PAQ_RECORD_SUPERUSER
+																	  : PAQ_RECORD_NO_SUPERUSER;
 	add_field(PAQ_FIELD_USER, login);
 	add_field(PAQ_FIELD_DATABASE, null_if_empty(origin.database));
 	add_field(PAQ_FIELD_REMOTE_HOST, null_if_empty(origin.host));

@@ -78,6 +78,7 @@ typedef struct SessionText
 	int32		encoding;
 	uint32		field_len[PAQ_NSESSION_FIELDS];
 	uint32		fields_len;
+	uint32		role_kind;		/* flags of the record */
 	uint32		text_len;
 	bool		raw;			/* see JsonLine */
 	bool		nulls;			/* the setting */
@@ -563,6 +564,15 @@ put_session_id(JsonLine *line, char *p, const PaqRecord *record)
 }
 
 static inline char *
+put_superuser(JsonLine *line, char *p, const PaqRecord *record)
+{
+	if (record->header.flags & PAQ_RECORD_SUPERUSER)
+		return put_literal(p, "true");
+	return record->header.flags & PAQ_RECORD_NO_SUPERUSER ? put_literal(p, "false") :
+		put_null(p);
+}
+
+static inline char *
 put_remote_port(JsonLine *line, char *p, const PaqRecord *record)
 {
 	PaqText		port = record->field[PAQ_FIELD_REMOTE_PORT];
@@ -781,6 +791,7 @@ keep_session(SessionText *session, const PaqRecord *record)
 	session->zone = log_timezone;
 	session->pid = header->pid;
 	session->encoding = header->encoding;
+	session->role_kind = header->flags & PAQ_RECORD_ROLE_KIND;
 	memcpy(session->field_len, header->field_len, sizeof(session->field_len));
 	session->fields_len = fields_len;
 	memcpy(session->fields, session_fields(record), fields_len);
@@ -804,6 +815,7 @@ is_kept(const SessionText *session, const PaqRecord *record)
 		session->session_start == header->session_start &&
 		session->pid == header->pid &&
 		session->encoding == header->encoding &&
+		session->role_kind == (header->flags & PAQ_RECORD_ROLE_KIND) &&
 		memcmp(session->field_len, header->field_len,
 			   sizeof(session->field_len)) == 0 &&
 		memcmp(session->fields, session_fields(record),

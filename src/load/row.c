@@ -112,7 +112,7 @@ complete_row(Row *row, const PaqLoadLine *line, PaqBatch *batch)
 		return false;
 	add_day(batch, day);
 	for (int i = 0; i < PAQ_TRAIL_NFIELDS; i++)
-		if (paq_trail_fields[i].type == PAQ_JSON_BOOLEAN && row->values[i] == NULL)
+		if (paq_trail_fields[i].type == PAQ_JSON_MARK && row->values[i] == NULL)
 			row->values[i] = "false";
 	row->values[PAQ_TRAIL_SERIES] = psprintf(INT64_FORMAT, (int64) line->series);
 	row->values[PAQ_TRAIL_REMOTE_ADDRESS] =

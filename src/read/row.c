@@ -210,7 +210,7 @@ value_of_text(const Row *row, const Column *column, Datum *value, bool *isnull)
 }
 
 static bool
-is_marked(const PaqTrailRecord *record, PaqTrailField field)
+is_true(const PaqTrailRecord *record, PaqTrailField field)
 {
 	const PaqValue *value = &record->line.value[field];
 
@@ -246,8 +246,9 @@ make_value(const Row *row, const Column *column, Datum *value, bool *isnull)
 			*value = TimestampTzGetDatum(number);
 			return ok;
 		case BOOLOID:
-			*isnull = false;
-			*value = BoolGetDatum(is_marked(row->record, column->field));
+			*isnull = paq_trail_fields[column->field].type == PAQ_JSON_BOOLEAN &&
+				!paq_line_has(&row->record->line, column->field);
+			*value = BoolGetDatum(is_true(row->record, column->field));
 			return true;
 		default:
 			return value_of_text(row, column, value, isnull);

@@ -23,8 +23,8 @@
  *	json		name in json: Aurora's database activity streams' where they
  *				have the field
  *	column		name of the column, NULL if the table does not have it
- *	type		in json: STRING, NUMBER, TIME (a string), ARRAY (of strings), OBJECT
- *				(of strings and numbers)
+ *	type		in json: STRING, NUMBER, BOOLEAN, TIME (a string), ARRAY (of strings),
+ *				OBJECT (of strings and numbers)
  *	sql_type	of the column
  *	source		where the value comes from: TEXT(PaqField), TIME(member of the
  *				record's header, 0 is null), NUMBER(likewise), or MADE(name):
@@ -130,6 +130,8 @@ PAQ_TRAIL_FIELD(SESSION, SESSION_USER_NAME, "sessionUser", "session_user_name", 
 				"SESSION_USER")
 PAQ_TRAIL_FIELD(SESSION, CURRENT_USER_NAME, "currentUser", "current_user_name", STRING, "text", TEXT(CURRENT_USER),
 				"CURRENT_USER")
+PAQ_TRAIL_FIELD(SESSION, SUPERUSER, "superuser", "superuser", BOOLEAN, "boolean", MADE(superuser),
+				"whether currentUser was a superuser; null where that is not known, as in a login that failed, and for what is not a session's; lines of version 1.0 lack it")
 PAQ_TRAIL_FIELD(SESSION, DATABASE_NAME, "databaseName", "database_name", STRING, "text", TEXT(DATABASE),
 				"database of the session")
 PAQ_TRAIL_FIELD(SESSION, REMOTE_HOST, "remoteHost", "remote_host", STRING, "text", TEXT(REMOTE_HOST),

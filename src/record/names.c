@@ -81,7 +81,7 @@ const PaqTrailFieldInfo paq_trail_fields[PAQ_TRAIL_NFIELDS] = {
 #define PAQ_TRAIL_FIELD(part, id, json, column, type, sql_type, source, what) \
 	[PAQ_TRAIL_##id] = {json, "\"" json "\":", column, PAQ_JSON_##type, sql_type, what},
 #define PAQ_TRAIL_MARK(id, json, column, flag, what) \
-	[PAQ_TRAIL_##id] = {json, "\"" json "\":", column, PAQ_JSON_BOOLEAN, "boolean", what},
+	[PAQ_TRAIL_##id] = {json, "\"" json "\":", column, PAQ_JSON_MARK, "boolean", what},
 #define PAQ_TRAIL_EXTRA(id, json, type, what) \
 	[PAQ_TRAIL_##id] = {json, "\"" json "\":", NULL, PAQ_JSON_##type, NULL, what},
 #define PAQ_TRAIL_COLUMN(id, column, sql_type, what) \

@@ -94,6 +94,11 @@ typedef enum PaqClass
 #define PAQ_RECORD_CONSTANTS			0x0800	/* mask_literals: so are constants
 												 * and parameters */
 
+/* Neither of them: it is not known. */
+#define PAQ_RECORD_SUPERUSER			0x1000	/* CURRENT_USER is a superuser */
+#define PAQ_RECORD_NO_SUPERUSER			0x2000	/* it is none */
+#define PAQ_RECORD_ROLE_KIND			(PAQ_RECORD_SUPERUSER | PAQ_RECORD_NO_SUPERUSER)
+
 /*
  * Fields.  The session's come first: they are encoded once a session and
  * copied as a block.
@@ -207,6 +212,7 @@ typedef struct PaqSessionBlock
 {
 	uint32		field_len[PAQ_NSESSION_FIELDS];
 	uint32		length;			/* of data */
+	uint32		flags;			/* PAQ_RECORD_ROLE_KIND, of records that have it */
 	const char *data;			/* the fields' bytes */
 } PaqSessionBlock;
 
@@ -299,7 +305,8 @@ typedef enum PaqJsonType
 	PAQ_JSON_TIME,				/* a string, ISO 8601 */
 	PAQ_JSON_ARRAY,				/* of strings and nulls */
 	PAQ_JSON_OBJECT,			/* of strings, numbers and nulls */
-	PAQ_JSON_BOOLEAN			/* there only if true */
+	PAQ_JSON_BOOLEAN,
+	PAQ_JSON_MARK				/* a boolean that is there only if true */
 } PaqJsonType;
 
 typedef struct PaqTrailFieldInfo

@@ -45,7 +45,7 @@ static const FieldKey keys[PAQ_TRAIL_NFIELDS] = {
 #define PAQ_TRAIL_FIELD(part, id, json, column, type, sql_type, source, what) \
 	[PAQ_TRAIL_##id] = KEY(json, PAQ_JSON_##type),
 #define PAQ_TRAIL_MARK(id, json, column, flag, what) \
-	[PAQ_TRAIL_##id] = KEY(json, PAQ_JSON_BOOLEAN),
+	[PAQ_TRAIL_##id] = KEY(json, PAQ_JSON_MARK),
 #define PAQ_TRAIL_EXTRA(id, json, type, what) \
 	[PAQ_TRAIL_##id] = KEY(json, PAQ_JSON_##type),
 #include "record/fieldlist.h"
@@ -479,6 +479,7 @@ fits_type(PaqJsonType type, PaqValueKind kind)
 		case PAQ_JSON_OBJECT:
 			return kind == PAQ_VALUE_OBJECT;
 		case PAQ_JSON_BOOLEAN:
+		case PAQ_JSON_MARK:
 			return kind == PAQ_VALUE_BOOLEAN;
 	}
 	return false;
