@@ -129,10 +129,41 @@ foreach my $case (
 	[ '--from=soon', qr/invalid time "soon"/ ],
 	[ '--from=2026-02-30', qr/invalid time/ ],
 	[ '--to=3 moons ago', qr/invalid time/ ],
-	[ '--type=record,gasp', qr/invalid value "gasp"/ ],
-	[ '--outcome=bad-state', qr/must be ok, failed or a SQLSTATE/ ])
+	[ '--from=1 month since', qr/invalid time/ ],
+	[ '--type=record,gasp', qr/"gasp" for option --type: it must be record, gap, heartbeat or part\n/ ],
+	[ '--class=reed', qr/"reed" for option --class: it must be DDL, FUNCTION, MISC, READ, ROLE, WRITE, ERROR, CONNECT, CONFIG or GAP\n/ ],
+	[ '--class=READ,SELECT', qr/"SELECT" for option --class: it must be/ ],
+	[ '--class=X*', qr/"X\*" for option --class: it must be/ ],
+	[ '--class=', qr/"" for option --class/ ],
+	[ '--outcome=bad-state', qr/"bad-state" .*: it must be ok, failed, denied, undone or a SQLSTATE/ ],
+	[ '--outcome=fail', qr/"fail" for option --outcome/ ],
+	[ '--outcome=error', qr/"error" for option --outcome/ ],
+	[ '--outcome=425011', qr/"425011" for option --outcome/ ],
+	[ '--outcome=', qr/"" for option --outcome/ ],
+	[ '--session=6926d2c1-1f4a', qr/"6926d2c1-1f4a" .* must be a session id such as/ ],
+	[ '--address=10.1', qr/"10\.1" for option --address: it must be an IP address, a network/ ],
+	[ '--address=10.1.0.0/33', qr/"10\.1\.0\.0\/33" for option --address/ ],
+	[ '--address=nowhere/0', qr/"nowhere\/0" for option --address/ ],
+	[ '--address=local/0', qr/"local\/0" for option --address/ ],
+	[ '--rows=many', qr/"many" for option --rows: it must be a number/ ],
+	[ '--rows=1...2', qr/"\.2" for option --rows/ ],
+	[ '--rows=2..1', qr/the first number is greater/ ],
+	[ '--setting=shop.user', qr/"shop\.user" .* a name and a value, with = between/ ],
+	[ '--transaction=7/', qr{"7/" .* a transaction id, such as 761, or a virtual one} ],
+	[ '--transaction=0x2f', qr/"0x2f" for option --transaction/ ])
 {
 	complains([ 'cat', $case->[0], $base ], 2, $case->[1], '', $case->[0]);
+}
+complains([ 'cat', '--from=2026-02-01', '--to=2026-01-01', $base ], 2,
+	qr/no record can match: the time of --from is not before that of --to/, '', 'no time');
+complains([ 'report', '--from-sequence=2', '--to-sequence=1', $base ], 2,
+	qr/no record can match: the number of --from-sequence is greater/, '', 'no sequence');
+complains([ 'follow', '--outcome=undone', $base ], 2, qr/only later records tell/, '', 'the future');
+complains([ 'follow', '--transaction=761', $base ], 2, qr/virtual transaction ids only/, '', 'an id that comes later');
+foreach my $option ('--outcome=undone', '--transaction=761')
+{
+	complains([ \'', 'cat', $option, '-' ], 2, qr/\Q${\($option =~ s{=\d+}{}r)}\E cannot be used with standard input/,
+		'', "standard input, $option");
 }
 
 # ---------------------------------------------------------------------------
@@ -239,6 +270,8 @@ foreach my $case (
 	[ [ '--class=write,DDL' ], sub { $_->{class} =~ /^(?:WRITE|DDL)$/ } ],
 	[ [ '--class=write', '--class=DDL' ], sub { $_->{class} =~ /^(?:WRITE|DDL)$/ } ],
 	[ [ '--command=INSERT' ], sub { ($_->{command} // '') eq 'INSERT' } ],
+	[ [ '--command=insert' ], sub { ($_->{command} // '') eq 'INSERT' } ],
+	[ [ '--class=wr*' ], sub { $_->{class} eq 'WRITE' } ],
 	[ [ '--command=*TABLE' ], sub { ($_->{command} // '') =~ /TABLE$/ } ],
 	[ [ '--user=alice' ], sub { ($_->{dbUserName} // '') eq 'alice' } ],
 	[ [ '--user=Alice' ], sub { 0 } ],
@@ -247,6 +280,17 @@ foreach my $case (
 	[ [ '--database=latin1,euc' ], sub { ($_->{databaseName} // '') =~ /^(?:latin1|euc)$/ } ],
 	[ [ '--object=public.t' ], sub { ($_->{objectName} // '') eq 'public.t' } ],
 	[ [ '--object=*' ], sub { defined $_->{objectName} } ],
+	[ [ '--object=t' ], sub { ($_->{objectName} // '') =~ /(?:^|\.)t$/ } ],
+	[ [ '--address=local' ], sub { ($_->{remoteHost} // '') eq '[local]' } ],
+	[ [ '--address=0.0.0.0/0,::/0' ], sub { 0 } ],
+	[ [ '--rows=2..' ], sub { ($_->{rowCount} // 0) >= 2 && $_->{type} ne 'gap' } ],
+	[ [ '--rows=..1' ], sub { ($_->{rowCount} // 9) <= 1 && $_->{type} ne 'gap' } ],
+	[ [ '--rows=1' ], sub { ($_->{rowCount} // 0) == 1 && $_->{type} ne 'gap' } ],
+	[ [ '--superuser' ], sub { $_->{superuser} } ],
+	[ [ "--transaction=$middle->{virtualTransactionId}", "--session=$session" ],
+		sub { ($_->{virtualTransactionId} // '') eq $middle->{virtualTransactionId}
+			  && $_->{sessionId} eq $session } ],
+	[ [ '--outcome=denied' ], sub { ($_->{exitCode} // '') =~ /^(?:42501|28...)$/ } ],
 	[ [ "--session=$session" ], sub { ($_->{sessionId} // '') eq $session } ],
 	[ [ '--outcome=ok' ], sub { ($_->{exitCode} // '') eq '00000' } ],
 	[ [ '--outcome=failed' ], sub { ($_->{exitCode} // '00000') ne '00000' } ],
@@ -273,7 +317,61 @@ foreach my $case (
 	my @expected = grep { local $_ = $records{$_}; $wanted->() } @lines;
 
 	note("@$options: " . @expected . ' records');
-	prints([ 'cat', @$options, $dir ], join('', map { "$_\n" } @expected), "@$options");
+	my $output = join '', map { "$_\n" } @expected;
+	if (grep { /^--object/ } @$options)
+	{
+		complains([ 'cat', @$options, $dir ], 0,
+			qr/warning: \d+ READ, \d+ WRITE and \d+ DDL records that match otherwise name no object/,
+			$output, "@$options");
+	}
+	else
+	{
+		prints([ 'cat', @$options, $dir ], $output, "@$options");
+	}
+}
+
+# Values that the server's trail does not have
+my $chosen = file('chosen/1.json',
+	line(1, remoteHost => '10.1.2.3',  settings => { 'shop.user' => 'ann' }, superuser => JSON::PP::true),
+	line(2, remoteHost => '10.1.130.3', settings => { 'shop.user' => 'anna', 'shop.other' => 'x' },
+		superuser => JSON::PP::false),
+	line(3, remoteHost => 'fe80::1%eth0', settings => { 'shop.user' => undef }, currentUser => 'alice'),
+	line(4, remoteHost => '[local]', objectName => 'public."a.b"', class => 'DDL'),
+	line(5, remoteHost => '2001:db8::7', objectName => '"x.y".t', rowCount => 10_000),
+	line(6, type => 'gap', class => 'GAP', rowCount => 10_000));
+my $months = file('months.json',
+	map { line($_->[0], logTime => strftime('%Y-%m-%dT%H:%M:%S+00:00', gmtime(time - $_->[1] * 86400))) }
+	  ([ 1, 40 ], [ 2, 20 ]));
+foreach my $case (
+	[ '--address=10.1.2.3',        '1' ],
+	[ '--address=10.1.0.0/17',     '1' ],
+	[ '--address=10.1.128.0/17',   '2' ],
+	[ '--address=10.0.0.0/8,local', '1 2 4' ],
+	[ '--address=fe80::/10',       '3' ],
+	[ '--address=2001:db8::/33',   '5' ],
+	[ '--address=::/0',            '3 5' ],
+	[ '--setting=shop.user=ann',   '1' ],
+	[ '--setting=SHOP.User=ann*',  '1 2' ],
+	[ '--setting=shop.other=x',    '2' ],
+	[ '--setting=shop.user=',      '' ],
+	[ '--rows=10000..',            '5' ],
+	[ '--rows=..9999',             '' ],
+	[ '--superuser',               '1', qr/warning: 1 records .* do not say whether their user was a superuser/ ],
+	[ '--object="a.b"',            '', qr/3 READ/ ],
+	[ '--object=*"a.b"',           '4', qr/3 READ/ ],
+	[ '--object=t',                '5', qr/3 READ records that match otherwise name no object/ ],
+	[ '--object=y".t',             '', qr/3 READ/ ],
+	[ '--from=1 month ago',        '2', qr/^\z/, $months ],
+	[ '--from=2 months ago',       '1 2', qr/^\z/, $months ],
+	[ '--from=-1 year',            '1 2', qr/^\z/, $months ],
+	[ '--to=1 mon ago',            '1', qr/^\z/, $months ])
+{
+	my ($option, $expected, $message, $file) = @$case;
+	my ($status, $stdout, $stderr) = trail('cat', $option, $file // $chosen);
+
+	is("$status " . join(' ', map { parse_record($_)->{sequence} } split /\n/, $stdout), "0 $expected",
+		"$option: chosen");
+	like($stderr, $message // qr/^\z/, "$option: message");
 }
 
 # Text in the database's encoding: found in the terminal's, as far as that is possible
@@ -407,8 +505,9 @@ my $table = file('table.json',
 	line(4, class => 'CONFIG', command => 'SET', oldValue => 'off', newValue => 'on'));
 my ($status, $stdout) = trail('cat', '--format=table', $table);
 my @table = split /\n/, $stdout;
-like($table[0], qr/^time +class +command +user +database +object +outcome text$/, 'table: header');
-like($table[1], qr/^2026-11-20 10:00:01\.000 READ +SELECT +alice +shop +public\.t +ok +a\\nb/,
+like($table[0], qr/^time +user +address +database +class +command +object +outcome text$/,
+	'table: header');
+like($table[1], qr/^2026-11-20 10:00:01\.000 alice +shop +READ +SELECT +public\.t +ok +a\\nb/,
 	'table: a record');
 like($table[1], qr/\Qb\x1b]0;title\x07\x7f\xc2\x9b31m\xe2\x80\xae\E(c{100})$/,
 	'table: control characters are shown, the text is whole');
@@ -416,14 +515,20 @@ unlike($stdout, qr/[^\n\x20-\x7e]/, 'table: no other bytes');
 like($table[2], qr/ 42501 +permission denied \| DELETE$/, 'table: a failure');
 like($table[3], qr/ GAP .* lost$/, 'table: a gap');
 like($table[4], qr/ off -> on$/, 'table: values of a setting');
-foreach my $columns (40, 80, 100, 132)
+my %shown = (
+	40  => 'time user command',
+	80  => 'time user command outcome text',
+	100 => 'time user address command outcome text',
+	132 => 'time user address command object outcome text',
+	200 => 'time user address database class command object outcome text');
+foreach my $columns (sort { $a <=> $b } keys %shown)
 {
 	local $ENV{COLUMNS} = $columns;
 	my @fitted = split /\n/, (trail('cat', '--format=table', $table))[1];
 
 	is_deeply([ grep { length > $columns } @fitted ], [], "table: it fits into $columns columns");
-	like($fitted[1], qr/~$/, "table: the text is cut in $columns columns") if $columns >= 100;
-	like($fitted[0], qr/outcome$/, 'table: without the text') if $columns == 80;
+	is($fitted[0] =~ s/ +/ /gr, $shown{$columns}, "table: what $columns columns have space for");
+	like($fitted[1], qr/~$/, "table: the text is cut in $columns columns") if $columns =~ /^(?:80|100|132)$/;
 }
 my @colored = split /\n/, (trail('cat', '--format=table', '--color=always', $table))[1];
 like($colored[2], qr/^\e\[31m.*\e\[0m$/, 'table: failures are red');
@@ -562,6 +667,7 @@ my %values = (
 	STRING => '"a"',
 	TIME   => '"2026-11-20T10:00:00+00:00"',
 	NUMBER => '17',
+	BOOLEAN => 'false',
 	ARRAY  => '["a",null]',
 	OBJECT => '{"a":"b","c":1}');
 my @never = ('true', '[1]', '{"a":[]}', '{"a":true}', 'nul', '01', '"a\x01"', '"\\x"');
@@ -587,7 +693,8 @@ foreach my $pair (@pairs)
 		push @taken, $line if $is_type;
 		push @refused, $line if !$is_type;
 	}
-	push @refused, map { $served =~ s/\Q$name\E:[^,}]+/$name:$_/r } @never;
+	push @refused, map { $served =~ s/\Q$name\E:[^,}]+/$name:$_/r }
+	  grep { $_ ne 'true' || $type ne 'BOOLEAN' } @never;
 	push @refused, $served =~ s/(\Q$name\E:[^,}]+)/$1,$1/r, $served =~ s/(\Q$name\E:[^,}]+)/$1x/r,
 	  $served =~ s/\}$/,$name:null}/r;
 }
@@ -602,14 +709,14 @@ my @of_session = slurp_file("$FindBin::RealBin/../src/record/fieldlist.h") =~
   /^PAQ_TRAIL_FIELD\(SESSION, \w+, ("\w+"), (?:"\w+"|NULL), \w+,/mg;
 my $names = join('|', @of_session);
 my $sample = $served =~ s/($names):null/$1:"a1"/gr =~ s/"pid":"a1"/"pid":11/r
-  =~ s/("sessionStart":)"a1"/$1"2026-11-20T10:00:00+00:00"/r;
+  =~ s/("sessionStart":)"a1"/$1"2026-11-20T10:00:00+00:00"/r =~ s/"superuser":"a1"/"superuser":true/r;
 my @sessions = ($sample);
 
 cmp_ok(scalar @of_session, '>', 20, "the session's fields");
 foreach my $name (@of_session)
 {
-	push @sessions, $sample =~ s/($name:"?[^",}]+)1/${1}2/r, $sample,
-	  $sample =~ s/$name:("[^"]+"|\d+)/$name:null/r, $sample =~ s/$name:("[^"]+"|\d+),//r,
+	push @sessions, $sample =~ s/($name:"?[^",}]+)1/${1}2/r =~ s/($name:)true/$1false/r, $sample,
+	  $sample =~ s/$name:("[^"]+"|\d+|true)/$name:null/r, $sample =~ s/$name:("[^"]+"|\d+|true),//r,
 	  $sample;
 }
 push @sessions, map { $sample =~ s/"sessionId":"a1"/"sessionId":"6b0a9284.$_"/r } 1 .. 150, 1 .. 150;

@@ -75,6 +75,40 @@ buffer_fill(Buffer *buf, char c, int count)
 		buffer_putc(buf, c);
 }
 
+/* A number for people: 1,234,567 */
+void
+buffer_grouped(Buffer *buf, int64 number)
+{
+	char		digits[32];
+	const int	len = snprintf(digits, sizeof(digits), UINT64_FORMAT,
+							 number < 0 ? -(uint64) number : (uint64) number);
+
+	if (number < 0)
+		buffer_putc(buf, '-');
+	for (int i = 0; i < len; i++)
+	{
+		if (i > 0 && (len - i) % 3 == 0)
+			buffer_putc(buf, ',');
+		buffer_putc(buf, digits[i]);
+	}
+}
+
+/*
+ * A random number, the same each time.  With it, nobody can choose names that meet in a hash
+ * table.
+ */
+uint64
+hash_seed(void)
+{
+	static uint64 seed;
+	static bool is_set;
+
+	if (!is_set && !pg_strong_random(&seed, sizeof(seed)))
+		trouble("could not generate a random number");
+	is_set = true;
+	return seed;
+}
+
 void *
 checked_alloc(Size size)
 {

@@ -3,8 +3,10 @@
  * filter.c
  *		Which records are wanted.
  *
- * A value that is null matches nothing.  Records of the formats csvlog and pgaudit have
- * no fields: they are searched for texts, as the file has them.
+ * A value that is null matches nothing.  Records that were left out for no other reason are
+ * counted where that may hide what somebody looks for: of an object, or of superusers.  Records
+ * of the formats csvlog and pgaudit have no fields: they are searched for texts, as the file
+ * has them.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -27,6 +29,9 @@ patterns_add(Patterns *patterns, const char *pattern, Size len)
 	patterns->pattern[patterns->count++] = copy;
 }
 
+/* Classes whose records name an object only if log_relation, or the extension, tells it */
+static const char *const unnamed_classes[NUNNAMED] = {"READ", "WRITE", "DDL"};
+
 /* Does it need more than to search for texts? */
 bool
 filter_needs_fields(const Filter *filter)
@@ -35,7 +40,9 @@ filter_needs_fields(const Filter *filter)
 		filter->to_sequence < PG_INT64_MAX || filter->type.count > 0 ||
 		filter->class.count > 0 || filter->command.count > 0 || filter->user.count > 0 ||
 		filter->database.count > 0 || filter->object.count > 0 ||
-		filter->session.count > 0 || filter->outcome.count > 0;
+		filter->session.count > 0 || filter->outcome.count > 0 ||
+		filter->address.count > 0 || filter->setting.count > 0 ||
+		filter->transaction.count > 0 || filter->has_rows || filter->superuser;
 }
 
 bool
@@ -65,8 +72,8 @@ same_byte(char a, char b, bool any_case)
  * Does the text match a pattern with wildcards?  When it does not go on, the last * takes
  * one character more.
  */
-static bool
-matches_wildcards(Text text, const char *pattern, bool any_case)
+bool
+word_matches(Text text, const char *pattern, bool any_case)
 {
 	const char *p = text.data;
 	const char *end = text.data + text.len;
@@ -106,11 +113,13 @@ matches_wildcards(Text text, const char *pattern, bool any_case)
 static bool
 matches_field(const Patterns *patterns, Record *record, PaqTrailField field)
 {
-	const bool	any_case = field == PAQ_TRAIL_CLASS;
+	/* words of ours, and of PostgreSQL */
+	const bool	any_case = field == PAQ_TRAIL_TYPE || field == PAQ_TRAIL_CLASS ||
+		field == PAQ_TRAIL_COMMAND;
 	const Text	text = record_text(record, field);
 
 	for (int i = 0; text.data != NULL && i < patterns->count; i++)
-		if (matches_wildcards(text, patterns->pattern[i], any_case))
+		if (word_matches(text, patterns->pattern[i], any_case))
 			return true;
 	return false;
 }
@@ -131,6 +140,133 @@ matches_user(const Patterns *patterns, Record *record)
 		matches_field(patterns, record, PAQ_TRAIL_CURRENT_USER_NAME);
 }
 
+/* What is behind the schema in the name of an object; all of it, if that has none */
+static Text
+unqualified(Text name)
+{
+	bool		quoted = false;
+
+	for (Size i = 0; i < name.len; i++)
+	{
+		if (name.data[i] == '"')
+			quoted = !quoted;
+		else if (name.data[i] == '.' && !quoted)
+		{
+			const Text	rest = {name.data + i + 1, name.len - i - 1};
+
+			return rest;
+		}
+	}
+	return name;
+}
+
+/* A word without a schema is the name of an object of any schema. */
+static bool
+matches_object(const Patterns *patterns, Record *record)
+{
+	const Text	name = record_text(record, PAQ_TRAIL_OBJECT_NAME);
+
+	if (patterns->count == 0 || matches_field(patterns, record, PAQ_TRAIL_OBJECT_NAME))
+		return true;
+	for (int i = 0; name.data != NULL && i < patterns->count; i++)
+		if (strchr(patterns->pattern[i], '.') == NULL &&
+			word_matches(unqualified(name), patterns->pattern[i], false))
+			return true;
+	return false;
+}
+
+static bool
+matches_address(const Filter *filter, Record *record)
+{
+	const Text	host = record_text(record, PAQ_TRAIL_REMOTE_HOST);
+
+	if (filter->address.count == 0)
+		return true;
+	for (int i = 0; host.data != NULL && i < filter->address.count; i++)
+		if (network_has(&filter->networks[i], host))
+			return true;
+	return false;
+}
+
+/* In a gap, the number of rows is that of missing records. */
+static bool
+matches_rows(const Filter *filter, Record *record)
+{
+	int64		rows;
+
+	if (!filter->has_rows)
+		return true;
+	return paq_line_number(&record->line.value[PAQ_TRAIL_ROW_COUNT], &rows) &&
+		rows >= filter->from_rows && rows <= filter->to_rows && !record_is_gap(record);
+}
+
+/* Names of settings are the same in any case. */
+static bool
+matches_setting(const char *wanted, Text name, Text value)
+{
+	const Size	len = strcspn(wanted, "=");
+
+	return name.len == len && value.data != NULL &&
+		pg_strncasecmp(name.data, wanted, len) == 0 &&
+		word_matches(value, wanted + len + 1, false);
+}
+
+static bool
+matches_settings(const Patterns *patterns, const Record *record)
+{
+	static Buffer name;
+	static Buffer value;
+	const char *next = NULL;
+	PaqValue	name_part;
+	PaqValue	value_part;
+
+	if (patterns->count == 0)
+		return true;
+	while (paq_line_member(&record->line.value[PAQ_TRAIL_SETTINGS], &next, &name_part,
+						   &value_part))
+		for (int i = 0; i < patterns->count; i++)
+			if (matches_setting(patterns->pattern[i],
+								record_part_text(record, &name_part, &name),
+								record_part_text(record, &value_part, &value)))
+				return true;
+	return false;
+}
+
+/* A word for a transaction that has been given an id, not for a virtual one */
+bool
+is_transaction_id(const char *word)
+{
+	return strchr(word, '/') == NULL;
+}
+
+static bool
+matches_transaction(const Patterns *patterns, Record *record)
+{
+	if (patterns->count == 0)
+		return true;
+	return matches_field(patterns, record, PAQ_TRAIL_TRANSACTION_ID) ||
+		matches_field(patterns, record, PAQ_TRAIL_VIRTUAL_TRANSACTION_ID) ||
+		transaction_is_wanted(record);
+}
+
+/* Is an outcome among those that are wanted that only other records tell? */
+bool
+filter_wants_undone(const Filter *filter)
+{
+	for (int i = 0; i < filter->outcome.count; i++)
+		if (strcmp(filter->outcome.pattern[i], "undone") == 0)
+			return true;
+	return false;
+}
+
+/* As rules have it: no privilege, or no way in */
+static bool
+is_denial(Text code)
+{
+	return (code.len == 5 && memcmp(code.data, "42501", 5) == 0) ||
+		(code.len == 5 && memcmp(code.data, "28", 2) == 0);
+}
+
 static bool
 matches_outcome(const Patterns *patterns, Record *record)
 {
@@ -149,6 +285,8 @@ matches_outcome(const Patterns *patterns, Record *record)
 
 		if (strcmp(wanted, "ok") == 0 ? !failed :
 			strcmp(wanted, "failed") == 0 ? failed :
+			strcmp(wanted, "denied") == 0 ? is_denial(code) :
+			strcmp(wanted, "undone") == 0 ? transaction_is_undone(record) :
 			len <= code.len && memcmp(code.data, wanted, len) == 0)
 			return true;
 	}
@@ -225,23 +363,113 @@ matches_time(const Filter *filter, const Record *record)
 		(!filter->has_to || value < filter->to);
 }
 
+/* Of the times and sequences that are wanted? */
 bool
-filter_matches(const Filter *filter, Record *record)
+filter_in_range(const Filter *filter, const Record *record)
+{
+	return matches_sequence(filter, record) && matches_time(filter, record);
+}
+
+/* If the record may be about any object, count it. */
+bool
+unnamed_count(Unnamed *unnamed, Record *record)
+{
+	if (paq_line_has(&record->line, PAQ_TRAIL_OBJECT_NAME))
+		return false;
+	for (int i = 0; i < NUNNAMED; i++)
+		if (record_is(record, PAQ_TRAIL_CLASS, unnamed_classes[i]))
+		{
+			unnamed->records[i]++;
+			return true;
+		}
+	return false;
+}
+
+/* Append "12 READ and 3 WRITE records"; returns false if there is none. */
+bool
+unnamed_describe(const Unnamed *unnamed, Buffer *buf)
+{
+	int64		sum = 0;
+	int			last = -1;
+
+	for (int i = 0; i < NUNNAMED; i++)
+		if (unnamed->records[i] > 0)
+			last = i;
+	for (int i = 0; i <= last; i++)
+	{
+		if (unnamed->records[i] == 0)
+			continue;
+		if (sum > 0)
+			buffer_puts(buf, i == last ? " and " : ", ");
+		buffer_grouped(buf, unnamed->records[i]);
+		buffer_printf(buf, " %s", unnamed_classes[i]);
+		sum += unnamed->records[i];
+	}
+	if (sum > 0)
+		buffer_puts(buf, sum == 1 ? " record" : " records");
+	return sum > 0;
+}
+
+/* Does the record lack the only thing by which it could be wanted?  If so, count it. */
+static bool
+is_superusers(Filter *filter, const Record *record)
+{
+	const PaqValue *value = &record->line.value[PAQ_TRAIL_SUPERUSER];
+
+	if (value->kind == PAQ_VALUE_BOOLEAN)
+		return value->data[0] == 't';
+	filter->unknown_roles += paq_line_has(&record->line, PAQ_TRAIL_CURRENT_USER_NAME);
+	return false;
+}
+
+/* Is the record wanted?  Notes what is left out only because the record does not tell. */
+bool
+filter_matches(Filter *filter, Record *record)
 {
 	if (record->format != FORMAT_JSON)
 		return matches_text(&filter->text, record);
 	record_decode_as(record, false);
-	return matches_sequence(filter, record) &&
-		matches_time(filter, record) &&
-		matches(&filter->type, record, PAQ_TRAIL_TYPE) &&
-		matches(&filter->class, record, PAQ_TRAIL_CLASS) &&
-		matches(&filter->command, record, PAQ_TRAIL_COMMAND) &&
-		matches(&filter->database, record, PAQ_TRAIL_DATABASE_NAME) &&
-		matches(&filter->object, record, PAQ_TRAIL_OBJECT_NAME) &&
-		matches(&filter->session, record, PAQ_TRAIL_SESSION_ID) &&
-		matches_user(&filter->user, record) &&
-		matches_outcome(&filter->outcome, record) &&
-		matches_text(&filter->text, record);
+	if (!filter_in_range(filter, record) ||
+		!matches(&filter->type, record, PAQ_TRAIL_TYPE) ||
+		!matches(&filter->class, record, PAQ_TRAIL_CLASS) ||
+		!matches(&filter->command, record, PAQ_TRAIL_COMMAND) ||
+		!matches(&filter->database, record, PAQ_TRAIL_DATABASE_NAME) ||
+		!matches(&filter->session, record, PAQ_TRAIL_SESSION_ID) ||
+		!matches_user(&filter->user, record) ||
+		!matches_address(filter, record) ||
+		!matches_rows(filter, record) ||
+		!matches_settings(&filter->setting, record) ||
+		!matches_transaction(&filter->transaction, record) ||
+		!matches_outcome(&filter->outcome, record) ||
+		!matches_text(&filter->text, record) ||
+		(filter->superuser && !is_superusers(filter, record)))
+		return false;
+	if (matches_object(&filter->object, record))
+		return true;
+	(void) unnamed_count(&filter->unnamed, record);
+	return false;
+}
+
+/* Say which records were left out only because they do not tell. */
+void
+filter_note_left_out(const Filter *filter)
+{
+	static Buffer buf;
+
+	if (unnamed_describe(&filter->unnamed, &buf))
+	{
+		buffer_putc(&buf, '\0');
+		pg_log_warning("%s that match otherwise name no object, and are left out", buf.data);
+		pg_log_warning_hint("They may be about any object, or none. Look into their statements with --text; with pg_audit_queue.log_relation, records name what statements use.");
+	}
+	if (filter->unknown_roles > 0)
+	{
+		buf.used = 0;
+		buffer_grouped(&buf, filter->unknown_roles);
+		buffer_putc(&buf, '\0');
+		pg_log_warning("%s records that match otherwise do not say whether their user was a superuser, and are left out",
+					   buf.data);
+	}
 }
 
 /*
@@ -276,13 +504,26 @@ describe_patterns(Buffer *buf, const char *option, const Patterns *patterns)
 
 /* An option for each text, which may have commas */
 static void
-describe_texts(Buffer *buf, const Patterns *patterns)
+describe_texts(Buffer *buf, const char *option, const Patterns *patterns)
 {
 	for (int i = 0; i < patterns->count; i++)
 	{
-		buffer_puts(buf, " --text=");
+		buffer_puts(buf, option);
 		buffer_puts(buf, patterns->pattern[i]);
 	}
+}
+
+static void
+describe_rows(Buffer *buf, const Filter *filter)
+{
+	buffer_puts(buf, " --rows=");
+	if (filter->from_rows > 0)
+		buffer_printf(buf, INT64_FORMAT, filter->from_rows);
+	if (filter->to_rows == filter->from_rows)
+		return;
+	buffer_puts(buf, "..");
+	if (filter->to_rows < PG_INT64_MAX)
+		buffer_printf(buf, INT64_FORMAT, filter->to_rows);
 }
 
 static void
@@ -331,7 +572,14 @@ filter_describe(const Filter *filter, Buffer *buf)
 	describe_patterns(buf, " --object=", &filter->object);
 	describe_patterns(buf, " --session=", &filter->session);
 	describe_patterns(buf, " --outcome=", &filter->outcome);
-	describe_texts(buf, &filter->text);
+	describe_patterns(buf, " --address=", &filter->address);
+	if (filter->has_rows)
+		describe_rows(buf, filter);
+	describe_texts(buf, " --setting=", &filter->setting);
+	if (filter->superuser)
+		buffer_puts(buf, " --superuser");
+	describe_patterns(buf, " --transaction=", &filter->transaction);
+	describe_texts(buf, " --text=", &filter->text);
 
 	/* without the first space */
 	if (buf->used > start)

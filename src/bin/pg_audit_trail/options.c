@@ -23,7 +23,8 @@
 
 typedef enum OptionId
 {
-	OPT_ALL = 256,
+	OPT_ADDRESS = 256,
+	OPT_ALL,
 	OPT_CLASS,
 	OPT_COLOR,
 	OPT_COMMAND,
@@ -36,17 +37,22 @@ typedef enum OptionId
 	OPT_OBJECT,
 	OPT_OCSF,
 	OPT_OUTCOME,
+	OPT_ROWS,
 	OPT_SESSION,
+	OPT_SETTING,
+	OPT_SUPERUSER,
 	OPT_TEXT,
 	OPT_TO,
 	OPT_TOP,
 	OPT_TO_SEQUENCE,
+	OPT_TRANSACTION,
 	OPT_TYPE,
 	OPT_USER
 } OptionId;
 
 /* Those of all commands */
 #define COMMON_OPTIONS \
+	{"address", required_argument, NULL, OPT_ADDRESS}, \
 	{"class", required_argument, NULL, OPT_CLASS}, \
 	{"color", required_argument, NULL, OPT_COLOR}, \
 	{"command", required_argument, NULL, OPT_COMMAND}, \
@@ -57,10 +63,14 @@ typedef enum OptionId
 	{"from-sequence", required_argument, NULL, OPT_FROM_SEQUENCE}, \
 	{"object", required_argument, NULL, OPT_OBJECT}, \
 	{"outcome", required_argument, NULL, OPT_OUTCOME}, \
+	{"rows", required_argument, NULL, OPT_ROWS}, \
 	{"session", required_argument, NULL, OPT_SESSION}, \
+	{"setting", required_argument, NULL, OPT_SETTING}, \
+	{"superuser", no_argument, NULL, OPT_SUPERUSER}, \
 	{"text", required_argument, NULL, OPT_TEXT}, \
 	{"to", required_argument, NULL, OPT_TO}, \
 	{"to-sequence", required_argument, NULL, OPT_TO_SEQUENCE}, \
+	{"transaction", required_argument, NULL, OPT_TRANSACTION}, \
 	{"type", required_argument, NULL, OPT_TYPE}, \
 	{"user", required_argument, NULL, OPT_USER}
 
@@ -136,6 +146,24 @@ wrong_usage(void)
 	leave(STATUS_TROUBLE);
 }
 
+/* A value is none of those that are allowed. */
+pg_noreturn static void
+wrong_word(const char *option, const char *value, const char *const *words, int count)
+{
+	static Buffer allowed;
+
+	for (int i = 0; i < count; i++)
+	{
+		if (i > 0)
+			buffer_puts(&allowed, i < count - 1 ? ", " : " or ");
+		buffer_puts(&allowed, words[i]);
+	}
+	buffer_putc(&allowed, '\0');
+	pg_log_error("invalid value \"%s\" for option %s: it must be %s", value, option,
+				 allowed.data);
+	wrong_usage();
+}
+
 /* The number of a word of a list */
 static int
 parse_word(const char *option, const char *value, const char *const *words, int count)
@@ -143,8 +171,7 @@ parse_word(const char *option, const char *value, const char *const *words, int 
 	for (int i = 0; i < count; i++)
 		if (strcmp(value, words[i]) == 0)
 			return i;
-	pg_log_error("invalid value \"%s\" for option %s", value, option);
-	wrong_usage();
+	wrong_word(option, value, words, count);
 }
 
 static int64
@@ -190,37 +217,183 @@ parse_list(Patterns *patterns, const char *value)
 	}
 }
 
+/* Words, with wildcards, each of which some of these words match */
 static void
-parse_types(Patterns *patterns, const char *value)
-{
-	static const char *const types[] = {"record", "gap", "heartbeat"};
-	const int	first = patterns->count;
-
-	parse_list(patterns, value);
-	for (int i = first; i < patterns->count; i++)
-		(void) parse_word("--type", patterns->pattern[i], types, lengthof(types));
-}
-
-/* ok, failed, or the beginning of a SQLSTATE, which is in upper case */
-static void
-parse_outcomes(Patterns *patterns, const char *value)
+parse_words(Patterns *patterns, const char *option, const char *value,
+			const char *const *words, int count)
 {
 	const int	first = patterns->count;
 
 	parse_list(patterns, value);
 	for (int i = first; i < patterns->count; i++)
 	{
-		char	   *outcome = patterns->pattern[i];
+		bool		found = false;
 
-		if (strcmp(outcome, "ok") == 0 || strcmp(outcome, "failed") == 0)
-			continue;
+		for (int j = 0; j < count && !found; j++)
+		{
+			const Text	word = {words[j], strlen(words[j])};
+
+			found = word_matches(word, patterns->pattern[i], true);
+		}
+		if (!found)
+			wrong_word(option, patterns->pattern[i], words, count);
+	}
+}
+
+static void
+parse_types(Patterns *patterns, const char *value)
+{
+	static const char *const types[] = {"record", "gap", "heartbeat", "part"};
+
+	parse_words(patterns, "--type", value, types, lengthof(types));
+}
+
+static void
+parse_classes(Patterns *patterns, const char *value)
+{
+	const char *classes[PAQ_NCLASSES + 1];
+	int			count = 0;
+
+	for (int i = 0; i < PAQ_NCLASSES; i++)
+		if (i != PAQ_CLASS_MISC_SET)	/* which records show as MISC */
+			classes[count++] = paq_class_label(i);
+	classes[count++] = "GAP";
+	parse_words(patterns, "--class", value, classes, count);
+}
+
+/*
+ * Is that how a SQLSTATE of PostgreSQL begins?  A word that has no digit could be any: these
+ * are the only classes without one.
+ */
+static bool
+is_sqlstate(const char *word)
+{
+	const Size	len = strlen(word);
+
+	return len > 0 && len <= 5 &&
+		strspn(word, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ") == len &&
+		(strcspn(word, "0123456789") < len ||
+		 strncmp(word, "HV", 2) == 0 || strncmp(word, "XX", 2) == 0);
+}
+
+/* A word for an outcome, or the beginning of a SQLSTATE, which is in upper case */
+static void
+parse_outcomes(Patterns *patterns, const char *value)
+{
+	static const char *const outcomes[] = {
+		"ok", "failed", "denied", "undone", "a SQLSTATE, or how one begins"
+	};
+	const int	first = patterns->count;
+
+	parse_list(patterns, value);
+	for (int i = first; i < patterns->count; i++)
+	{
+		char	   *outcome = patterns->pattern[i];
+		char	   *given = checked_strdup(outcome);
+		bool		found = false;
+
 		for (char *p = outcome; *p != '\0'; p++)
 			*p = pg_toupper((unsigned char) *p);
-		if (outcome[0] == '\0' || strlen(outcome) > 5 ||
-			strspn(outcome, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ") != strlen(outcome))
+		for (int j = 0; j < lengthof(outcomes) - 1 && !found; j++)
+			if (pg_strcasecmp(outcome, outcomes[j]) == 0)
+			{
+				strcpy(outcome, outcomes[j]);
+				found = true;
+			}
+		if (!found && !is_sqlstate(outcome))
+			wrong_word("--outcome", given, outcomes, lengthof(outcomes));
+		free(given);
+	}
+}
+
+static void
+parse_addresses(Filter *filter, const char *value)
+{
+	const int	first = filter->address.count;
+
+	parse_list(&filter->address, value);
+	filter->networks = realloc(filter->networks, filter->address.count * sizeof(Network));
+	if (filter->networks == NULL)
+		trouble("out of memory");
+	for (int i = first; i < filter->address.count; i++)
+		if (!network_parse(&filter->networks[i], filter->address.pattern[i]))
 		{
-			pg_log_error("invalid value \"%s\" for option %s: it must be ok, failed or a SQLSTATE",
-						 outcome, "--outcome");
+			pg_log_error("invalid value \"%s\" for option %s: it must be an IP address, a network such as 10.1.0.0/16, or local",
+						 filter->address.pattern[i], "--address");
+			wrong_usage();
+		}
+}
+
+/* "10", "10..", "..20" or "10..20" */
+static void
+parse_rows(Filter *filter, const char *value)
+{
+	const char *dots = strstr(value, "..");
+	char	   *first = checked_strdup(value);
+
+	if (dots != NULL)
+		first[dots - value] = '\0';
+	filter->has_rows = true;
+	filter->from_rows = dots == value ? 0 : parse_number("--rows", first);
+	filter->to_rows = filter->from_rows;
+	if (dots != NULL)
+		filter->to_rows = dots[2] == '\0' ? PG_INT64_MAX : parse_number("--rows", dots + 2);
+	free(first);
+	if (filter->from_rows > filter->to_rows)
+		trouble("value \"%s\" for option %s is empty: the first number is greater than the second",
+				value, "--rows");
+}
+
+static void
+parse_setting(Filter *filter, const char *value)
+{
+	const Size	len = strcspn(value, "=");
+
+	if (len == 0 || value[len] == '\0')
+	{
+		pg_log_error("invalid value \"%s\" for option %s: it must be a name and a value, with = between them",
+					 value, "--setting");
+		wrong_usage();
+	}
+	patterns_add(&filter->setting, value, strlen(value));
+}
+
+/* The characters of a session id, and wildcards */
+static void
+parse_sessions(Patterns *patterns, const char *value)
+{
+	const int	first = patterns->count;
+
+	parse_list(patterns, value);
+	for (int i = first; i < patterns->count; i++)
+		if (patterns->pattern[i][0] == '\0' ||
+			strspn(patterns->pattern[i], "0123456789abcdef.*?") != strlen(patterns->pattern[i]))
+		{
+			pg_log_error("invalid value \"%s\" for option %s: it must be a session id such as 6926d2c1.1f4a",
+						 patterns->pattern[i], "--session");
+			wrong_usage();
+		}
+}
+
+/* Transaction ids "761", virtual ones "3/17" */
+static void
+parse_transactions(Patterns *patterns, const char *value)
+{
+	const int	first = patterns->count;
+
+	parse_list(patterns, value);
+	for (int i = first; i < patterns->count; i++)
+	{
+		const char *word = patterns->pattern[i];
+		const Size	digits = strspn(word, "0123456789");
+		const char *rest = word + digits;
+
+		if (*rest == '/')
+			rest += 1 + strspn(rest + 1, "0123456789");
+		if (digits == 0 || *rest != '\0' || rest[-1] == '/')
+		{
+			pg_log_error("invalid value \"%s\" for option %s: it must be a transaction id, such as 761, or a virtual one, such as 3/17",
+						 word, "--transaction");
 			wrong_usage();
 		}
 	}
@@ -312,7 +485,7 @@ parse_filter_option(Filter *filter, int option, const char *value)
 			parse_types(&filter->type, value);
 			break;
 		case OPT_CLASS:
-			parse_list(&filter->class, value);
+			parse_classes(&filter->class, value);
 			break;
 		case OPT_COMMAND:
 			parse_list(&filter->command, value);
@@ -327,10 +500,25 @@ parse_filter_option(Filter *filter, int option, const char *value)
 			parse_list(&filter->object, value);
 			break;
 		case OPT_SESSION:
-			parse_list(&filter->session, value);
+			parse_sessions(&filter->session, value);
 			break;
 		case OPT_OUTCOME:
 			parse_outcomes(&filter->outcome, value);
+			break;
+		case OPT_ADDRESS:
+			parse_addresses(filter, value);
+			break;
+		case OPT_ROWS:
+			parse_rows(filter, value);
+			break;
+		case OPT_SETTING:
+			parse_setting(filter, value);
+			break;
+		case OPT_SUPERUSER:
+			filter->superuser = true;
+			break;
+		case OPT_TRANSACTION:
+			parse_transactions(&filter->transaction, value);
 			break;
 		case OPT_TEXT:
 			patterns_add(&filter->text, value, strlen(value));
@@ -422,6 +610,26 @@ parse_option(Options *options, Reader reader, int option, const char *value)
 	}
 }
 
+/* Options that no record can match, or that "follow" cannot know */
+static void
+check_filter(const Filter *filter, Reader reader)
+{
+	if (filter->has_from && filter->has_to && filter->from >= filter->to)
+		trouble("no record can match: the time of %s is not before that of %s", "--from", "--to");
+	if (filter->from_sequence > filter->to_sequence)
+		trouble("no record can match: the number of %s is greater than that of %s",
+				"--from-sequence", "--to-sequence");
+	if (reader != READER_FOLLOW)
+		return;
+	if (filter_wants_undone(filter))
+		trouble("option %s cannot be used by %s: only later records tell", "--outcome=undone",
+				"follow");
+	for (int i = 0; i < filter->transaction.count; i++)
+		if (is_transaction_id(filter->transaction.pattern[i]))
+			trouble("option %s of %s takes virtual transaction ids only: a transaction may have no other when it begins",
+					"--transaction", "follow");
+}
+
 /* Of a command, whose name is argv[0] */
 void
 parse_options(Options *options, Reader reader, int argc, char **argv)
@@ -441,6 +649,7 @@ parse_options(Options *options, Reader reader, int argc, char **argv)
 	while ((option = getopt_long(argc, argv, readers[reader].letters,
 								 readers[reader].options, NULL)) != -1)
 		parse_option(options, reader, option, optarg);
+	check_filter(&options->filter, reader);
 	options->npaths = argc - optind;
 	options->paths = argv + optind;
 	if (options->npaths == 0)

@@ -124,14 +124,20 @@ usage(void)
 	printf(_("      --to=TIME              before this time\n"));
 	printf(_("      --from-sequence=N      sequence at least N\n"));
 	printf(_("      --to-sequence=N        sequence at most N\n"));
-	printf(_("      --type=LIST            record, gap, heartbeat\n"));
+	printf(_("      --type=LIST            record, gap, heartbeat, part\n"));
 	printf(_("      --class=LIST           class, in any case\n"));
-	printf(_("      --command=LIST         command\n"));
+	printf(_("      --command=LIST         command, in any case\n"));
 	printf(_("      --user=LIST            user who logged in, session user or current user\n"));
 	printf(_("      --database=LIST        database\n"));
-	printf(_("      --object=LIST          name of the object\n"));
+	printf(_("      --object=LIST          name of the object, with its schema or without\n"));
 	printf(_("      --session=LIST         session id\n"));
-	printf(_("      --outcome=LIST         ok, failed, or how a SQLSTATE begins\n"));
+	printf(_("      --outcome=LIST         ok, failed, denied, undone (rolled back; cat, report), or\n"
+			 "                             how a SQLSTATE begins\n"));
+	printf(_("      --address=LIST         client's address, its network (10.1.0.0/16), or local\n"));
+	printf(_("      --rows=N..M            number of rows, also N.. and ..M\n"));
+	printf(_("      --setting=NAME=VALUE   value of a setting that log_settings names\n"));
+	printf(_("      --superuser            what superusers did\n"));
+	printf(_("      --transaction=LIST     transaction, by its id or virtual id\n"));
 	printf(_("      --text=STRING          STRING is part of statement, error message or object name\n"));
 	printf(_("\nExit status: 0 if all is well, 1 if the trail was altered or is incomplete, 2 if the\n"
 			 "program was called in a wrong way or cannot work.\n"));

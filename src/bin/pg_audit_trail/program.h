@@ -16,6 +16,9 @@
  *	source.c			records of a file, one after the other
  *	record.c			what a record has
  *	filter.c			which records are wanted
+ *	network.c			networks that clients are in
+ *	transaction.c		which transactions were rolled back
+ *	words.c				words of a statement
  *	print.c				records in any format
  *	csvlog.c			format csvlog
  *	message.c			format pgaudit, and what csvlog has of it
@@ -90,6 +93,8 @@ extern void *checked_alloc(Size size);
 extern char *checked_strdup(const char *str);
 extern void output_put(const char *data, Size len);
 extern void output_flush(void);
+extern void buffer_grouped(Buffer *buf, int64 number);
+extern uint64 hash_seed(void);
 
 static inline void
 buffer_putc(Buffer *buf, char c)
@@ -155,6 +160,18 @@ extern int64 local_time(int64 wall_clock);
 extern bool local_tm(int64 timestamp, struct tm *tm);
 extern int64 current_time(void);
 
+/* network.c */
+
+typedef struct Network
+{
+	int			address_bits;	/* of an address, 32 or 128; 0: Unix-domain sockets */
+	int			bits;			/* of these that are the network's */
+	unsigned char address[16];
+} Network;
+
+extern bool network_parse(Network *network, const char *text);
+extern bool network_has(const Network *network, Text host);
+
 /* filter.c */
 
 /* Words, any of which will do; with * and ? as wildcards, but for texts */
@@ -163,6 +180,14 @@ typedef struct Patterns
 	int			count;			/* 0: everything will do */
 	char	  **pattern;
 } Patterns;
+
+/* Classes whose records may name no object, and how many of each have named none */
+#define NUNNAMED	3
+
+typedef struct Unnamed
+{
+	int64		records[NUNNAMED];
+} Unnamed;
 
 typedef struct Filter
 {
@@ -180,13 +205,32 @@ typedef struct Filter
 	Patterns	object;
 	Patterns	session;
 	Patterns	outcome;
+	Patterns	address;
+	Network    *networks;		/* that these are */
+	Patterns	setting;		/* name=value */
+	Patterns	transaction;	/* transaction ids, or virtual ones */
 	Patterns	text;
+	bool		has_rows;
+	int64		from_rows;
+	int64		to_rows;		/* and no more than these */
+	bool		superuser;		/* only what superusers did */
+
+	/* records that nothing else has left out */
+	Unnamed		unnamed;		/* but that they name no object */
+	int64		unknown_roles;	/* but that they do not say who is a superuser */
 } Filter;
 
 extern void patterns_add(Patterns *patterns, const char *pattern, Size len);
+extern bool word_matches(Text text, const char *pattern, bool any_case);
+extern bool is_transaction_id(const char *word);
+extern bool filter_wants_undone(const Filter *filter);
+extern bool filter_in_range(const Filter *filter, const Record *record);
+extern bool unnamed_count(Unnamed *unnamed, Record *record);
+extern bool unnamed_describe(const Unnamed *unnamed, Buffer *buf);
+extern void filter_note_left_out(const Filter *filter);
 extern bool filter_is_empty(const Filter *filter);
 extern bool filter_needs_fields(const Filter *filter);
-extern bool filter_matches(const Filter *filter, Record *record);
+extern bool filter_matches(Filter *filter, Record *record);
 extern bool filter_concerns_gap(const Filter *filter, const Record *record);
 extern void filter_describe(const Filter *filter, Buffer *buf);
 
@@ -269,6 +313,26 @@ extern bool is_newest_file(const TrailFile *file, const PaqKeys *keys);
 extern void check_formats(const FileList *list, const Options *options);
 extern bool note_cut(const TrailFile *file, const PaqKeys *keys);
 extern uint64 files_size(const FileList *list);
+
+/* words.c */
+
+/* What is left of a statement */
+typedef struct Words
+{
+	const char *p;
+	const char *end;
+} Words;
+
+extern void words_skip_space(Words *words);
+extern bool words_take(Words *words, const char *word);
+extern bool words_take_name(Words *words, uint64 *hash);
+extern bool words_skip(Words *words);
+
+/* transaction.c */
+extern bool transactions_are_needed(const Options *options, const FileList *files);
+extern void transactions_read(const Options *options, const FileList *files);
+extern bool transaction_is_undone(Record *record);
+extern bool transaction_is_wanted(Record *record);
 
 /* source.c */
 

@@ -98,7 +98,10 @@ run_report(int argc, char **argv)
 		(void) add_path(&files, options->paths[i]);
 	check_report_formats(&files);
 	sort_files(&files, options->keys);
-	progress_begin(options, files_size(&files));
+	progress_begin(options, files_size(&files) *
+				   (transactions_are_needed(options, &files) ? 2 : 1));
+	if (transactions_are_needed(options, &files))
+		transactions_read(options, &files);
 	for (int i = 0; i < files.count; i++)
 		read_file(&report, &files.files[i]);
 	progress_report(report.bytes, true);

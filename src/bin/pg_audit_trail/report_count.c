@@ -76,18 +76,6 @@ same_name(const Counter *a, const Counter *b)
 	return true;
 }
 
-static uint64
-random_seed(void)
-{
-	static uint64 seed;
-	static bool is_set;
-
-	if (!is_set && !pg_strong_random(&seed, sizeof(seed)))
-		trouble("could not generate a random number");
-	is_set = true;
-	return seed;
-}
-
 /* No more bytes than max, and no half of a character */
 static Size
 kept_length(Text text, Size max)
@@ -125,7 +113,7 @@ keep_text(Text text, Size max)
 static void
 make_probe(Counter *probe, const Text *parts, int nparts)
 {
-	uint64		hash = random_seed();
+	uint64		hash = hash_seed();
 
 	memset(probe, 0, sizeof(Counter));
 	for (int i = 0; i < nparts; i++)

@@ -4,7 +4,8 @@
  *		A table for people, a line for each record.
  *
  * Columns have a width that does not depend on the records, for these are printed as they
- * come.  On a terminal each line fits into its width, and what is cut ends in "~".
+ * come.  On a terminal each line fits into its width, and what is cut ends in "~": a narrow one
+ * has who did what when, and how it ended; where there is more space, there are more columns.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -22,9 +23,6 @@
 /* The text is left out if it had less. */
 #define MIN_TEXT		12
 
-/* From this width of the terminal on, there is space for longer names. */
-#define WIDE			120
-
 #define RED		"\033[31m"
 #define YELLOW	"\033[33m"
 #define PLAIN	"\033[0m"
@@ -32,22 +30,38 @@
 typedef enum Column
 {
 	COLUMN_TIME,
+	COLUMN_USER,
+	COLUMN_ADDRESS,
+	COLUMN_DATABASE,
 	COLUMN_CLASS,
 	COLUMN_COMMAND,
-	COLUMN_USER,
-	COLUMN_DATABASE,
 	COLUMN_OBJECT,
 	COLUMN_OUTCOME,
 	COLUMN_TEXT,
 	NCOLUMNS
 } Column;
 
-static const char *const titles[NCOLUMNS] = {
-	"time", "class", "command", "user", "database", "object", "outcome", "text"
+static const struct
+{
+	const char *title;
+	int			width;			/* columns; where nothing has to fit, names move what is
+								 * behind them */
+	int			from;			/* width of the terminal from which on it is there */
+}			columns[NCOLUMNS] = {
+	[COLUMN_TIME] = {"time", 19, 0},
+	[COLUMN_USER] = {"user", 10, 0},
+	[COLUMN_ADDRESS] = {"address", 15, 100},
+	[COLUMN_DATABASE] = {"database", 10, 140},
+	[COLUMN_CLASS] = {"class", 8, 140},
+	[COLUMN_COMMAND] = {"command", 12, 0},
+	[COLUMN_OBJECT] = {"object", 20, 120},
+	[COLUMN_OUTCOME] = {"outcome", 7, 0},
+	[COLUMN_TEXT] = {"text", 0, 0}
 };
 
-static const int narrow[NCOLUMNS] = {19, 8, 10, 8, 8, 10, 7, 0};
-static const int wide[NCOLUMNS] = {23, 8, 16, 12, 12, 20, 7, 0};
+/* With milliseconds */
+#define LONG_TIME_WIDTH	23
+#define LONG_TIME_FROM	160
 
 static int	widths[NCOLUMNS];
 static bool cut;				/* do texts have to fit? */
@@ -77,18 +91,20 @@ table_begin(bool colors)
 
 	cut = width > 0;
 	with_colors = colors;
-	memcpy(widths, cut && width < WIDE ? narrow : wide, sizeof(widths));
+	for (int i = 0; i < NCOLUMNS; i++)
+		widths[i] = !cut || width >= columns[i].from ? columns[i].width : 0;
+	if (!cut || width >= LONG_TIME_FROM)
+		widths[COLUMN_TIME] = LONG_TIME_WIDTH;
 	if (!cut)
 		return;
 	for (int i = 0; i < COLUMN_TEXT; i++)
 	{
+		if (widths[i] == 0)
+			continue;
 		widths[i] = Max(0, Min(widths[i], left));
 		left -= widths[i] + 1;
 	}
-	if (left >= MIN_TEXT)
-		widths[COLUMN_TEXT] = left;
-	else
-		widths[COLUMN_OBJECT] += Max(left + 1, 0);
+	widths[COLUMN_TEXT] = left >= MIN_TEXT ? left : 0;
 }
 
 /*
@@ -171,16 +187,19 @@ put_time(Buffer *buf, Record *record)
 			usec += USECS_PER_SEC;
 		if (local_tm(timestamp, &tm))
 			strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S", &tm);
-		if (widths[COLUMN_TIME] == wide[COLUMN_TIME])
+		if (widths[COLUMN_TIME] == LONG_TIME_WIDTH)
 			snprintf(text + strlen(text), 8, ".%03d", (int) (usec / 1000));
 	}
 	put_string(buf, COLUMN_TIME, text);
 }
 
+/* What was rolled back has succeeded all the same. */
 static void
 put_outcome(Buffer *buf, Record *record)
 {
-	if (record_is(record, PAQ_TRAIL_EXIT_CODE, "00000"))
+	if (transaction_is_undone(record))
+		put_string(buf, COLUMN_OUTCOME, "undone");
+	else if (record_is(record, PAQ_TRAIL_EXIT_CODE, "00000"))
 		put_string(buf, COLUMN_OUTCOME, "ok");
 	else
 		put_cell(buf, COLUMN_OUTCOME, record_text(record, PAQ_TRAIL_EXIT_CODE));
@@ -227,7 +246,7 @@ put_header(Buffer *buf)
 {
 	for (int i = 0; i < NCOLUMNS; i++)
 		if (!cut || widths[i] > 0)
-			put_string(buf, i, titles[i]);
+			put_string(buf, i, columns[i].title);
 	end_line(buf);
 	buffer_putc(buf, '\n');
 	header_is_printed = true;
@@ -247,10 +266,11 @@ table_write(Buffer *buf, Record *record)
 		buffer_puts(buf, color);
 	record_decode_as(record, false);
 	put_time(buf, record);
+	put_cell(buf, COLUMN_USER, record_text(record, PAQ_TRAIL_USER_NAME));
+	put_cell(buf, COLUMN_ADDRESS, record_text(record, PAQ_TRAIL_REMOTE_HOST));
+	put_cell(buf, COLUMN_DATABASE, record_text(record, PAQ_TRAIL_DATABASE_NAME));
 	put_cell(buf, COLUMN_CLASS, record_text(record, PAQ_TRAIL_CLASS));
 	put_cell(buf, COLUMN_COMMAND, record_text(record, PAQ_TRAIL_COMMAND));
-	put_cell(buf, COLUMN_USER, record_text(record, PAQ_TRAIL_USER_NAME));
-	put_cell(buf, COLUMN_DATABASE, record_text(record, PAQ_TRAIL_DATABASE_NAME));
 	put_cell(buf, COLUMN_OBJECT, record_text(record, PAQ_TRAIL_OBJECT_NAME));
 	put_outcome(buf, record);
 	put_text(buf, record);

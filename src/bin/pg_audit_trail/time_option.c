@@ -5,7 +5,8 @@
  *
  *	2026-11-20, 2026-11-20T10:11:12.123, 2026-11-20 10:11+01:00
  *		Without an offset, local time.
- *	"2 hours ago", "-90 min", now, today, yesterday
+ *	"2 hours ago", "-90 min", "1 month ago", now, today, yesterday
+ *		Months and years are those of the calendar, in local time.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -22,7 +23,8 @@ static const int64 epoch = (int64) (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * S
 typedef struct Unit
 {
 	const char *name;			/* may have an s behind it */
-	int64		usecs;
+	int64		usecs;			/* 0: its length depends on the calendar */
+	int			months;
 } Unit;
 
 static const Unit units[] = {
@@ -35,7 +37,10 @@ static const Unit units[] = {
 	{"hour", USECS_PER_HOUR},
 	{"d", USECS_PER_DAY},
 	{"day", USECS_PER_DAY},
-	{"week", 7 * USECS_PER_DAY}
+	{"week", 7 * USECS_PER_DAY},
+	{"month", 0, 1},
+	{"mon", 0, 1},
+	{"year", 0, 12}
 };
 
 int64
@@ -96,8 +101,31 @@ midnight(int days_ago)
 	return ((int64) mktime(&tm) - epoch) * USECS_PER_SEC;
 }
 
-static bool
-parse_unit(const char *text, Size len, int64 *usecs)
+/*
+ * The same time of the day so many months before now; on the last day of a month that has no
+ * such day.
+ */
+static int64
+months_ago(int months)
+{
+	const int64 now = current_time();
+	struct tm	tm;
+	int			mday;
+
+	if (!local_tm(now, &tm))
+		return now;
+	mday = tm.tm_mday;
+	tm.tm_mon -= months;
+	tm.tm_isdst = -1;
+	(void) mktime(&tm);
+	if (tm.tm_mday != mday)
+		tm.tm_mday = 0;			/* the day before the first */
+	tm.tm_isdst = -1;
+	return ((int64) mktime(&tm) - epoch) * USECS_PER_SEC;
+}
+
+static const Unit *
+parse_unit(const char *text, Size len)
 {
 	for (int i = 0; i < lengthof(units); i++)
 	{
@@ -105,12 +133,9 @@ parse_unit(const char *text, Size len, int64 *usecs)
 
 		if (strncmp(text, units[i].name, name_len) == 0 &&
 			(len == name_len || (len == name_len + 1 && text[name_len] == 's')))
-		{
-			*usecs = units[i].usecs;
-			return true;
-		}
+			return &units[i];
 	}
-	return false;
+	return NULL;
 }
 
 /* "2 hours ago" or "-2 hours" */
@@ -120,7 +145,7 @@ parse_relative(const char *text, int64 *timestamp)
 	const bool	negative = *text == '-';
 	const char *p = text + (negative ? 1 : 0);
 	const Size	digits = strspn(p, "0123456789");
-	int64		usecs;
+	const Unit *unit;
 	Size		len;
 
 	if (digits == 0 || digits > 6)
@@ -128,13 +153,15 @@ parse_relative(const char *text, int64 *timestamp)
 	text = p + digits;
 	text += strspn(text, " ");
 	len = strspn(text, "abcdefghijklmnopqrstuvwxyz");
-	if (!parse_unit(text, len, &usecs))
+	unit = parse_unit(text, len);
+	if (unit == NULL || (unit->months > 0 && digits > 4))
 		return false;
 	text += len;
 	text += strspn(text, " ");
 	if (negative ? *text != '\0' : strcmp(text, "ago") != 0)
 		return false;
-	*timestamp = current_time() - usecs * atoi(p);
+	*timestamp = unit->months > 0 ? months_ago(unit->months * atoi(p)) :
+		current_time() - unit->usecs * atoi(p);
 	return true;
 }
 
