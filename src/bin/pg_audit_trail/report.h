@@ -104,6 +104,8 @@ typedef struct Event
 	int64		rows;			/* -1: unknown */
 	bool		failed;
 	char	   *user;			/* each may be NULL */
+	char	   *client;
+	char	   *whom;			/* whom a setting is for */
 	char	   *command;
 	char	   *object;
 	char	   *before;			/* of a setting; text is what it is now */
@@ -161,6 +163,7 @@ typedef struct Report
 	int64		nplaces;		/* all there were */
 	Place	   *places;			/* the first of them */
 	Span		hours[24];
+	Unnamed		unnamed;		/* records that name no object */
 	CounterTable table[NTABLES];
 	EventList	events[NEVENTS];
 } Report;
@@ -214,6 +217,7 @@ typedef struct Cell
 	Size		len;
 	int			width;			/* columns */
 	bool		bad;			/* a failure or the like */
+	int64		number;			/* that it shows */
 } Cell;
 
 typedef struct Grid
@@ -234,6 +238,7 @@ extern void grid_string(Grid *grid, const char *string);
 extern void grid_buffer(Grid *grid, const Buffer *buf);
 extern void grid_word(Grid *grid, const char *word, bool bad);
 extern void grid_number(Grid *grid, int64 number, bool bad);
+extern void grid_id(Grid *grid, int64 number);
 extern void grid_time(Grid *grid, bool has_time, int64 timestamp, const char *format);
 extern Size text_fits(const char *data, Size len, int width, int *used);
 extern void grid_free(Grid *grid);
@@ -246,6 +251,7 @@ typedef struct ReportWriter
 	void		(*note) (const char *text, bool bad);
 	void		(*facts) (const Grid *grid);	/* of two columns, without titles */
 	void		(*table) (const Grid *grid);
+	void		(*long_table) (const Grid *grid, const char *summary);
 	void		(*days_chart) (const Spans *spans, const char *title, bool failures);
 	/* bars from the columns name, records, failures of a grid */
 	void		(*bars_chart) (const Grid *grid);

@@ -135,8 +135,11 @@ put_span(Buffer *buf, const Span *span, bool failures, double middle, double wid
 	const double bottom = PLOT_TOP + PLOT_HEIGHT;
 	const double left = middle - width / 2;
 
-	buffer_printf(buf, "<g><title>%s: " INT64_FORMAT " records, " INT64_FORMAT " failed</title>",
-				  span->name, span->records, span->failures);
+	buffer_printf(buf, "<g><title>%s: ", span->name);
+	buffer_grouped(buf, span->records);
+	buffer_puts(buf, " records, ");
+	buffer_grouped(buf, span->failures);
+	buffer_puts(buf, " failed</title>");
 	put_rect(buf, "ok", left, bottom - failed - fine, width, fine);
 	put_rect(buf, "bad", left, bottom - failed, width, failed);
 	buffer_puts(buf, "</g>\n");
@@ -195,11 +198,7 @@ chart_days(Buffer *buf, const Spans *spans, const char *title, bool failures, in
 static int64
 cell_number(const Grid *grid, int row, int column)
 {
-	const Cell *cell = &grid->cells[row * grid->ncolumns + column];
-	char		text[32] = "";
-
-	memcpy(text, grid->text.data + cell->start, Min(cell->len, sizeof(text) - 1));
-	return strtoll(text, NULL, 10);
+	return grid->cells[row * grid->ncolumns + column].number;
 }
 
 static void
@@ -220,10 +219,14 @@ put_bar(Buffer *buf, const Grid *grid, int row, double scale)
 	buffer_puts(buf, len < name->len ? "~</text>" : "</text>");
 	put_rect(buf, "bad", LABEL_WIDTH, y + 4, failed, ROW_HEIGHT - 8);
 	put_rect(buf, "ok", LABEL_WIDTH + failed, y + 4, fine, ROW_HEIGHT - 8);
-	buffer_printf(buf, "<text x=\"%.1f\" y=\"%.1f\">" INT64_FORMAT, LABEL_WIDTH + failed + fine + 6,
-				  y + 16, records);
+	buffer_printf(buf, "<text x=\"%.1f\" y=\"%.1f\">", LABEL_WIDTH + failed + fine + 6, y + 16);
+	buffer_grouped(buf, records);
 	if (failures > 0)
-		buffer_printf(buf, " (" INT64_FORMAT ")", failures);
+	{
+		buffer_puts(buf, " (");
+		buffer_grouped(buf, failures);
+		buffer_putc(buf, ')');
+	}
 	buffer_puts(buf, "</text>\n");
 }
 

@@ -179,10 +179,41 @@ static void
 free_event(Event *event)
 {
 	free(event->user);
+	free(event->client);
+	free(event->whom);
 	free(event->command);
 	free(event->object);
 	free(event->before);
 	free(event->text);
+}
+
+/*
+ * Whom a setting is for: "ROLE alice IN DATABASE shop", what ALTER and SET, or RESET, have between
+ * them.  If the statement says no such thing, it is where the value comes from: a session, or the
+ * configuration file.
+ */
+static Text
+find_whom(Record *record)
+{
+	const Text	text = record_text(record, PAQ_TRAIL_COMMAND_TEXT);
+	const Text	source = record_text(record, PAQ_TRAIL_VALUE_SOURCE);
+	Words		words = {text.data, text.data + text.len};
+	Text		whom;
+
+	if (text.data == NULL || !words_take(&words, "ALTER"))
+		return source;
+	words_skip_space(&words);
+	whom.data = words.p;
+	if (words_take(&words, "SYSTEM"))
+		return source;
+	do
+	{
+		whom.len = words.p - whom.data;
+		words_skip_space(&words);
+		if (words_take(&words, "SET") || words_take(&words, "RESET"))
+			return whom.len > 0 ? whom : source;
+	} while (words_skip(&words));
+	return source;
 }
 
 /* Remember a record; which of its fields is the text goes with its kind. */
@@ -205,6 +236,8 @@ add_event(Report *report, EventId id, const Item *item, Record *record, PaqTrail
 		? record_number(record, PAQ_TRAIL_ROW_COUNT)
 		: -1;
 	event->user = keep_text(item->user, MAX_EVENT_NAME);
+	event->client = keep_text(item->host, MAX_EVENT_NAME);
+	event->whom = id == EVENTS_CONFIG ? keep_text(find_whom(record), MAX_EVENT_NAME) : NULL;
 	event->command = keep_text(item->command, MAX_EVENT_NAME);
 	event->object = keep_text(item->object, MAX_EVENT_NAME);
 	event->before = keep_text(record_text(record, PAQ_TRAIL_OLD_VALUE), MAX_EVENT_TEXT);
@@ -309,6 +342,7 @@ collect_action(Report *report, const Item *item, Record *record)
 	(void) count(report, TABLE_DATABASES, record_text(record, PAQ_TRAIL_DATABASE_NAME), item);
 	(void) count(report, TABLE_CLIENTS, item->host, item);
 	collect_object(report, item);
+	(void) unnamed_count(&report->unnamed, record);
 	collect_change(report, item, record, action);
 	if (item->failed)
 		collect_failure(report, item, record);

@@ -17,6 +17,9 @@
 
 #define LONG_TIME	"%Y-%m-%d %H:%M:%S"
 
+/* Lines of a table that a page shows only if asked, because its chart has them */
+#define LONG_TABLE	7
+
 static const ReportWriter *out;
 static const Report *report;
 
@@ -78,6 +81,20 @@ note(bool bad, const char *fmt,...)
 	vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);
 	out->note(text, bad);
+}
+
+/* A number for people; the four latest results are valid. */
+static const char *
+grouped(int64 number)
+{
+	static Buffer texts[4];
+	static int	next;
+	Buffer	   *buf = &texts[next++ % lengthof(texts)];
+
+	buf->used = 0;
+	buffer_grouped(buf, number);
+	buffer_putc(buf, '\0');
+	return buf->data;
 }
 
 /* "1 record", "2 records" */
@@ -182,11 +199,11 @@ note_left_out(const List *list, Counter **counters, int count, int shown)
 		highest = Max(highest, highest_count(counters[i]));
 	if (table->missed > 0)
 		note(true, "There were more %s than can be counted. One that is not shown had at most "
-			 INT64_FORMAT " of the " INT64_FORMAT " records, and one that is shown had up to as many more as its line says. Who has few records may be hidden by such a flood.",
-			 list->what, highest, table->records);
+			 "%s of the %s records, and one that is shown had up to as many more as its line says. Who has few records may be hidden by such a flood.",
+			 list->what, grouped(highest), grouped(table->records));
 	else if (shown < count)
-		note(false, "Left out: %d more %s, with " INT64_FORMAT " record%s.",
-			 count - shown, list->what, records, plural(records));
+		note(false, "Left out: %s more %s, with %s record%s.", grouped(count - shown), list->what,
+			 grouped(records), plural(records));
 }
 
 static void
@@ -232,20 +249,51 @@ write_lists(const List *lists, int count)
 
 /* ---------- lists of events ---------- */
 
+/* The columns that put_event() fills; returns how many. */
+static int
+make_event_columns(EventId id, const char *text, GridColumn *columns)
+{
+	int			n = 0;
+
+	add_column(columns, &n, "time", COLUMN_FIXED);
+	add_column(columns, &n, "sequence", COLUMN_NUMBER);
+	add_column(columns, &n, "user", COLUMN_NAME);
+	if (id == EVENTS_DENIED)
+		add_column(columns, &n, "client", COLUMN_NAME);
+	add_column(columns, &n, "command", COLUMN_NAME);
+	add_column(columns, &n, id == EVENTS_CONFIG ? "setting" : "object", COLUMN_NAME);
+	if (id == EVENTS_CONFIG)
+		add_column(columns, &n, "for", COLUMN_NAME);
+	add_column(columns, &n, "outcome", COLUMN_FIXED);
+	if (id == EVENTS_CONFIG)
+		add_column(columns, &n, "before", COLUMN_NAME);
+	add_column(columns, &n, text, COLUMN_NAME);
+	return n;
+}
+
+static void
+put_event(Grid *grid, EventId id, const Event *event)
+{
+	grid_time(grid, event->has_time, event->time, time_format);
+	grid_id(grid, event->sequence);
+	grid_string(grid, event->user);
+	if (id == EVENTS_DENIED)
+		grid_string(grid, event->client);
+	grid_string(grid, event->command);
+	grid_string(grid, event->object);
+	if (id == EVENTS_CONFIG)
+		grid_string(grid, event->whom);
+	grid_word(grid, event->failed ? "failed" : "ok", event->failed);
+	if (id == EVENTS_CONFIG)
+		grid_string(grid, event->before);
+	grid_string(grid, event->text);
+}
+
 static void
 write_events(EventId id, const char *title, const char *text, const char *option)
 {
-	const bool	is_config = id == EVENTS_CONFIG;
-	const GridColumn columns[] = {
-		{"time", COLUMN_FIXED},
-		{"sequence", COLUMN_NUMBER},
-		{"user", COLUMN_NAME},
-		{"command", COLUMN_NAME},
-		{is_config ? "setting" : "object", COLUMN_NAME},
-		{"outcome", COLUMN_FIXED},
-		{is_config ? "before" : text, COLUMN_NAME},
-		{text, COLUMN_NAME}
-	};
+	GridColumn	columns[9];
+	const int	ncolumns = make_event_columns(id, text, columns);
 	const int64 count = report->events[id].count;
 	const Event *event;
 	Grid		grid;
@@ -253,24 +301,14 @@ write_events(EventId id, const char *title, const char *text, const char *option
 
 	if (count == 0)
 		return;
-	grid_begin(&grid, title, columns, lengthof(columns) - (is_config ? 0 : 1));
+	grid_begin(&grid, title, columns, ncolumns);
 	for (; (event = event_of_list(report, id, shown)) != NULL; shown++)
-	{
-		grid_time(&grid, event->has_time, event->time, time_format);
-		grid_number(&grid, event->sequence, false);
-		grid_string(&grid, event->user);
-		grid_string(&grid, event->command);
-		grid_string(&grid, event->object);
-		grid_word(&grid, event->failed ? "failed" : "ok", event->failed);
-		if (is_config)
-			grid_string(&grid, event->before);
-		grid_string(&grid, event->text);
-	}
+		put_event(&grid, id, event);
 	out->table(&grid);
 	grid_free(&grid);
 	if (shown < count)
-		note(false, "Left out: " INT64_FORMAT " earlier record%s (pg_audit_trail cat %s shows all).",
-			 count - shown, plural(count - shown), option);
+		note(false, "Left out: %s earlier record%s (pg_audit_trail cat %s shows all).",
+			 grouped(count - shown), plural(count - shown), option);
 }
 
 static void
@@ -294,7 +332,7 @@ write_gaps(void)
 	{
 		grid_time(&grid, event->has_start, event->start, LONG_TIME);
 		grid_time(&grid, event->has_time, event->time, LONG_TIME);
-		grid_number(&grid, event->sequence, false);
+		grid_id(&grid, event->sequence);
 		if (event->rows >= 0)
 			grid_number(&grid, event->rows, true);
 		else
@@ -304,8 +342,8 @@ write_gaps(void)
 	out->table(&grid);
 	grid_free(&grid);
 	if (shown < report->gaps)
-		note(false, "Left out: " INT64_FORMAT " earlier gap%s (pg_audit_trail cat --type=gap shows all).",
-			 report->gaps - shown, plural(report->gaps - shown));
+		note(false, "Left out: %s earlier gap%s (pg_audit_trail cat --type=gap shows all).",
+			 grouped(report->gaps - shown), plural(report->gaps - shown));
 }
 
 static void
@@ -329,7 +367,7 @@ write_places(void)
 	out->table(&grid);
 	grid_free(&grid);
 	if (shown < report->nplaces)
-		note(false, "Left out: " INT64_FORMAT " more place%s.", report->nplaces - shown,
+		note(false, "Left out: %s more place%s.", grouped(report->nplaces - shown),
 			 plural(report->nplaces - shown));
 }
 
@@ -453,15 +491,15 @@ write_summary(void)
 	put_period(&grid);
 	put_zone(&grid);
 	put_filter(&grid);
-	put_fact(&grid, "Records", INT64_FORMAT, report->records);
-	put_fact(&grid, "Failures", INT64_FORMAT, report->failures);
-	put_fact(&grid, "Logins", INT64_FORMAT ", and " INT64_FORMAT " failed", report->logins,
-			 report->failed_logins);
-	put_fact(&grid, "Gaps", INT64_FORMAT, report->gaps);
-	put_fact(&grid, "Heartbeats", INT64_FORMAT, report->heartbeats);
+	put_fact(&grid, "Records", "%s", grouped(report->records));
+	put_fact(&grid, "Failures", "%s", grouped(report->failures));
+	put_fact(&grid, "Logins", "%s, and %s failed", grouped(report->logins),
+			 grouped(report->failed_logins));
+	put_fact(&grid, "Gaps", "%s", grouped(report->gaps));
+	put_fact(&grid, "Heartbeats", "%s", grouped(report->heartbeats));
 	put_servers(&grid);
-	put_fact(&grid, "Files", "%d, with " UINT64_FORMAT " bytes and " INT64_FORMAT " record%s",
-			 report->nfiles, report->bytes, report->read, plural(report->read));
+	put_fact(&grid, "Files", "%s, with %s bytes and %s record%s", grouped(report->nfiles),
+			 grouped(report->bytes), grouped(report->read), plural(report->read));
 	put_fact(&grid, "Made", "%s by pg_audit_trail " PAQ_VERSION, now);
 	out->facts(&grid);
 	grid_free(&grid);
@@ -478,30 +516,44 @@ flooded_tables(void)
 }
 
 /* What is missing, or may be */
+/* That there are records that name no object, if there are */
+static void
+note_unnamed(const Unnamed *unnamed, const char *what)
+{
+	Buffer		buf = {0};
+
+	if (unnamed_describe(unnamed, &buf))
+	{
+		buffer_putc(&buf, '\0');
+		note(true, "%s %s", buf.data, what);
+	}
+	free(buf.data);
+}
+
 static void
 note_losses(void)
 {
 	if (report->gaps > 0)
-		note(true, "The trail itself says that records are missing: " INT64_FORMAT " gap%s, " INT64_FORMAT " of an unknown number of records, the others of " INT64_FORMAT " record%s.",
-			 report->gaps, plural(report->gaps), report->vague_gaps, report->lost,
-			 plural(report->lost));
+		note(true, "The trail itself says that records are missing: %s gap%s, %s of an unknown number of records, the others of %s record%s.",
+			 grouped(report->gaps), plural(report->gaps), grouped(report->vague_gaps),
+			 grouped(report->lost), plural(report->lost));
 	if (report->missing > 0)
-		note(true, "Missing between the records of these files: " INT64_FORMAT " sequence%s.",
-			 report->missing, plural(report->missing));
+		note(true, "Missing between the records of these files: %s sequence%s.",
+			 grouped(report->missing), plural(report->missing));
 	if (report->nplaces > 0)
-		note(true, "Files are damaged, or records do not follow each other, at " INT64_FORMAT " place%s: see Completeness.",
-			 report->nplaces, plural(report->nplaces));
+		note(true, "Files are damaged, or records do not follow each other, at %s place%s: see Completeness.",
+			 grouped(report->nplaces), plural(report->nplaces));
 	if (current_status() == STATUS_TROUBLE)
 		note(true, "Not all files could be read: see the messages of the program.");
 	if (report->interrupted > 0)
-		note(true, "The server died before the outcome of a statement was known: " INT64_FORMAT " record%s.",
-			 report->interrupted, plural(report->interrupted));
+		note(true, "The server died before the outcome of a statement was known: %s record%s.",
+			 grouped(report->interrupted), plural(report->interrupted));
 	if (flooded_tables() > 0)
 		note(true, "There were so many different names that counts are not exact in " INT64_FORMAT " table%s. Somebody may have done that to hide a name: see the notes there.",
 			 flooded_tables(), plural(flooded_tables()));
 	if (report->timeless > 0)
-		note(true, "Without a time, and so in no day: " INT64_FORMAT " record%s.",
-			 report->timeless, plural(report->timeless));
+		note(true, "Without a time, and so in no day: %s record%s.",
+			 grouped(report->timeless), plural(report->timeless));
 }
 
 static void
@@ -514,16 +566,24 @@ write_attention(void)
 	out->section("What needs attention");
 	note_losses();
 	if (report->failed_logins > 0)
-		note(true, "Failed: " INT64_FORMAT " login%s.", report->failed_logins,
+		note(true, "Failed: %s login%s.", grouped(report->failed_logins),
 			 plural(report->failed_logins));
 	if (denials > 0)
-		note(true, "Permission was denied " INT64_FORMAT " time%s (SQLSTATE 42501).", denials,
+		note(true, "Permission was denied %s time%s (SQLSTATE 42501).", grouped(denials),
 			 plural(denials));
 	if (roles + settings > 0)
-		note(false, "Roles and privileges: " INT64_FORMAT " record%s; configuration: " INT64_FORMAT " record%s.",
-			 roles, plural(roles), settings, plural(settings));
+		note(false, "Roles and privileges: %s record%s; configuration: %s record%s.",
+			 grouped(roles), plural(roles), grouped(settings), plural(settings));
 	if (!filter_is_empty(&report->options.filter))
+	{
 		note(false, "Only records that were chosen by options are in this report.");
+		note_unnamed(&report->options.filter.unnamed,
+					 "that match the other options name no object, and are left out: they may be about any.");
+		if (report->options.filter.unknown_roles > 0)
+			note(true, "%s record%s that match the other options do not say whether their user was a superuser, and are left out.",
+				 grouped(report->options.filter.unknown_roles),
+				 plural(report->options.filter.unknown_roles));
+	}
 	if (report->records + report->heartbeats == 0)
 		note(true, "There is no record.");
 	note(false, "That files are as the server has written them is not tested here: pg_audit_trail verify does that, if the trail is sealed.");
@@ -536,6 +596,7 @@ write_spans(const Spans *spans, const char *title, const char *name)
 	const GridColumn columns[] = {
 		{name, COLUMN_FIXED}, {"records", COLUMN_NUMBER}, {"failed", COLUMN_NUMBER}
 	};
+	char		summary[64];
 	Grid		grid;
 
 	out->section(title);
@@ -552,7 +613,13 @@ write_spans(const Spans *spans, const char *title, const char *name)
 		grid_number(&grid, spans->span[i].records, false);
 		grid_number(&grid, spans->span[i].failures, spans->span[i].failures > 0);
 	}
-	out->table(&grid);
+	if (spans->count > LONG_TABLE)
+	{
+		snprintf(summary, sizeof(summary), "All %s lines", grouped(spans->count));
+		out->long_table(&grid, summary);
+	}
+	else
+		out->table(&grid);
 	grid_free(&grid);
 	if (spans->years > 1)
 		note(false, "Each line has %d years.", spans->years);
@@ -573,8 +640,8 @@ write_days(void)
 	{
 		write_spans(&spans, titles[spans.unit], names[spans.unit]);
 		if (report->table[TABLE_DAYS].missed > 0)
-			note(true, "There were more days with records than can be counted: those with few records, up to " INT64_FORMAT " each, may be left out.",
-				 report->table[TABLE_DAYS].missed);
+			note(true, "There were more days with records than can be counted: those with few records, up to %s each, may be left out.",
+				 grouped(report->table[TABLE_DAYS].missed));
 		free(spans.span);
 		spans = (Spans){ UNIT_DAY, 1, lengthof(hours), hours };
 		memcpy(hours, report->hours, sizeof(hours));
@@ -600,8 +667,8 @@ write_completeness(void)
 	if (report->unfinished > 0)
 		note(false, "The newest file ends within a record: it is being written, or was cut off.");
 	if (report->shortened > 0)
-		note(false, "Without a part of a text, or fields (cut, incomplete): " INT64_FORMAT " record%s.",
-			 report->shortened, plural(report->shortened));
+		note(false, "Without a part of a text, or fields (cut, incomplete): %s record%s.",
+			 grouped(report->shortened), plural(report->shortened));
 	if (report->silence >= USECS_PER_SEC)
 	{
 		format_time(from, sizeof(from), report->silence_from, LONG_TIME);
@@ -656,5 +723,7 @@ report_write(const Report *collected, const ReportWriter *writer)
 	write_lists(activity, lengthof(activity));
 	out->section("Objects");
 	write_lists(objects, lengthof(objects));
+	note_unnamed(&report->unnamed,
+				 "name no object: what these are about is not in this section. With pg_audit_queue.log_relation, records name what statements use.");
 	out->end();
 }

@@ -94,9 +94,20 @@ grid_number(Grid *grid, int64 number, bool bad)
 {
 	Cell	   *cell = add_cell(grid);
 
-	buffer_printf(&grid->text, INT64_FORMAT, number);
+	buffer_grouped(&grid->text, number);
 	cell->len = cell->width = grid->text.used - cell->start;
 	cell->bad = bad;
+	cell->number = number;
+}
+
+/* A number that counts nothing: a sequence */
+void
+grid_id(Grid *grid, int64 number)
+{
+	Cell	   *cell = add_cell(grid);
+
+	buffer_printf(&grid->text, INT64_FORMAT, number);
+	cell->len = cell->width = grid->text.used - cell->start;
 }
 
 /* A time in the local time zone, in strftime's format; "-" if there is none */

@@ -51,6 +51,7 @@ static const char style[] =
 	".f{white-space:nowrap;font-variant-numeric:tabular-nums}\n"
 	".t{overflow-wrap:anywhere;min-width:9rem}\n"
 	"td.alarm{color:var(--bad);font-weight:600}\n"
+	"summary{cursor:pointer;color:var(--ok);padding:.3rem 0}\n"
 	"@media print{body{max-width:none;padding:0;font-size:10pt}table{font-size:9pt}"
 	"h2,caption,p.chart{break-after:avoid}tr,svg{break-inside:avoid}.days svg{min-width:0}"
 	"thead{display:table-header-group}*{print-color-adjust:exact}}\n";
@@ -171,6 +172,18 @@ html_table(const Grid *grid)
 	write_out();
 }
 
+/* Behind a line that opens it */
+static void
+html_long_table(const Grid *grid, const char *summary)
+{
+	buffer_puts(&buf, "<details>\n<summary>");
+	html_put(&buf, summary, strlen(summary));
+	buffer_puts(&buf, "</summary>\n");
+	html_table(grid);
+	buffer_puts(&buf, "</details>\n");
+	write_out();
+}
+
 static void
 html_days_chart(const Spans *spans, const char *title, bool failures)
 {
@@ -201,6 +214,7 @@ const ReportWriter html_writer = {
 	.note = html_note,
 	.facts = html_facts,
 	.table = html_table,
+	.long_table = html_long_table,
 	.days_chart = html_days_chart,
 	.bars_chart = html_bars_chart,
 	.end = html_end

@@ -222,6 +222,12 @@ text_table(const Grid *grid)
 	put_rows(grid, widths);
 }
 
+static void
+text_long_table(const Grid *grid, const char *summary)
+{
+	text_table(grid);
+}
+
 /* Text has the table of days, and of each name, instead. */
 static void
 text_days_chart(const Spans *spans, const char *title, bool failures)
@@ -245,6 +251,7 @@ const ReportWriter text_writer = {
 	.note = text_note,
 	.facts = text_facts,
 	.table = text_table,
+	.long_table = text_long_table,
 	.days_chart = text_days_chart,
 	.bars_chart = text_bars_chart,
 	.end = text_end
