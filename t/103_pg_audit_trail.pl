@@ -330,6 +330,13 @@ foreach my $case (
 	}
 }
 
+# The commands of all records are known, and others may be those of a later version.
+my %commands = map { $records{$_}{command} // '' => 1 } @lines;
+prints([ 'cat', '--count', '--command=' . join(',', grep { $_ ne '' } sort keys %commands), $dir ],
+	scalar(grep { defined $records{$_}{command} } @lines) . "\n", 'all commands');
+complains([ 'cat', '--command=SELECT,SELCT', '--limit=0', $dir ], 0,
+	qr/\A.*warning: there is no command "SELCT" in PostgreSQL \d+\n\z/, '', 'no such command');
+
 # Values that the server's trail does not have
 my $chosen = file('chosen/1.json',
 	line(1, remoteHost => '10.1.2.3',  settings => { 'shop.user' => 'ann' }, superuser => JSON::PP::true),

@@ -507,6 +507,8 @@ SKIP:
 	is( join(' ', sort keys %elements),
 		'body caption desc details div g h1 h2 head html line main meta p rect section span strong style summary svg table tbody td text th thead title tr',
 		'html: no elements but its own');
+	like($html, qr{<details>\n<summary>All figures \(24 lines\)</summary>\n<div class="wide">\n<table>},
+		'html: long tables open on a click');
 	is_deeply([ map { $_->[0] } @{ $page->{seen} } ], [ map { $_->[0] } @{ $page->{elements} } ],
 		'html: a parser of HTML sees the same');
 	my %attributes = map { map { $_ => 1 } keys %{ $_->[1] } } @{ $page->{elements} };

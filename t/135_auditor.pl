@@ -222,8 +222,9 @@ my @found = grep { !/^\|/ } fields_of($answer, 1, 3, 5);
 is_deeply([ map { s/\|none$/|/r } @found ], [ map { s/\|none$/|/r } @changes ], 'settings: the query');
 is(scalar(grep { /^(?:\Q$superuser\E|alice)\|/ } lines_of($table)), scalar(@changes), 'settings: the command');
 
-# COPY has a record of its own beside that of the table.
-answers('10,000 rows', [ map { "$_->[0]|$_->[1]" } @reading[ 0, 1, 1 ] ], 1, 3);
+# COPY has a record of its own beside that of the table, before PostgreSQL 19.
+answers('10,000 rows',
+	[ map { "$_->[0]|$_->[1]" } @reading[ 0, 1, $node->pg_version >= 19 ? () : 1 ] ], 1, 3);
 
 # The record of SET has what the setting was before.
 my @of_ann = ('SELECT * FROM other', q{SET shop.user_id = 'ben'}, 'DELETE FROM other', 'SELECT nothing');

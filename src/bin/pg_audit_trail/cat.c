@@ -80,13 +80,8 @@ run_cat(int argc, char **argv)
 	check_formats(&cat.files, options);
 	sort_files(&cat.files, options->keys);
 	print_begin(options);
-	progress_begin(options, files_size(&cat.files) *
-				   (transactions_are_needed(options, &cat.files) ? 2 : 1));
-	if (transactions_are_needed(options, &cat.files))
-	{
-		transactions_read(options, &cat.files);
-		cat.done = files_size(&cat.files);
-	}
+	transactions_read(options, &cat.files);
+	progress_begin(options, files_size(&cat.files));
 	for (int i = 0; i < cat.files.count && !is_done(&cat); i++)
 		read_file(&cat, &cat.files.files[i]);
 	progress_report(cat.done, true);

@@ -232,7 +232,7 @@ matches_settings(const Patterns *patterns, const Record *record)
 	return false;
 }
 
-/* A word for a transaction that has been given an id, not for a virtual one */
+/* Returns true if a word of --transaction is an id, false if it is a virtual one. */
 bool
 is_transaction_id(const char *word)
 {
@@ -249,7 +249,7 @@ matches_transaction(const Patterns *patterns, Record *record)
 		transaction_is_wanted(record);
 }
 
-/* Is an outcome among those that are wanted that only other records tell? */
+/* Returns true if an outcome is among those that are wanted that only other records tell. */
 bool
 filter_wants_undone(const Filter *filter)
 {
@@ -363,14 +363,14 @@ matches_time(const Filter *filter, const Record *record)
 		(!filter->has_to || value < filter->to);
 }
 
-/* Of the times and sequences that are wanted? */
+/* Returns true if the record is of the times and sequences that are wanted. */
 bool
 filter_in_range(const Filter *filter, const Record *record)
 {
 	return matches_sequence(filter, record) && matches_time(filter, record);
 }
 
-/* If the record may be about any object, count it. */
+/* If the record may be about any object, counts it and returns true. */
 bool
 unnamed_count(Unnamed *unnamed, Record *record)
 {
@@ -385,7 +385,7 @@ unnamed_count(Unnamed *unnamed, Record *record)
 	return false;
 }
 
-/* Append "12 READ and 3 WRITE records"; returns false if there is none. */
+/* Appends "12 READ and 3 WRITE records"; returns false if there is none. */
 bool
 unnamed_describe(const Unnamed *unnamed, Buffer *buf)
 {
@@ -410,7 +410,7 @@ unnamed_describe(const Unnamed *unnamed, Buffer *buf)
 	return sum > 0;
 }
 
-/* Does the record lack the only thing by which it could be wanted?  If so, count it. */
+/* Returns true if a superuser did it; counts the record if it does not tell. */
 static bool
 is_superusers(Filter *filter, const Record *record)
 {
@@ -422,7 +422,10 @@ is_superusers(Filter *filter, const Record *record)
 	return false;
 }
 
-/* Is the record wanted?  Notes what is left out only because the record does not tell. */
+/*
+ * Returns true if the record is wanted.  Counts what is left out only because the record does not
+ * tell.
+ */
 bool
 filter_matches(Filter *filter, Record *record)
 {

@@ -281,4 +281,6 @@ run_follow(int argc, char **argv)
 		finish_file(&follow);
 		open_file(&follow, next);
 	}
+	output_flush();
+	filter_note_left_out(&follow.options.filter);
 }

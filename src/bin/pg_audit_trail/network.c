@@ -17,7 +17,7 @@
 /* How format json shows clients of Unix-domain sockets */
 #define LOCAL_HOST	"[local]"
 
-/* The number of bits of an address; 0 if the text, of len bytes, is none */
+/* Returns the number of bits of an address, or 0 if the text, of len bytes, is none. */
 static int
 parse_address(const char *text, Size len, unsigned char *bytes)
 {
@@ -59,7 +59,7 @@ network_parse(Network *network, const char *text)
 	return network->address_bits > 0 && network->bits <= network->address_bits;
 }
 
-/* Is a client with that remoteHost in the network? */
+/* Returns true if a client with that remoteHost is in the network. */
 bool
 network_has(const Network *network, Text host)
 {

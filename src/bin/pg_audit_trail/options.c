@@ -217,7 +217,21 @@ parse_list(Patterns *patterns, const char *value)
 	}
 }
 
-/* Words, with wildcards, each of which some of these words match */
+/* Returns true if the pattern matches any of the words. */
+static bool
+is_among(const char *pattern, const char *const *words, int count)
+{
+	for (int i = 0; i < count; i++)
+	{
+		const Text	word = {words[i], strlen(words[i])};
+
+		if (word_matches(word, pattern, true))
+			return true;
+	}
+	return false;
+}
+
+/* Patterns, each of which some of these words match */
 static void
 parse_words(Patterns *patterns, const char *option, const char *value,
 			const char *const *words, int count)
@@ -226,18 +240,8 @@ parse_words(Patterns *patterns, const char *option, const char *value,
 
 	parse_list(patterns, value);
 	for (int i = first; i < patterns->count; i++)
-	{
-		bool		found = false;
-
-		for (int j = 0; j < count && !found; j++)
-		{
-			const Text	word = {words[j], strlen(words[j])};
-
-			found = word_matches(word, patterns->pattern[i], true);
-		}
-		if (!found)
+		if (!is_among(patterns->pattern[i], words, count))
 			wrong_word(option, patterns->pattern[i], words, count);
-	}
 }
 
 static void
@@ -261,9 +265,28 @@ parse_classes(Patterns *patterns, const char *value)
 	parse_words(patterns, "--class", value, classes, count);
 }
 
+/* The trail may be of a later version of PostgreSQL, which has other commands. */
+static void
+parse_commands(Patterns *patterns, const char *value)
+{
+	static const char *const commands[] = {
+#define PG_CMDTAG(tag, name, event_trigger_ok, table_rewrite_ok, rowcount) name,
+#include "tcop/cmdtaglist.h"
+#undef PG_CMDTAG
+		"DISK SPACE", "LOGIN", "LOGOUT", "RELOAD", "RETENTION", "WORKER START", "WORKER STOP"
+	};
+	const int	first = patterns->count;
+
+	parse_list(patterns, value);
+	for (int i = first; i < patterns->count; i++)
+		if (!is_among(patterns->pattern[i], commands, lengthof(commands)))
+			pg_log_warning("there is no command \"%s\" in PostgreSQL " PG_MAJORVERSION,
+						   patterns->pattern[i]);
+}
+
 /*
- * Is that how a SQLSTATE of PostgreSQL begins?  A word that has no digit could be any: these
- * are the only classes without one.
+ * Returns true if that is how a SQLSTATE of PostgreSQL begins.  A word without a digit could be
+ * any: only two classes have none.
  */
 static bool
 is_sqlstate(const char *word)
@@ -488,7 +511,7 @@ parse_filter_option(Filter *filter, int option, const char *value)
 			parse_classes(&filter->class, value);
 			break;
 		case OPT_COMMAND:
-			parse_list(&filter->command, value);
+			parse_commands(&filter->command, value);
 			break;
 		case OPT_USER:
 			parse_list(&filter->user, value);

@@ -329,7 +329,6 @@ extern bool words_take_name(Words *words, uint64 *hash);
 extern bool words_skip(Words *words);
 
 /* transaction.c */
-extern bool transactions_are_needed(const Options *options, const FileList *files);
 extern void transactions_read(const Options *options, const FileList *files);
 extern bool transaction_is_undone(Record *record);
 extern bool transaction_is_wanted(Record *record);

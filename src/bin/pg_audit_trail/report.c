@@ -98,10 +98,8 @@ run_report(int argc, char **argv)
 		(void) add_path(&files, options->paths[i]);
 	check_report_formats(&files);
 	sort_files(&files, options->keys);
-	progress_begin(options, files_size(&files) *
-				   (transactions_are_needed(options, &files) ? 2 : 1));
-	if (transactions_are_needed(options, &files))
-		transactions_read(options, &files);
+	transactions_read(options, &files);
+	progress_begin(options, files_size(&files));
 	for (int i = 0; i < files.count; i++)
 		read_file(&report, &files.files[i]);
 	progress_report(report.bytes, true);

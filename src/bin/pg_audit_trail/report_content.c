@@ -615,7 +615,7 @@ write_spans(const Spans *spans, const char *title, const char *name)
 	}
 	if (spans->count > LONG_TABLE)
 	{
-		snprintf(summary, sizeof(summary), "All %s lines", grouped(spans->count));
+		snprintf(summary, sizeof(summary), "All figures (%s lines)", grouped(spans->count));
 		out->long_table(&grid, summary);
 	}
 	else

@@ -49,12 +49,13 @@ static const char style[] =
 	"tbody tr:nth-child(even){background:var(--stripe)}\n"
 	".n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}\n"
 	".f{white-space:nowrap;font-variant-numeric:tabular-nums}\n"
-	".t{overflow-wrap:anywhere;min-width:9rem}\n"
+	".t{overflow-wrap:anywhere;min-width:5rem}\n"
 	"td.alarm{color:var(--bad);font-weight:600}\n"
 	"summary{cursor:pointer;color:var(--ok);padding:.3rem 0}\n"
 	"@media print{body{max-width:none;padding:0;font-size:10pt}table{font-size:9pt}"
 	"h2,caption,p.chart{break-after:avoid}tr,svg{break-inside:avoid}.days svg{min-width:0}"
-	"thead{display:table-header-group}*{print-color-adjust:exact}}\n";
+	"thead{display:table-header-group}*{print-color-adjust:exact}"
+	"details::details-content{content-visibility:visible}}\n";
 
 static Buffer buf;
 static bool in_section;

@@ -318,7 +318,7 @@ note_control(Record *record)
 		note_rollback(record, &words, line);
 }
 
-/* Is it of a transaction whose id is wanted? */
+/* If the record has a transaction id that is wanted, remember the transaction. */
 static void
 note_wanted(const Filter *filter, Record *record)
 {
@@ -377,10 +377,11 @@ needed_by(const Options *options)
 }
 
 /*
- * Does the command need to know?  A table is also for what can be read only once.
+ * Returns true if the command has to know what became of transactions.  A table of what can be
+ * read only once has no marks.
  */
-bool
-transactions_are_needed(const Options *options, const FileList *files)
+static bool
+is_needed(const Options *options, const FileList *files)
 {
 	const char *option = needed_by(options);
 
@@ -396,19 +397,26 @@ transactions_are_needed(const Options *options, const FileList *files)
 	return option != NULL || (options->format == FORMAT_TABLE && !options->count);
 }
 
-/* Read all of these files.  Messages about damage are left to who reads them again. */
+/*
+ * Read all of these files, if options need that.  Messages about damage are left to who reads
+ * them again.
+ */
 void
 transactions_read(const Options *options, const FileList *files)
 {
 	uint64		done = 0;
 
+	if (!is_needed(options, files))
+		return;
+	progress_begin(options, files_size(files));
 	for (int i = 0; i < files->count; i++)
 		if (files->files[i].format == FORMAT_JSON)
 			done += read_file(options, &files->files[i], done);
+	progress_report(done, true);
 	if (overflowed)
 	{
 		pg_log_warning("there are more transactions than can be remembered: not all that was rolled back is marked");
-		pg_log_warning_hint("Choose a shorter time, by files of it.");
+		pg_log_warning_hint("Name fewer files.");
 	}
 }
 
@@ -431,7 +439,10 @@ is_control(Record *record)
 	return false;
 }
 
-/* Has the record's statement succeeded, and been rolled back by one in the trail? */
+/*
+ * Returns true if the record's statement has succeeded, and a ROLLBACK that is in the trail has
+ * undone it.
+ */
 bool
 transaction_is_undone(Record *record)
 {
@@ -447,7 +458,7 @@ transaction_is_undone(Record *record)
 	return false;
 }
 
-/* Has the record's transaction an id that is wanted, be it that it got it later? */
+/* Returns true if the record's transaction has an id that is wanted, though it got it later. */
 bool
 transaction_is_wanted(Record *record)
 {
