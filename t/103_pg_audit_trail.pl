@@ -318,7 +318,12 @@ foreach my $case (
 
 	note("@$options: " . @expected . ' records');
 	my $output = join '', map { "$_\n" } @expected;
-	if (grep { /^--object/ } @$options)
+	if (!@expected)
+	{
+		complains([ 'cat', @$options, $dir ], 0,
+			qr/\Apg_audit_trail: no record matches, of ${\scalar(@lines)} that were read\n\z/, '', "@$options");
+	}
+	elsif (grep { /^--object/ } @$options)
 	{
 		complains([ 'cat', @$options, $dir ], 0,
 			qr/warning: \d+ READ, \d+ WRITE and \d+ DDL records that match otherwise name no object/,
@@ -378,7 +383,8 @@ foreach my $case (
 
 	is("$status " . join(' ', map { parse_record($_)->{sequence} } split /\n/, $stdout), "0 $expected",
 		"$option: chosen");
-	like($stderr, $message // qr/^\z/, "$option: message");
+	$message //= $expected eq '' ? qr/^pg_audit_trail: no record matches, of 6 that were read\n\z/ : qr/^\z/;
+	like($stderr, $message, "$option: message");
 }
 
 # Text in the database's encoding: found in the terminal's, as far as that is possible

@@ -18,6 +18,7 @@ typedef struct Cat
 	FileList	files;
 	Record		record;
 	int64		count;			/* of records that were wanted */
+	int64		read;			/* of all records that were looked at */
 	uint64		done;			/* bytes of files that have been read */
 } Cat;
 
@@ -33,7 +34,6 @@ read_file(Cat *cat, const TrailFile *file)
 	Source	   *source = source_open(file, cat->options.keys, false);
 	const bool	all = filter_is_empty(&cat->options.filter);
 	SourceResult result = SOURCE_END;
-	int64		number = 0;
 
 	if (source == NULL)
 		return;
@@ -47,7 +47,7 @@ read_file(Cat *cat, const TrailFile *file)
 			if (!cat->options.count)
 				print_record(&cat->options, &cat->record);
 		}
-		if (++number % PROGRESS_EVERY == 0 && progress_is_shown())
+		if (++cat->read % PROGRESS_EVERY == 0 && progress_is_shown())
 			progress_report(cat->done + source_position(source), false);
 	}
 	cat->done += source_position(source);
@@ -66,6 +66,20 @@ print_count(int64 count)
 	char		text[32];
 
 	output_put(text, snprintf(text, sizeof(text), INT64_FORMAT "\n", count));
+}
+
+/* An empty answer says that the trail was read, and how much of it. */
+static void
+note_nothing(const Cat *cat)
+{
+	Buffer		read = {0};
+
+	if (cat->count > 0 || cat->options.limit == 0 || filter_is_empty(&cat->options.filter))
+		return;
+	buffer_grouped(&read, cat->read);
+	buffer_putc(&read, '\0');
+	pg_log_info("no record matches, of %s that were read", read.data);
+	free(read.data);
 }
 
 void
@@ -88,5 +102,6 @@ run_cat(int argc, char **argv)
 	if (options->count)
 		print_count(cat.count);
 	output_flush();
+	note_nothing(&cat);
 	filter_note_left_out(&options->filter);
 }
