@@ -515,8 +515,7 @@ flooded_tables(void)
 	return result;
 }
 
-/* What is missing, or may be */
-/* That there are records that name no object, if there are */
+/* Say that there are records that name no object, if there are. */
 static void
 note_unnamed(const Unnamed *unnamed, const char *what)
 {
@@ -530,6 +529,7 @@ note_unnamed(const Unnamed *unnamed, const char *what)
 	free(buf.data);
 }
 
+/* What is missing, or may be */
 static void
 note_losses(void)
 {
