@@ -1,0 +1,140 @@
+# scripts/demo: it shows the records of its statements, and measures what it says.
+# When a part of it fails, it fails.
+#
+# Copyright (c) 2026, pg_audit_queue contributors
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::RealBin;
+use PaqTest;
+
+use IPC::Run;
+use Test::More;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+
+chomp(my $bindir = `pg_config --bindir`);
+my $below = PostgreSQL::Test::Utils::tempdir_short();
+
+# Run it with the server of that pg_config, in an empty environment but for what finds
+# that server, and where files may be.  Returns its exit status and its output.
+sub demo
+{
+	my ($pg_config) = @_;
+	my %environment = (HOME => $below, TMPDIR => $below, PG_CONFIG => $pg_config);
+	my $output;
+
+	$environment{$_} = $ENV{$_} foreach grep { defined $ENV{$_} } qw(PATH LD_LIBRARY_PATH);
+	IPC::Run::run(
+		[ 'env', '-i', (map { "$_=$environment{$_}" } sort keys %environment),
+			"$FindBin::RealBin/../scripts/demo" ],
+		'<', \undef, '>&', \$output);
+	return ($? >> 8, $output);
+}
+
+# A part of the output, from one title to the next
+sub part
+{
+	my ($output, $title) = @_;
+
+	return ($output =~ /^== \Q$title\E.*?\n\n(.*?)(?=^== |\z)/ms)[0] // "there is no $title";
+}
+
+my ($status, $output) = demo("$bindir/pg_config");
+is($status, 0, 'it works') or diag($output);
+is_deeply([ $output =~ /^.*?((?:ERROR|FATAL|PANIC|WARNING).*)/mg ],
+	[
+		'ERROR:  division by zero',
+		'ERROR:  syntax error at or near "SELEC"',
+		'ERROR:  permission denied for table account',
+
+		# the record of it
+		'ERROR                     postgres     postgres                          42601   '
+		  . 'syntax error at or near "SELEC" | SELEC 1;'
+	],
+	'nothing fails but what is meant to');
+is_deeply([ grep { !/^\.\.?$/ } slurp_dir($below) ], [], 'no file is left');
+
+# Every statement that it shows has a record with its text; a password is not shown.
+my $statements = part($output, 'Statements');
+my @statements = grep { !/^LINE/ } $statements =~ /^(\S[^\n]*;)$/mg;
+cmp_ok(scalar(@statements), '>=', 12, 'it runs statements');
+SKIP:
+{
+	skip 'pg_audit_trail is not installed', 3 if !has_trail_program();
+	my $table = part($output, 'The audit trail');
+
+	s/'correct horse'/'<REDACTED>'/ foreach @statements;
+	is_deeply([ grep { $table !~ /^20.* \Q$_\E$/m } @statements ], [], 'records of them');
+	like($table, qr/ WRITE +DELETE .* 42501 +permission denied for table account \| DELETE FROM account;$/m,
+		'with their outcome');
+	my $whole = parse_record(part($output, 'One record whole') =~ s/\n+\z//r);
+	is( join('|', map { $whole->{$_} // 'none' } qw(command commandText exitCode currentUser)),
+		'DELETE|DELETE FROM account;|42501|teller',
+		'one record whole');
+}
+my $view = part($output, 'In SQL');
+like($view, qr/^ +\d+ \| teller +\| \Q$_\E *$/m, "the view: $_")
+  foreach 'SELECT  | 22012    | division by zero',
+  '        | 42601    | syntax error at or near "SELEC"',
+  'DELETE  | 42501    | permission denied for table account';
+
+# What README's picture has, too
+my $bench = part($output, 'What auditing costs');
+is(join('|', $bench =~ /^(\S.*?) +\d+ +\d+ %$/mg),
+	'none|queued|commit with commit_wal|commit|immediate', 'the modes are measured');
+like($bench, qr/^none +[1-9]\d* +100 %$/m, 'beside no audit');
+my $stats = part($output, 'The view pg_stat_audit_queue');
+like($stats, qr/^wal_commits +\| [1-9]/m, 'commit_wal was on');
+like($stats, qr/^$_ +\| 0$/m, "$_: none") foreach qw(dropped incomplete);
+
+# Something is not as it should be: a script takes the place of one of the programs of a
+# server, which has the extension already, so that nothing need be built.
+my $broken = bare_install() =~ s{/\.\.\z}{}r;
+foreach my $kind (qw(pkglibdir sharedir))
+{
+	my ($from, $to) = map { `$_ --$kind` =~ s/\n//r } 'pg_config', "$broken/pg_config";
+	my $folder = $kind eq 'sharedir' ? '/extension' : '';
+
+	system_or_bail('cp', glob("$from$folder/pg_audit_queue*"), "$to$folder");
+}
+
+# Put a script into its bindir.
+sub stand_in
+{
+	my ($program, $text) = @_;
+
+	unlink "$broken/$program";
+	append_to_file("$broken/$program", "#!/usr/bin/env bash\n$text\n");
+	chmod 0755, "$broken/$program";
+	return;
+}
+
+stand_in('make', 'true');
+foreach my $case (
+	[ 'pgbench', '-T', 'echo "tps = 100"; exit 2', qr/^demo: pgbench failed$/m, 'pgbench fails' ],
+	[ 'psql', '-f trail.sql', 'exit 1', qr/^demo: psql failed$/m, 'the view cannot be shown' ],
+	[ 'psql', '-f statements.sql', 'sed -i "s/^SELEC /SELECT /" statements.sql; real "$@"',
+		qr/^demo: these statements should have failed in another way, or others: division by zero/m,
+		'what is meant to fail does not' ],
+	[ 'psql', '-f statements.sql', 'sed -i "s/^UPDATE account/UPDATE absent/" statements.sql; real "$@"',
+		qr/^demo: a statement failed that should not$/m, 'what is not meant to fail does' ])
+{
+	my ($program, $options, $does, $message, $name) = @$case;
+
+	rename "$broken/$program", "$broken/$program.real" or die "rename: $!";
+	stand_in($program, <<"SH");
+real() { exec -a "\$0" "\$0.real" "\$@"; }
+case \$* in *"$options"*) $does ;; *) real "\$@" ;; esac
+SH
+	($status, $output) = demo("$broken/pg_config");
+	cmp_ok($status, '>', 0, "$name: it fails") or diag($output);
+	like($output, $message, "$name: and says so");
+	unlike($output, qr/^== On a server of your own/m, "$name: and ends");
+	rename "$broken/$program.real", "$broken/$program" or die "rename: $!";
+}
+
+done_testing();
