@@ -164,7 +164,7 @@ $node->stop;
 # Without preloading
 
 my $plain = PostgreSQL::Test::Cluster->new('plain');
-$plain->init;
+init_node($plain);
 $plain->start;
 $plain->safe_psql('postgres', 'CREATE EXTENSION pg_audit_queue');
 foreach my $sql (

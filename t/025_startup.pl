@@ -443,7 +443,7 @@ $primary->stop;
 # library changes nothing.
 
 my $plain = PostgreSQL::Test::Cluster->new('plain');
-$plain->init;
+init_node($plain);
 $plain->start;
 is($plain->safe_psql('postgres', q{LOAD 'pg_audit_queue'; SELECT 1}),
 	'1', 'LOAD does no harm');

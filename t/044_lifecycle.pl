@@ -347,7 +347,7 @@ sub upgrade
 		"$mode: which its log says");
 	$old->append_conf('postgresql.conf', settings_text(%possible));
 
-	$new->init;
+	init_node($new);
 	$new->append_conf('postgresql.conf',
 		"shared_preload_libraries = 'pg_audit_queue'\nautovacuum = off\n"
 		  . settings_text(log => 'all, -connect', format => 'json', queue_size => '64kB'));

@@ -17,7 +17,6 @@ use PostgreSQL::Test::Utils;
 
 my $node = audited_node(
 	'main',
-	init     => [ extra => [ '--encoding=UTF8', '--locale=C' ] ],
 	settings => { sink => 'table', flush_interval => '10ms', log_parameter => 'on' },
 	# the worker, logical replication's launcher, and the loader
 	conf     => "autovacuum = off\nmax_worker_processes = 3\n");

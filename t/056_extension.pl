@@ -411,7 +411,7 @@ sql('DROP DATABASE prepared');
 $node->stop;
 
 my $new = PostgreSQL::Test::Cluster->new('new');
-$new->init;
+init_node($new);
 $new->append_conf('postgresql.conf', "shared_preload_libraries = 'pg_audit_queue'\n");
 chdir $directory or die $!;
 command_ok(

@@ -102,7 +102,7 @@ sub plain_upgrade
 		install_path => bare_install($pg_config));
 	my $new = PostgreSQL::Test::Cluster->new("plain_new$number");
 
-	$_->init(@initdb) foreach $old, $new;
+	init_node($_, @initdb) foreach $old, $new;
 	$old->start;
 	$old->safe_psql('postgres', 'CREATE TABLE t (a int)');
 	$old->stop;
@@ -189,7 +189,7 @@ sub upgrade_audited
 		'>', 0, "$label: the queue still has its records");
 
 	my $new = PostgreSQL::Test::Cluster->new("new$number");
-	$new->init(@initdb);
+	init_node($new, @initdb);
 	$new->append_conf('postgresql.conf',
 		"shared_preload_libraries = 'pg_audit_queue'\n" . settings_text(%settings));
 	ok((upgrade($old, $new))[0], "$label: pg_upgrade") or return;

@@ -20,7 +20,7 @@ my $program = "$FindBin::RealBin/../scripts/from-pgaudit";
 my $script  = "$PostgreSQL::Test::Utils::tmp_check/from_pgaudit.sql";
 my $node    = PostgreSQL::Test::Cluster->new('main');
 
-$node->init;
+init_node($node);
 $node->append_conf('postgresql.conf', <<"CONF");
 shared_preload_libraries = '\$libdir/auto_explain,\t"auto_explain"'
 pg_audit_queue.log = 'none'		# before there is a library that it belongs to

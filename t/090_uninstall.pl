@@ -200,7 +200,7 @@ is(scalar(grep { ($_->{commandText} // '') =~ /recorded again-/ } @records), 1, 
 # want it.
 $node->stop;
 my $without = PostgreSQL::Test::Cluster->new('without', install_path => bare_install());
-$without->init;
+init_node($without);
 system_or_bail('rm', '-rf', $without->data_dir);
 system_or_bail('cp', '-R', $node->data_dir, $without->data_dir);
 $without->append_conf('postgresql.conf',

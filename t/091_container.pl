@@ -150,7 +150,7 @@ SKIP:
 	skip "extension_control_path needs PostgreSQL 18, this is $major", 7 if $major < 18;
 	my $node = PostgreSQL::Test::Cluster->new('mounted', install_path => bare_install());
 
-	$node->init;
+	init_node($node);
 	$node->append_conf('postgresql.conf',
 		$settings . settings_text(log => 'read', format => 'json', sink => 'table'));
 	$node->start;

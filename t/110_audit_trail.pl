@@ -28,7 +28,6 @@ note("PAQ_TEST_SEED=$seed");
 
 my $node = audited_node(
 	'main',
-	init     => [ extra => [ '--encoding=UTF8', '--locale=C' ] ],
 	settings => {
 		log_parameter => 'on', log_rows => 'on',
 		log_settings => 'shop.user_id, application_name, nothing.there'

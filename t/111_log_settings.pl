@@ -23,7 +23,6 @@ use Test::More;
 my $list = 'shop.user_id, "Shop.Request_1", work_mem, shop.token';
 my $node = audited_node(
 	'main',
-	init     => [ extra => [ '--encoding=UTF8', '--locale=C' ] ],
 	settings => { log => 'all', log_settings => $list, flush_interval => '10ms' });
 
 unaudited_sql($node, 'CREATE ROLE plain LOGIN; CREATE TABLE t (a int PRIMARY KEY)');

@@ -31,6 +31,7 @@ use Exporter 'import';
 use Cwd qw(abs_path);
 use Digest::SHA qw(sha1_hex);
 use Fcntl qw(LOCK_EX);
+use File::Basename qw(dirname);
 use File::Copy qw(copy);
 use FindBin;
 use IPC::Run;
@@ -63,12 +64,14 @@ our @EXPORT = qw(
   full_tests
   give_trail_back
   has_trail_program
+  init_node
   is_stopped
   kill_worker
   last_sleep
   least_install
   least_trail_program
   need_trail_program
+  on_terminal
   other_install
   parse_record
   parse_trail
@@ -113,6 +116,11 @@ our @EXPORT = qw(
 # not: what a role's settings bring along at login leaves no record.
 my $quiet_role = 'paq_quiet';
 
+# Programs speak English, and write numbers and times as in it, whatever the environment
+# says; what they write is compared with texts.
+delete @ENV{ grep { /^(?:LANG|LC_)/ } keys %ENV };
+$ENV{LC_ALL} = 'C';
+
 # Names of trail files; the first group is the format's ending.
 my $TRAIL_FILE = qr/\.(json|log|csv)(?:\.zst|\.lz4)?(?:\.enc)?$/;
 
@@ -128,7 +136,7 @@ my %queue_directory;
 #				added to log => 'all, -connect', format => 'json', and the layers
 #				of files in the environment: PAQ_TEST_LAYERS=zstd,aes-256-gcm
 #	conf		text for postgresql.conf behind them
-#	init		arguments for the node's init(), an array
+#	init		arguments for init_node(), an array
 #	install_path	server to use, see fault_install()
 #	start		0: neither start the node nor create the extension
 #
@@ -144,7 +152,7 @@ sub audited_node
 
 	$log_directory{$name}   = $settings{log_directory}   // 'audit';
 	$queue_directory{$name} = $settings{queue_directory} // 'pg_audit_queue';
-	$node->init(@{ $options{init} // [] });
+	init_node($node, @{ $options{init} // [] });
 	_create_quiet_role($node);
 	$node->append_conf('postgresql.conf',
 		    "shared_preload_libraries = 'pg_audit_queue'\n"
@@ -157,6 +165,17 @@ sub audited_node
 		create_extension($node);
 	}
 	return $node;
+}
+
+# init_node($node, %options): make the node's cluster by its init(), which gets the
+# options: in UTF8 and locale C, unless "extra" among them says otherwise.
+sub init_node
+{
+	my ($node, %options) = @_;
+
+	$node->init(%options,
+		extra => [ '--encoding=UTF8', '--locale=C', @{ $options{extra} // [] } ]);
+	return;
 }
 
 # Settings for the layers that the environment asks for
@@ -452,33 +471,33 @@ sub finish_trail_program
 		$program->{stdout});
 }
 
+# on_terminal($descriptors, $code): calls it.  To programs that it starts, the file
+# descriptors with these numbers, in a string, are a terminal of 90 columns.  Returns what
+# it returns.
+my $terminal_library;
+
+sub on_terminal
+{
+	my ($descriptors, $code) = @_;
+
+	$terminal_library //= build_preloaded('terminal');
+	local $ENV{LD_PRELOAD}   = $terminal_library;
+	local $ENV{PAQ_TERMINAL} = $descriptors;
+
+	# which wants to be the first library otherwise
+	local $ENV{ASAN_OPTIONS} = join ':', $ENV{ASAN_OPTIONS} // (), 'verify_asan_link_order=0';
+	return $code->();
+}
+
 # trail_on_terminal(@args): what pg_audit_trail prints on a terminal of 90 columns, messages
-# too.  Needs python().
+# too.
 sub trail_on_terminal
 {
 	my @args = @_;
-	my $script = <<'PYTHON';
-import fcntl, os, pty, struct, sys, termios
-pid, fd = pty.fork()
-if pid == 0:
-    fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 90, 0, 0))
-    os.execv(sys.argv[1], sys.argv[1:])
-output = b""
-while True:
-    try:
-        data = os.read(fd, 65536)
-    except OSError:
-        break
-    if not data:
-        break
-    output += data
-os.waitpid(pid, 0)
-sys.stdout.buffer.write(output.replace(b"\r\n", b"\n"))
-PYTHON
-	my $stdout;
+	my $shown;
 
-	IPC::Run::run([ python(), '-c', $script, _trail_program(), @args ], '>', \$stdout);
-	return $stdout;
+	on_terminal('12', sub { IPC::Run::run([ _trail_program(), @args ], '<', \undef, '>&', \$shown) });
+	return $shown;
 }
 
 # trail_text($file): the text of a trail file, which pg_audit_trail reads if it has
@@ -1152,7 +1171,7 @@ sub least_trail_program
 }
 
 # bare_install($pg_config): a copy of that server, by default of the one that is
-# tested, without the library and the extension's files.
+# tested, without the library and the extension's files.  Extensions can be built for it.
 sub bare_install
 {
 	my ($pg_config) = @_;
@@ -1207,9 +1226,9 @@ sub _copy_server
 	my ($pg_config, $base) = @_;
 	my %dir =
 	  map { chomp(my $dir = `$pg_config --$_`); $_ => $dir }
-	  qw(bindir pkglibdir sharedir);
+	  qw(bindir includedir-server pkglibdir sharedir);
 
-	foreach my $name (sort keys %dir)
+	foreach my $name (qw(bindir pkglibdir sharedir))
 	{
 		my $copy = "$base$dir{$name}";
 
@@ -1218,6 +1237,8 @@ sub _copy_server
 			$name eq 'bindir' ? '-RL' : ('-Rs', '--no-preserve=mode'),
 			"$dir{$name}/.", $copy);
 	}
+	system_or_bail('mkdir', '-p', dirname("$base$dir{'includedir-server'}"));
+	system_or_bail('ln', '-s', $dir{'includedir-server'}, "$base$dir{'includedir-server'}");
 	unlink("$base$dir{pkglibdir}/pg_audit_queue.so",
 		glob("$base$dir{sharedir}/extension/pg_audit_queue*"));
 	return "$base$dir{bindir}/..";
