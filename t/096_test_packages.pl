@@ -1,6 +1,6 @@
 # scripts/lib.sh, unpack_packages: programs that tests need, and what happens where
-# they cannot be had.  Programs of ours stand in for those of Debian, and write down
-# how they are called.
+# they cannot be had; and default_major, which reads what a program says.  Programs of
+# ours stand in for those of Debian, and write down how they are called.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 
@@ -93,6 +93,23 @@ foreach my $case ([qw(root)], [qw(root known)], [qw(root available)], [], [qw(kn
 	is($status, 0, 'with PG_CONFIG') or diag($output);
 	like($output, qr/on to the tests/, 'the tests are run without them');
 	unlike($called, qr/update/, 'and nothing else is done to the system');
+}
+
+# What apt-cache says depends on the locale.
+{
+	local @ENV{qw(LANG LC_ALL)} = ('de_DE.UTF-8') x 2;
+
+	unlink "$base/bin/apt-cache";
+	append_to_file("$base/bin/apt-cache", <<'SH');
+#!/bin/sh
+echo postgresql
+case ${LC_ALL:-$LANG} in
+	C) echo '  Depends: postgresql-17' ;;
+	*) echo '  Hängt ab von: postgresql-17' ;;
+esac
+SH
+	chmod 0755, "$base/bin/apt-cache";
+	like((run_functions("default_major\n"))[1], qr{^17$}m, 'in another locale');
 }
 
 # rsyslog is only unpacked, and nobody has to have it.
