@@ -154,6 +154,8 @@ main(int argc, char **argv)
 {
 	pg_logging_init(argv[0]);
 	set_pglocale_pgservice(argv[0], PG_TEXTDOMAIN("pg_audit_trail"));
+	/* for JSON and HTML, which have decimal points */
+	setlocale(LC_NUMERIC, "C");
 	progname = get_progname(argv[0]);
 
 	if (asks_for_help(argc, argv, 1) || asks_for_help(argc, argv, 2))
