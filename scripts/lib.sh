@@ -46,7 +46,7 @@ pg_source=
 export LC_ALL=C
 
 # Packages that the tests need
-readonly test_packages=(binutils clang-format dpkg-dev git libipc-run-perl locales lz4 perl pgbadger
+readonly test_packages=(binutils clang-format dpkg-dev git libipc-run-perl lz4 perl pgbadger
 	jq python3 python3-asyncpg python3-cryptography python3-jsonschema python3-psycopg strace
 	valgrind zstd)
 

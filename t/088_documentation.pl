@@ -1,6 +1,7 @@
 # What README.md and the pages of doc/ show can be done as it is shown: settings
 # are accepted, SQL is executed, jq finds what it is said to find, and programs
-# are there.  What a block of code is, the word behind its fence says.
+# are there.  What a block of code is, the word behind its fence says.  Versions and
+# figures that are named in several places are the same.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 
@@ -12,6 +13,7 @@ use lib $FindBin::RealBin;
 use PaqTest;
 
 use IPC::Run;
+use JSON::PP;
 use Test::More;
 
 use PostgreSQL::Test::Cluster;
@@ -141,6 +143,56 @@ foreach my $page (@pages)
 	}
 }
 cmp_ok($count{$_}, '>', 0, "examples in $_") foreach sort keys %count;
+
+# The picture, README's words for it, and the tables in bench/README.md are those of the
+# measurements that are kept.  t/095_matrix.pl compares README's table of versions.
+{
+	my $measured   = JSON::PP->new->utf8->decode(slurp_file("$root/doc/images/throughput.json"));
+	my $das        = $measured->{commands}{das};
+	my $picture    = slurp_file("$root/doc/images/throughput.svg");
+	my $readme     = slurp_file("$root/README.md");
+	my $bench      = slurp_file("$root/bench/README.md");
+	my ($version)  = $measured->{machine}{postgresql} =~ /^(PostgreSQL \S+)/;
+	my @packages   = map { $measured->{machine}{packages}{$_} =~ s/-.*//r } qw(postgresql-15-pgaudit postgresql-15-pgauditlogtofile);
+	my %throughput = map { $_->{configuration} => $_->{ratio}{tps} }
+	  grep { $_->{load} eq 'saturated' } @{ $das->{medians} };
+
+	like($picture, qr/>[^<]*, \Q$version\E, commit \Q$measured->{commit}\E</, "the picture's versions");
+	like($picture, qr/>Median and range of $das->{options}{rounds} rounds, $das->{options}{seconds} s a run, $das->{options}{clients} clients</,
+		'and rounds');
+	my %shown = map { $_ => 1 } $picture =~ />(\d\.\d\d)</g;
+	is_deeply([ grep { !$shown{ sprintf '%.2f', $throughput{$_}{median} } } sort keys %throughput ], [], 'its figures');
+
+	my ($words) = $readme =~ /!\[(Throughput of TPC-B[^\]]*)\]/;
+	$words =~ s/\s+/ /g;
+	is($words,
+		sprintf('Throughput of TPC-B that is left, medians with ranges of five rounds: queued %.2f, '
+			  . 'commit with commit_wal %.2f, pgaudit %.2f, log_statement %.2f, commit %.2f, '
+			  . 'immediate %.2f of that without audit',
+			map { $throughput{$_}{median} } qw(queued commit_wal pgaudit log_statement commit immediate)),
+		q{README's words for it});
+	is($das->{options}{rounds}, 5, 'which are five');
+
+	like($bench =~ s/\s+/ /gr, qr/ \Q$version, pgaudit $packages[0], pgauditlogtofile $packages[1]\E\. /,
+		'the versions in bench/README.md');
+	is_deeply([ grep { $_ ne $version } $bench =~ /PostgreSQL \d+\.\d+/g ], [], 'all of them');
+	foreach my $name (sort grep { $_ ne 'none' } keys %throughput)
+	{
+		my $cell = sprintf '%.3f (%.3f..%.3f)', @{ $throughput{$name} }{qw(median min max)};
+
+		like($bench, qr/^\| $name \| \Q$cell\E \|/m, "bench/README.md: $name");
+	}
+
+	# The pgaudit of each major version, of which doc/differences.md tells, too
+	my %pgaudit =
+	  map { /^\| (\d+)\S* \| (\S+) \|/ ? ($1 => $2) : () } split /\n/, slurp_file("$root/scripts/matrix.table");
+	my ($run) = slurp_file("$root/doc/differences.md") =~ /^.*The test has been run with (.*?; not on \d+)\./ms;
+	$run =~ s/\s+/ /g;
+	cmp_ok(scalar(keys %pgaudit), '>=', 4, 'versions of pgaudit');
+	like($run, qr/(?:^|, |and )\Q$pgaudit{$_}\E[^,]*? on (?:PostgreSQL )?$_\b|\(\Q$pgaudit{$_}\E\) on $_\b/,
+		"doc/differences.md: pgaudit for $_")
+	  foreach sort keys %pgaudit;
+}
 
 # The checks notice what is wrong.
 isnt(check_ini("pg_audit_queue.lgo = 'all'\n"), '', 'a setting that does not exist');
