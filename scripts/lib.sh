@@ -42,7 +42,7 @@ library_path=
 # Set by need_source
 pg_source=
 
-# Scripts read what other programs print.
+# Scripts read what other programs print: in English, and in the order of bytes.
 export LC_ALL=C
 
 # Packages that the tests need

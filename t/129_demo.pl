@@ -45,15 +45,11 @@ sub part
 
 my ($status, $output) = demo("$bindir/pg_config");
 is($status, 0, 'it works') or diag($output);
-is_deeply([ $output =~ /^.*?((?:ERROR|FATAL|PANIC|WARNING).*)/mg ],
+is_deeply([ $output =~ /((?:ERROR|FATAL|PANIC|WARNING): .*)/g ],
 	[
 		'ERROR:  division by zero',
 		'ERROR:  syntax error at or near "SELEC"',
-		'ERROR:  permission denied for table account',
-
-		# the record of it
-		'ERROR                     postgres     postgres                          42601   '
-		  . 'syntax error at or near "SELEC" | SELEC 1;'
+		'ERROR:  permission denied for table account'
 	],
 	'nothing fails but what is meant to');
 is_deeply([ grep { !/^\.\.?$/ } slurp_dir($below) ], [], 'no file is left');
@@ -69,7 +65,7 @@ SKIP:
 
 	s/'correct horse'/'<REDACTED>'/ foreach @statements;
 	is_deeply([ grep { $table !~ /^20.* \Q$_\E$/m } @statements ], [], 'records of them');
-	like($table, qr/ WRITE +DELETE .* 42501 +permission denied for table account \| DELETE FROM account;$/m,
+	like($table, qr/ DELETE .* 42501 +permission denied for table account\b.* DELETE FROM account;$/m,
 		'with their outcome');
 	my $whole = parse_record(part($output, 'One record whole') =~ s/\n+\z//r);
 	is( join('|', map { $whole->{$_} // 'none' } qw(command commandText exitCode currentUser)),
