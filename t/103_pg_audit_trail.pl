@@ -207,6 +207,9 @@ sub run_session
 		$client->parse('', 'SELECT $1::text')->bind('', '', $value)->execute('')->sync;
 	}
 	$client->quit;
+
+	# its last record comes before the first one of the next session
+	poll_until(sub { !kill(0, $client->pid) }) or die 'the session does not end';
 	return;
 }
 
