@@ -294,9 +294,9 @@ paq_settings_publish(void)
 	};
 
 	strlcpy(settings.role, paq_role, sizeof(settings.role));
-	SpinLockAcquire(&paq_stats->worker.mutex);
+	paq_stats_begin_write();
 	paq_stats->worker.settings = settings;
-	SpinLockRelease(&paq_stats->worker.mutex);
+	paq_stats_end_write();
 }
 
 /*

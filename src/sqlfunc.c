@@ -71,9 +71,7 @@ paq_worker_stats(void)
 {
 	PaqWorkerStats worker;
 
-	SpinLockAcquire(&paq_stats->worker.mutex);
-	memcpy(&worker, &paq_stats->worker, sizeof(worker));
-	SpinLockRelease(&paq_stats->worker.mutex);
+	paq_stats_read(&worker, &paq_stats->worker, sizeof(worker));
 	return worker;
 }
 

@@ -3,8 +3,8 @@
  * stats.c
  *		Counters in shared memory (see stats.h for who writes what).
  *
- * Locking: counters are single-writer atomics; the two spinlocks protect
- * what stats.h says and are held for a few assignments only.
+ * Locking: counters are single-writer atomics.  One spinlock protects what stats.h
+ * says; for the other one, see paq_stats_begin_write().
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -12,6 +12,7 @@
  */
 #include "postgres.h"
 
+#include "miscadmin.h"
 #include "stats.h"
 #include "storage/shmem.h"
 #include "utils/timestamp.h"
@@ -99,6 +100,54 @@ paq_stats_attach(int slot)
 		paq_my_stats = &paq_stats->backend[slot];
 }
 
+/*
+ * What is behind the mutex of the worker's statistics may be changed until
+ * paq_stats_end_write().  Nothing but assignments and copies may be in between.
+ */
+void
+paq_stats_begin_write(void)
+{
+	PaqWorkerStats *worker = &paq_stats->worker;
+
+	SpinLockAcquire(&worker->mutex);
+	worker->changes++;
+	pg_write_barrier();
+}
+
+void
+paq_stats_end_write(void)
+{
+	PaqWorkerStats *worker = &paq_stats->worker;
+
+	pg_write_barrier();
+	worker->changes++;
+	SpinLockRelease(&worker->mutex);
+}
+
+/*
+ * Copy some of that, as it was at one moment.  A reader keeps no writer waiting, but copies again
+ * what was changed meanwhile, which is rare.
+ */
+void
+paq_stats_read(void *dst, const void *src, Size len)
+{
+	const volatile uint32 *changes = &paq_stats->worker.changes;
+	uint32		before;
+	uint32		after;
+
+	for (;;)
+	{
+		before = *changes;
+		pg_read_barrier();
+		memcpy(dst, src, len);
+		pg_read_barrier();
+		after = *changes;
+		if (before == after && before % 2 == 0)
+			return;
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
 /* Remember the worker's last error, cut to fit. */
 void
 paq_stats_worker_error(const char *message)
@@ -106,10 +155,10 @@ paq_stats_worker_error(const char *message)
 	PaqWorkerStats *worker = &paq_stats->worker;
 	TimestampTz now = GetCurrentTimestamp();
 
-	SpinLockAcquire(&worker->mutex);
+	paq_stats_begin_write();
 	strlcpy(worker->last_error, message, sizeof(worker->last_error));
 	worker->last_error_time = now;
-	SpinLockRelease(&worker->mutex);
+	paq_stats_end_write();
 }
 
 /* Both are counts by class that only this process writes. */

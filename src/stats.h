@@ -90,7 +90,9 @@ typedef struct PaqWorkerStats
 	pg_atomic_uint64 unflushed_since;	/* TimestampTz; 0: all is flushed */
 	pg_atomic_uint32 worker_pid;	/* 0: not running */
 
-	slock_t		mutex;			/* protects all below */
+	/* All below is written and read by paq_stats_begin_write() and its friends. */
+	slock_t		mutex;			/* writers take turns */
+	uint32		changes;		/* odd: somebody is writing */
 	TimestampTz last_error_time;	/* 0: none */
 	char		last_error[PAQ_ERROR_LEN];
 	char		current_file[MAXPGPATH];
@@ -150,6 +152,9 @@ extern PaqBackendStats *paq_my_stats;
 extern Size paq_stats_shmem_size(int nbackends);
 extern void paq_stats_shmem_init(int nbackends);
 extern void paq_stats_attach(int slot);
+extern void paq_stats_begin_write(void);
+extern void paq_stats_end_write(void);
+extern void paq_stats_read(void *dst, const void *src, Size len);
 extern void paq_stats_worker_error(const char *message);
 extern void paq_stats_kinds_copy(pg_atomic_uint64 *to, pg_atomic_uint64 *from);
 extern TimestampTz paq_stats_since_reset(PaqStatsCounters *counters);

@@ -147,9 +147,7 @@ paq_files_forget(void)
 static bool
 find_current(char *path, PaqLoadFile *name)
 {
-	SpinLockAcquire(&paq_stats->worker.mutex);
-	memcpy(path, paq_stats->worker.current_file, MAXPGPATH);
-	SpinLockRelease(&paq_stats->worker.mutex);
+	paq_stats_read(path, paq_stats->worker.current_file, MAXPGPATH);
 	return paq_load_file_parse(path, name);
 }
 

@@ -241,16 +241,13 @@ static void
 warn_of_wait(Wait *wait)
 {
 	const bool	failing = pg_atomic_read_u32(&paq_shared->failing) != 0;
-	PaqWorkerStats *worker = &paq_stats->worker;
 	char		error[PAQ_ERROR_LEN];
 
 	if (wait->slept < 0 ||
 		++wait->slept < (failing ? WARN_OF_FAILURE : WARN_AFTER))
 		return;
 	wait->slept = -1;
-	SpinLockAcquire(&worker->mutex);
-	strlcpy(error, worker->last_error, sizeof(error));
-	SpinLockRelease(&worker->mutex);
+	paq_stats_read(error, paq_stats->worker.last_error, sizeof(error));
 	ereport(WARNING,
 			(errmsg("%s", wait_reason()),
 			 failing ? errdetail_log("%s", error) : 0,

@@ -88,11 +88,11 @@ publish_path(void)
 	const bool	table = paq_trail.path[0] == '\0' ? paq_sink == PAQ_SINK_TABLE :
 		paq_load_file_parse(paq_trail.path, &file);
 
-	SpinLockAcquire(&worker->mutex);
+	paq_stats_begin_write();
 	strlcpy(worker->current_file, paq_trail.path,
 			sizeof(worker->current_file));
 	strlcpy(worker->sink, table ? "table" : "file", sizeof(worker->sink));
-	SpinLockRelease(&worker->mutex);
+	paq_stats_end_write();
 }
 
 void

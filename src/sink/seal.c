@@ -560,11 +560,11 @@ publish_seals(const SealLines *lines)
 {
 	PaqWorkerStats *worker = &paq_stats->worker;
 
-	SpinLockAcquire(&worker->mutex);
+	paq_stats_begin_write();
 	strlcpy(worker->last_seal, lines->text.data + lines->last,
 			Min(sizeof(worker->last_seal), lines->text.len - lines->last));
 	worker->last_seal_time = lines->last_time;
-	SpinLockRelease(&worker->mutex);
+	paq_stats_end_write();
 	paq_stats_add(&worker->seals, lines->count);
 }
 
