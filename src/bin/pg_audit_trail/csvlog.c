@@ -87,7 +87,12 @@ has_valid_texts(const Row *row)
 		PAQ_TRAIL_VALUE_SOURCE, PAQ_TRAIL_ERROR_MESSAGE, PAQ_TRAIL_BACKEND_TYPE,
 		PAQ_TRAIL_USER_NAME, PAQ_TRAIL_SESSION_USER_NAME, PAQ_TRAIL_CURRENT_USER_NAME,
 		PAQ_TRAIL_DATABASE_NAME, PAQ_TRAIL_REMOTE_HOST, PAQ_TRAIL_REMOTE_PORT,
-		PAQ_TRAIL_APPLICATION_NAME, PAQ_TRAIL_POLICY
+		PAQ_TRAIL_APPLICATION_NAME, PAQ_TRAIL_POLICY,
+
+		/* ASCII, in lines that the server has written */
+		PAQ_TRAIL_CLASS, PAQ_TRAIL_EXIT_CODE, PAQ_TRAIL_SESSION_ID,
+		PAQ_TRAIL_VIRTUAL_TRANSACTION_ID, PAQ_TRAIL_COMMAND_TEXT_OMITTED,
+		PAQ_TRAIL_PARAM_LIST_OMITTED
 	};
 
 	for (int i = 0; i < lengthof(fields); i++)
@@ -165,16 +170,37 @@ put_field(const Row *row, PaqTrailField field)
 	put_text(row, record_text(row->record, field));
 }
 
-/* As the line has it, without quotes; otherwise, if it is null */
+static bool
+needs_quotes(Text text)
+{
+	for (Size i = 0; i < text.len; i++)
+	{
+		const unsigned char c = text.data[i];
+
+		if (c <= 0x20 || c >= 0x7f || c == ',' || c == '"' || c == '\\')
+			return true;
+	}
+	return false;
+}
+
+/*
+ * As the line has it; otherwise, if it is null.  What the server writes there needs no quotes,
+ * but what somebody has made of a line may.
+ */
 static void
 put_plain(const Row *row, PaqTrailField field, const char *otherwise)
 {
 	const Text	text = record_text(row->record, field);
 
-	if (text.data != NULL)
-		buffer_put(row->buf, text.data, text.len);
-	else
+	if (text.data == NULL)
 		buffer_puts(row->buf, otherwise);
+	else if (needs_quotes(text))
+	{
+		put_text(row, text);
+		return;
+	}
+	else
+		buffer_put(row->buf, text.data, text.len);
 	buffer_putc(row->buf, ',');
 }
 

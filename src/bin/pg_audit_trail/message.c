@@ -187,12 +187,15 @@ put_values(Buffer *buf, Record *record, bool tabs)
 	buffer_putc(buf, '"');
 }
 
+/* A reason, which in a line that somebody has made may be anything */
 static void
-put_omitted(Buffer *buf, Text reason)
+put_omitted(Buffer *buf, Text reason, bool tabs)
 {
-	buffer_putc(buf, '<');
-	buffer_put(buf, reason.data, reason.len);
-	buffer_putc(buf, '>');
+	const bool	quotes = has_quotable(reason);
+
+	buffer_puts(buf, quotes ? "\"<" : "<");
+	put_quotes_escaped(buf, reason.data, reason.len, 2, tabs);
+	buffer_puts(buf, quotes ? ">\"" : ">");
 }
 
 /* Statement and parameters, or what stands in their place */
@@ -208,7 +211,7 @@ put_statement(Buffer *buf, Record *record, bool tabs)
 	if (is_connect)
 		put_field(buf, record_text(record, PAQ_TRAIL_ERROR_MESSAGE), tabs);
 	else if (no_statement.data != NULL && !is_event)
-		put_omitted(buf, no_statement);
+		put_omitted(buf, no_statement, tabs);
 	else
 		put_field(buf, record_text(record, PAQ_TRAIL_COMMAND_TEXT), tabs);
 	buffer_putc(buf, ',');
@@ -217,7 +220,7 @@ put_statement(Buffer *buf, Record *record, bool tabs)
 	else if (is_connect)
 		buffer_puts(buf, NO_PARAMETERS);
 	else if (no_params.data != NULL)
-		put_omitted(buf, no_params);
+		put_omitted(buf, no_params, tabs);
 	else
 		put_params(buf, record, tabs);
 }
@@ -256,18 +259,24 @@ message_write(Buffer *buf, Record *record, bool tabs)
  * ----------
  */
 
-/* A name that may be anything: control characters become question marks. */
+/* What may be anything, in the prefix of a line: control characters become question marks. */
+static void
+put_clean(Buffer *buf, Text text)
+{
+	for (Size i = 0; i < text.len; i++)
+	{
+		const unsigned char c = text.data[i];
+
+		buffer_putc(buf, c < 0x20 || c == 0x7f ? '?' : text.data[i]);
+	}
+}
+
 static void
 put_name(Buffer *buf, Text name)
 {
 	if (name.len == 0)
 		buffer_puts(buf, "[unknown]");
-	for (Size i = 0; i < name.len; i++)
-	{
-		const unsigned char c = name.data[i];
-
-		buffer_putc(buf, c < 0x20 || c == 0x7f ? '?' : name.data[i]);
-	}
+	put_clean(buf, name);
 }
 
 /* With the prefix '%m [%p] %e %q%u@%d %h ' */
@@ -281,7 +290,7 @@ pgaudit_write(Buffer *buf, Record *record)
 	host = record_text(record, PAQ_TRAIL_REMOTE_HOST);
 	put_log_time(buf, record_text(record, PAQ_TRAIL_LOG_TIME), true);
 	buffer_printf(buf, " [" INT64_FORMAT "] ", record_number(record, PAQ_TRAIL_PID));
-	buffer_put(buf, code.data, code.len);
+	put_clean(buf, code);
 	buffer_putc(buf, ' ');
 	if (host.data != NULL)
 	{
@@ -289,7 +298,7 @@ pgaudit_write(Buffer *buf, Record *record)
 		buffer_putc(buf, '@');
 		put_name(buf, record_text(record, PAQ_TRAIL_DATABASE_NAME));
 		buffer_putc(buf, ' ');
-		put_quotes_escaped(buf, host.data, host.len, 1, false);
+		put_clean(buf, host);
 		buffer_putc(buf, ' ');
 	}
 	buffer_puts(buf, "LOG:  ");
