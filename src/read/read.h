@@ -99,7 +99,7 @@ typedef struct PaqTrailRecord
 	PaqLine		line;
 	TimestampTz time;			/* its logTime, or what stands for it */
 	bool		shortened;
-	const char *path;			/* of its file */
+	const char *path;			/* of its file, for people */
 } PaqTrailRecord;
 
 typedef struct PaqTrailScan PaqTrailScan;

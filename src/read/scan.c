@@ -56,6 +56,7 @@ typedef struct TrailFile
 {
 	char	   *path;
 	const char *name;			/* the path's last part */
+	char	   *shown;			/* the path, for people */
 	TimestampTz written;		/* for the last time */
 	uint64		size;			/* bytes, when the scan began */
 } TrailFile;
@@ -108,6 +109,7 @@ static void
 add_file(PaqTrailScan *scan, const char *directory, const char *name)
 {
 	char	   *path = psprintf("%s/%s", directory, name);
+	char		shown_name[PAQ_SHOWN_NAME_LEN];
 	struct stat st;
 	TrailFile  *file;
 
@@ -118,6 +120,8 @@ add_file(PaqTrailScan *scan, const char *directory, const char *name)
 	file = palloc(sizeof(TrailFile));
 	file->path = path;
 	file->name = path + strlen(directory) + 1;
+	paq_show_name(shown_name, sizeof(shown_name), name, strlen(name));
+	file->shown = psprintf("%s/%s", directory, shown_name);
 	file->written = time_t_to_timestamptz(st.st_mtim.tv_sec) +
 		st.st_mtim.tv_nsec / 1000;
 	file->size = st.st_size;
@@ -186,7 +190,7 @@ need_keys(PaqTrailScan *scan)
 	if (reading->keys == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("could not get the key of audit trail file \"%s\"", scan->file->path),
+				 errmsg("could not get the key of audit trail file \"%s\"", scan->file->shown),
 				 errdetail_internal("%s", error)));
 }
 
@@ -203,7 +207,7 @@ open_file(PaqTrailScan *scan)
 	if (!AcquireExternalFD())
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
-				 errmsg("could not open audit trail file \"%s\": %m", scan->file->path),
+				 errmsg("could not open audit trail file \"%s\": %m", scan->file->shown),
 				 errdetail("The session reads too many files at once.")));
 	scan->fd = BasicOpenFile(scan->file->path, OPEN_FLAGS);
 	if (scan->fd < 0)
@@ -218,11 +222,11 @@ open_file(PaqTrailScan *scan)
 	if (scan->fd < 0 || fstat(scan->fd, &st) != 0)
 		ereport(ERROR,
 				(errcode_for_file_access(),
-				 errmsg("could not open audit trail file \"%s\": %m", scan->file->path)));
+				 errmsg("could not open audit trail file \"%s\": %m", scan->file->shown)));
 	if (!S_ISREG(st.st_mode))
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("\"%s\" is not a regular file", scan->file->path)));
+				 errmsg("\"%s\" is not a regular file", scan->file->shown)));
 	scan->counts.opened++;
 	scan->reader = paq_layer_reader_make(scan->fd, scan->file->name,
 										 scan->reading->keys);
@@ -258,14 +262,14 @@ finish_file(PaqTrailScan *scan)
 		ereport(WARNING,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("audit trail file \"%s\" has " UINT64_FORMAT " more lines that are no records",
-						scan->file->path, scan->nbad - MAX_REPORTS)));
+						scan->file->shown, scan->nbad - MAX_REPORTS)));
 
 	/* the worker may just be writing to the newest one */
 	if (scan->file->written < scan->newest &&
 		(scan->cut || scan->too_long || scan->start < scan->text.len) && may_warn(scan))
 		ereport(WARNING,
 				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("audit trail file \"%s\" ends within a record", scan->file->path)));
+				 errmsg("audit trail file \"%s\" ends within a record", scan->file->shown)));
 	close_file(scan);
 }
 
@@ -286,12 +290,12 @@ report_failure(PaqTrailScan *scan)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("could not read audit trail file \"%s\": %s",
-						scan->file->path, error)));
+						scan->file->shown, error)));
 	if (may_warn(scan))
 		ereport(WARNING,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("audit trail file \"%s\" is damaged from byte " UINT64_FORMAT " on: %s",
-						scan->file->path,
+						scan->file->shown,
 						paq_layer_reader_offset(scan->reader, &whole), error)));
 
 	/* what is before that was text, if no whole line */
@@ -394,7 +398,7 @@ paq_trail_scan_report(PaqTrailScan *scan)
 		ereport(WARNING,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("line " UINT64_FORMAT " of audit trail file \"%s\" is no record",
-						scan->nlines, scan->file->path)));
+						scan->nlines, scan->file->shown)));
 }
 
 /* Is the record in the range?  Otherwise so is, perhaps, a later one. */
@@ -437,7 +441,7 @@ give_up_parts(PaqTrailScan *scan, PaqTrailRecord *record)
 		ereport(WARNING,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("audit trail file \"%s\" has " INT64_FORMAT " of " INT64_FORMAT " parts of the record with sequence " INT64_FORMAT,
-						scan->file->path, joiner->number, joiner->count,
+						scan->file->shown, joiner->number, joiner->count,
 						joiner->sequence - joiner->number + 1)));
 	scan->joined = true;
 	return paq_line_parse(kept, joiner->first_len, &record->line) && use_first_part(record);
@@ -494,7 +498,7 @@ next_record(PaqTrailScan *scan, PaqTrailRecord *record)
 	const char *data;
 	Size		len;
 
-	record->path = scan->file->path;
+	record->path = scan->file->shown;
 	while (take_line(scan, &data, &len, &record->shortened))
 	{
 		CHECK_FOR_INTERRUPTS();

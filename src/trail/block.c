@@ -212,6 +212,7 @@ paq_block_open_file(PaqBlockCipher *cipher, const uint8 *data, Size len,
 	const Size	header_len = paq_block_header_len(data, len);
 	const PaqSecret *key;
 	char		id[PAQ_KEY_ID_TEXT_LEN];
+	char		shown[PAQ_SHOWN_NAME_LEN];
 
 	*damaged = true;
 	if (header_len == 0)
@@ -229,8 +230,10 @@ paq_block_open_file(PaqBlockCipher *cipher, const uint8 *data, Size len,
 	if (header_len - PAQ_HEADER_MIN != strlen(name) ||
 		memcmp(data + PAQ_HEADER_MIN, name, strlen(name)) != 0)
 	{
-		snprintf(error, PAQ_LAYER_ERROR_LEN, "it was written with the name \"%.*s\"",
-				 (int) (header_len - PAQ_HEADER_MIN), data + PAQ_HEADER_MIN);
+		/* which nothing authenticates */
+		paq_show_name(shown, sizeof(shown), (const char *) data + PAQ_HEADER_MIN,
+					  header_len - PAQ_HEADER_MIN);
+		snprintf(error, PAQ_LAYER_ERROR_LEN, "it was written with the name \"%s\"", shown);
 		return false;
 	}
 	*damaged = false;

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * layer.c
- *		The layers that the name of a trail file says it has.
+ *		Names of trail files: the layers that they say there are; how they are shown.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -76,4 +76,21 @@ paq_layers_missing(const PaqLayers *layers)
 		return "OpenSSL";
 #endif
 	return NULL;
+}
+
+void
+paq_show_name(char *dst, Size size, const char *name, Size len)
+{
+	Size		used = 0;
+
+	for (Size i = 0; i < len && used + 4 < size; i++)
+	{
+		const unsigned char c = name[i];
+
+		if (c >= 0x20 && c < 0x7f)
+			dst[used++] = c;
+		else
+			used += snprintf(dst + used, size - used, "\\x%02x", c);
+	}
+	dst[used] = '\0';
 }

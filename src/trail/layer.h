@@ -105,6 +105,16 @@ extern const char *paq_layers_missing(const PaqLayers *layers);
 /* Does a file that begins with these bytes look encrypted? */
 extern bool paq_layer_is_encrypted(const char *data, Size len);
 
+/*
+ * A name of len bytes, for a message.  Whoever can make files chooses what is in it: what is no
+ * printable ASCII becomes \x and two hexadecimal digits.  dst, of size bytes, gets as much
+ * as it has space for, with a terminator.
+ */
+extern void paq_show_name(char *dst, Size size, const char *name, Size len);
+
+/* Space for any name of a file that is shown, with a terminator, in bytes */
+#define PAQ_SHOWN_NAME_LEN		(4 * 255 + 1)
+
 /* key.c */
 
 /*

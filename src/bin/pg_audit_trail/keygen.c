@@ -159,7 +159,7 @@ parse_keygen_options(int argc, char **argv)
 	const char *directory = getenv("PGDATA");
 	int			c;
 
-	while ((c = getopt_long(argc, argv, "D:", long_options, NULL)) != -1)
+	while ((c = next_option(argc, argv, "D:", long_options)) != -1)
 	{
 		if (c == 'D')
 			directory = optarg;

@@ -164,6 +164,35 @@ wrong_word(const char *option, const char *value, const char *const *words, int 
 	wrong_usage();
 }
 
+/*
+ * What getopt_long() returns, but that what is no option, or lacks its argument, is reported here:
+ * it would show that to the terminal as it is, and that may be the name of a file, if a shell has
+ * made a list of files of a word.  letters: of at most 16 bytes.
+ */
+int
+next_option(int argc, char **argv, const char *letters, const struct option *options)
+{
+	char		quiet[32];
+	const char *word;
+	char		letter[3] = "-";
+	int			result;
+
+	opterr = 0;
+	snprintf(quiet, sizeof(quiet), ":%s", letters);
+	result = getopt_long(argc, argv, quiet, options, NULL);
+	if (result != '?' && result != ':')
+		return result;
+	word = argv[optind - 1];
+	letter[1] = (char) optopt;
+	if (strncmp(word, "--", 2) != 0)
+		word = letter;
+	if (result == ':')
+		pg_log_error("option \"%s\" requires an argument", word);
+	else
+		pg_log_error("unrecognized option \"%s\"", word);
+	return '?';
+}
+
 /* The number of a word of a list */
 static int
 parse_word(const char *option, const char *value, const char *const *words, int count)
@@ -627,7 +656,7 @@ parse_option(Options *options, Reader reader, int option, const char *value)
 			options->top = parse_top(value);
 			break;
 		default:
-			/* getopt_long has complained */
+			/* next_option() has complained */
 			if (!parse_filter_option(&options->filter, option, value))
 				wrong_usage();
 	}
@@ -667,10 +696,8 @@ parse_options(Options *options, Reader reader, int argc, char **argv)
 	options->last = 10;
 	options->filter.to_sequence = PG_INT64_MAX;
 
-	/* its messages begin with this */
-	argv[0] = unconstify(char *, progname);
-	while ((option = getopt_long(argc, argv, readers[reader].letters,
-								 readers[reader].options, NULL)) != -1)
+	while ((option = next_option(argc, argv, readers[reader].letters,
+								 readers[reader].options)) != -1)
 		parse_option(options, reader, option, optarg);
 	check_filter(&options->filter, reader);
 	options->npaths = argc - optind;

@@ -25,6 +25,7 @@
  *	schema*.c			formats ocsf and ecs: schema.h has the map of these
  *	table.c				a table for people
  *	safe.c				texts that do nothing to a terminal
+ *	log.c				messages, which are such texts
  *	progress.c			how far reading has got
  *	buffer.c			memory that grows, and standard output
  *
@@ -111,6 +112,26 @@ extern Status current_status(void);
 pg_noreturn extern void leave(Status status);
 extern volatile sig_atomic_t stopped;
 extern void stop_on_signals(void);
+
+/* log.c */
+extern void log_message(enum pg_log_level level, enum pg_log_part part,
+						const char *fmt,...) pg_attribute_printf(3, 4);
+
+/* pg_fatal() is left to simplehash.h, which has no names to show. */
+#undef pg_log_error
+#undef pg_log_error_detail
+#undef pg_log_error_hint
+#undef pg_log_warning
+#undef pg_log_warning_detail
+#undef pg_log_warning_hint
+#undef pg_log_info
+#undef pg_log_info_detail
+#undef pg_log_info_hint
+#define pg_log_error(...)		log_message(PG_LOG_ERROR, PG_LOG_PRIMARY, __VA_ARGS__)
+#define pg_log_error_hint(...)	log_message(PG_LOG_ERROR, PG_LOG_HINT, __VA_ARGS__)
+#define pg_log_warning(...)		log_message(PG_LOG_WARNING, PG_LOG_PRIMARY, __VA_ARGS__)
+#define pg_log_warning_hint(...) log_message(PG_LOG_WARNING, PG_LOG_HINT, __VA_ARGS__)
+#define pg_log_info(...)		log_message(PG_LOG_INFO, PG_LOG_PRIMARY, __VA_ARGS__)
 
 /* Report what makes it impossible to go on. */
 #define trouble(...) \
@@ -271,7 +292,11 @@ typedef enum Reader
 /* Bytes of a file with secrets, at most */
 #define SECRETS_MAX		(64 * 1024)
 
+struct option;
+
 pg_noreturn extern void wrong_usage(void);
+extern int	next_option(int argc, char **argv, const char *letters,
+					   const struct option *options);
 extern Size read_secret_file(const char *what, const char *path, char *text);
 extern PaqKeys *read_keys(const char *path);
 extern void parse_options(Options *options, Reader reader, int argc, char **argv);

@@ -606,8 +606,7 @@ parse_ship_options(int argc, char **argv)
 	const char *kafka = NULL;
 	int			option;
 
-	argv[0] = unconstify(char *, progname);
-	while ((option = getopt_long(argc, argv, "K:", options, NULL)) != -1)
+	while ((option = next_option(argc, argv, "K:", options)) != -1)
 	{
 		switch (option)
 		{

@@ -1006,7 +1006,7 @@ parse_verify_options(int argc, char **argv, Options *options)
 	bool		has_key = false;
 	int			c;
 
-	while ((c = getopt_long(argc, argv, "k:D:P", long_options, NULL)) != -1)
+	while ((c = next_option(argc, argv, "k:D:P", long_options)) != -1)
 		switch (c)
 		{
 			case 'k':
