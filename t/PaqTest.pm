@@ -73,6 +73,7 @@ our @EXPORT = qw(
   need_trail_program
   on_terminal
   other_install
+  other_trail_program
   parse_record
   parse_trail
   poll_until
@@ -1160,12 +1161,18 @@ sub least_install
 # lz4, OpenSSL, librdkafka.  Returns its path.
 sub least_trail_program
 {
+	return other_trail_program(map { "WITH_$_=no" } qw(ZSTD LZ4 OPENSSL KAFKA));
+}
+
+# other_trail_program(@options): build it with more options for make.  Returns its path.
+sub other_trail_program
+{
+	my (@options) = @_;
 	my $dir = PostgreSQL::Test::Utils::tempdir();
 
 	system_or_bail('cp', '-R', (map { "$FindBin::RealBin/../$_" } qw(src pg_audit_queue.control)), $dir);
 	system("find $dir -name '*.o' -delete") == 0 or die 'find';
-	system_or_bail("make -s -C $dir/src/bin/pg_audit_trail "
-		  . join(' ', 'PG_CONFIG=pg_config', map { "WITH_$_=no" } qw(ZSTD LZ4 OPENSSL KAFKA))
+	system_or_bail("make -s -C $dir/src/bin/pg_audit_trail PG_CONFIG=pg_config @options"
 		  . " >$dir/build.log 2>&1");
 	return "$dir/src/bin/pg_audit_trail/pg_audit_trail";
 }

@@ -35,6 +35,7 @@
 #include "read/read.h"
 #include "stats.h"
 #include "storage/fd.h"
+#include "trail/shorten.h"
 #include "utils/memutils.h"
 
 #define OPEN_FLAGS	(O_RDONLY | O_NOFOLLOW | O_NONBLOCK | PG_BINARY)
@@ -317,27 +318,31 @@ read_more(void)
 	return n > 0;
 }
 
-/* Shorten the line that begins at buffer.start, so many bytes of it. */
+/* Shorten the line that begins at buffer.start, so many bytes of it; ends: these are the last. */
 static void
-shorten(Size len)
+shorten(Size len, bool ends)
 {
 	MemoryContext old_context = MemoryContextSwitchTo(TopMemoryContext);
 
 	if (buffer.skipped == 0)
-		paq_shorten_begin(&shortener);
+		paq_shorten_begin(&shortener, PAQ_SHORT_JSON);
 	paq_shorten_add(&shortener, buffer.data + buffer.start, len);
+	if (ends)
+		paq_shorten_end(&shortener);
 	MemoryContextSwitchTo(old_context);
 }
 
 /*
  * Find the end of the line that begins at buffer.start; false if there is none
- * yet.  A line that is too long is shortened.
+ * yet.  A line that is too long is shortened, once.
  */
 static bool
 find_newline(void)
 {
 	Size		seen = 0;
 
+	if (buffer.line_size > 0)
+		return true;
 	for (;;)
 	{
 		const char *start = buffer.data + buffer.start;
@@ -349,13 +354,13 @@ find_newline(void)
 		{
 			buffer.line_size = newline + 1 - start;
 			if (buffer.skipped + buffer.line_size - 1 > PAQ_MAX_LINE)
-				shorten(buffer.line_size - 1);
+				shorten(buffer.line_size - 1, true);
 			return true;
 		}
 		if (buffer.skipped + used > PAQ_MAX_LINE)
 		{
 			CHECK_FOR_INTERRUPTS();
-			shorten(used);
+			shorten(used, false);
 			buffer.skipped += used;
 			buffer.end = buffer.start;
 			used = 0;

@@ -4,13 +4,12 @@
  *		Records that are read back from the trail's files, in a process that is
  *		connected to a database.
  *
- *	shorten.c		lines that are too long
  *	text.c			texts of a line in the database's encoding
  *	row.c			values of columns
  *	scan.c			the files, and their lines
  *	foreign.c		the foreign table audit_queue.trail
  *
- * The loader uses the first two, which know nothing of the others.
+ * The loader uses the first one, which knows nothing of the others.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -28,38 +27,14 @@
 #include "trail/layer.h"
 #include "trail/line.h"
 
-/* Longest line, in bytes, of which all texts are taken; see shorten.c */
+/* Longest line, in bytes, of which all texts are taken; see trail/shorten.h */
 #define PAQ_MAX_LINE		(32 * 1024 * 1024)
-
-/* shorten.c */
-
-/* A line that is being shortened */
-typedef struct PaqShortener
-{
-	StringInfoData kept;		/* what is left of it so far; data NULL: no line yet */
-	bool		in_string;
-	int			in_escape;		/* bytes that an escape still has */
-	int			depth;			/* of arrays */
-	Size		string_kept;	/* bytes of the string that are kept */
-	Size		array_kept;		/* bytes of the outermost array */
-	bool		skip_character; /* the one being read is not kept */
-	bool		skip_element;	/* of the array */
-} PaqShortener;
-
-/*
- * A new line begins.  What is kept of it will be in the memory context that is current
- * when the first one begins; "shortener" must be all zeros then.
- */
-extern void paq_shorten_begin(PaqShortener *shortener);
-
-/* The next piece of the line, of any size. */
-extern void paq_shorten_add(PaqShortener *shortener, const char *data, Size len);
 
 /* text.c; all results are palloc'ed, or point to what is */
 
 /*
  * Texts of a line's fields, by PaqTrailField, in the database's encoding: an array or object
- * as JSON, all else as it is; NULL for null.  "shortened" tells that it comes from shorten.c.
+ * as JSON, all else as it is; NULL for null.  "shortened" tells that trail/shorten.c has cut them.
  * False if the line is damaged.
  */
 extern bool paq_line_texts(const PaqLine *line, bool shortened, const char **texts);

@@ -35,6 +35,7 @@
 #include "storage/fd.h"
 #include "trail/layer.h"
 #include "trail/part.h"
+#include "trail/shorten.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -342,7 +343,7 @@ static void
 shorten(PaqTrailScan *scan, Size len)
 {
 	if (!scan->too_long)
-		paq_shorten_begin(&scan->shortener);
+		paq_shorten_begin(&scan->shortener, PAQ_SHORT_JSON);
 	scan->too_long = true;
 	paq_shorten_add(&scan->shortener, scan->text.data + scan->start, len);
 	scan->start += len;
@@ -371,6 +372,7 @@ next_line(PaqTrailScan *scan, const char **data, Size *len, bool *shortened)
 			if (*shortened)
 			{
 				shorten(scan, *len);
+				paq_shorten_end(&scan->shortener);
 				*data = scan->shortener.kept.data;
 				*len = scan->shortener.kept.len;
 				scan->start++;
@@ -430,14 +432,17 @@ use_first_part(PaqTrailRecord *record)
 	return true;
 }
 
-/* The joiner has a first part, and nothing more comes of it. */
+/*
+ * The joiner has a first part, and nothing more comes of it; too_long: because there is too much
+ * of it.
+ */
 static bool
-give_up_parts(PaqTrailScan *scan, PaqTrailRecord *record)
+give_up_parts(PaqTrailScan *scan, bool too_long, PaqTrailRecord *record)
 {
 	const PaqJoiner *joiner = &scan->joiner;
 	const char *kept = joiner->kept.data;
 
-	if (may_warn(scan))
+	if (!too_long && may_warn(scan))
 		ereport(WARNING,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("audit trail file \"%s\" has " INT64_FORMAT " of " INT64_FORMAT " parts of the record with sequence " INT64_FORMAT,
@@ -454,9 +459,11 @@ give_up_parts(PaqTrailScan *scan, PaqTrailRecord *record)
 static bool
 assemble(PaqTrailScan *scan, const char *data, Size len, PaqTrailRecord *record)
 {
+	const PaqJoinResult result = paq_join_line(&scan->joiner, data, len, &record->line,
+											   PAQ_MAX_LINE);
 	PaqPartInfo part;
 
-	switch (paq_join_line(&scan->joiner, data, len, &record->line, PAQ_MAX_LINE))
+	switch (result)
 	{
 		case PAQ_JOIN_NONE:
 			if (!paq_part_info(&record->line, &part))
@@ -469,9 +476,10 @@ assemble(PaqTrailScan *scan, const char *data, Size len, PaqTrailRecord *record)
 			return paq_line_parse(scan->joiner.joined.data, scan->joiner.joined.len,
 								  &record->line);
 		case PAQ_JOIN_BROKEN:
+		case PAQ_JOIN_TOO_LONG:
 			scan->held = data;
 			scan->held_len = len;
-			return give_up_parts(scan, record);
+			return give_up_parts(scan, result == PAQ_JOIN_TOO_LONG, record);
 	}
 	return false;
 }
@@ -511,7 +519,7 @@ next_record(PaqTrailScan *scan, PaqTrailRecord *record)
 
 	/* the worker may just be writing to the newest one */
 	return paq_join_is_pending(&scan->joiner) && scan->file->written < scan->newest &&
-		give_up_parts(scan, record) && is_wanted(scan, record);
+		give_up_parts(scan, false, record) && is_wanted(scan, record);
 }
 
 /* ----------

@@ -18,6 +18,12 @@
 #include "trail/hex.h"
 #include "trail/part.h"
 
+/*
+ * Bytes of all lines of a record of at most max bytes: a part has its piece with quotes and
+ * backslashes escaped, and little else.
+ */
+#define LINES_MAX(max)		(2 * (max))
+
 static bool
 is_named(const PaqValue *name, const char *wanted)
 {
@@ -153,6 +159,8 @@ paq_join_line(PaqJoiner *joiner, const char *data, Size len, const PaqLine *line
 			begin(joiner, data, len, line, &info, max) : PAQ_JOIN_NONE;
 	if (!is_part || !follows(joiner, line, &info))
 		return PAQ_JOIN_BROKEN;
+	if (joiner->kept.len + len > LINES_MAX(max))
+		return PAQ_JOIN_TOO_LONG;
 	add_text(&joiner->joined, &info.text);
 	if (info.number < info.count)
 	{

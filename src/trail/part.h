@@ -70,14 +70,21 @@ typedef enum PaqJoinResult
 								 * nobody has the first one */
 	PAQ_JOIN_MORE,				/* it was kept: give the next one */
 	PAQ_JOIN_DONE,				/* joined is the whole line, with its newline */
-	PAQ_JOIN_BROKEN				/* kept is not followed by what it should be; the line
+	PAQ_JOIN_BROKEN,			/* kept is not followed by what it should be; the line
 								 * was not looked at otherwise */
+	PAQ_JOIN_TOO_LONG			/* likewise, but it is followed by so much that it
+								 * could not be kept */
 } PaqJoinResult;
 
 /*
  * The next line of the trail, of len bytes with its newline, parsed.  Of a record longer
- * than max bytes the parts are not put together: each is PAQ_JOIN_NONE.  After
- * PAQ_JOIN_DONE and PAQ_JOIN_BROKEN, paq_join_forget() is to be called before the next.
+ * than max bytes the parts are not put together: each is PAQ_JOIN_NONE.  Nor are they if
+ * the lines have more than twice as much, though nobody has kept them from being parts: in
+ * a file that somebody has made they may have anything.  So the joiner's memory is bounded by
+ * four times max, and the longest line.
+ *
+ * After all but PAQ_JOIN_NONE and PAQ_JOIN_MORE, paq_join_forget() is to be called before
+ * the next line.
  */
 extern PaqJoinResult paq_join_line(PaqJoiner *joiner, const char *data, Size len,
 								   const PaqLine *line, uint64 max);

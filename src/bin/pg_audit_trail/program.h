@@ -30,8 +30,8 @@
  *	buffer.c			memory that grows, and standard output
  *
  * Errors of the trail are reported where they are found, and make the program end with
- * a status; it goes on with the next record or file.  Memory is bounded by
- * the longest record, whatever the trail; what a report counts is bounded, too.
+ * a status; it goes on with the next record or file.  Memory is bounded, whatever the
+ * trail: by the longest record that source.c hands out, and by what a report counts.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -50,6 +50,7 @@
 #include "trail/layer.h"
 #include "trail/line.h"
 #include "trail/part.h"
+#include "trail/shorten.h"
 
 /* PostgreSQL 18 and later have it. */
 #ifndef pg_noreturn

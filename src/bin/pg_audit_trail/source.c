@@ -9,8 +9,11 @@
  * Lines of format json that are no records are reported, and left out.  In the other formats
  * anything up to the end of a record is one.
  *
+ * A record that is longer than RECORD_MAX is shortened as it is read (trail/shorten.h).
+ *
  * Records in parts (trail/part.h) are put together for who asks for that.  Parts that are not
- * all there are reported, and handed out one by one, as records.
+ * all there are reported, and handed out one by one, as records.  So are those of a record that
+ * would be longer than RECORD_MAX, without a report.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -21,11 +24,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-/* Longest record, in bytes */
-#define RECORD_MAX		(UINT64CONST(1024) * 1024 * 1024)
-
-/* Longest record, in bytes, whose parts are put together: they are kept meanwhile */
-#define JOINED_MAX		(256 * 1024 * 1024)
+/* Longest record, in bytes, that is handed out as it is: it is kept meanwhile */
+#ifndef RECORD_MAX
+#define RECORD_MAX		(256 * 1024 * 1024)
+#endif
 
 /* Lines of a file that are reported one by one if they are no records */
 #define MAX_REPORTS		10
@@ -47,7 +49,8 @@ struct Source
 	uint64		offset;			/* of the next record in the file's text */
 	bool		layered;		/* the text is not the file */
 	uint64		mark;			/* see source_mark() */
-	bool		discarding;		/* the record is too long */
+	uint64		shortened;		/* bytes of it that are no longer in text, but in: */
+	PaqShortener shortener;
 	bool		failed;
 	uint64		nbad;			/* lines that are no records */
 	bool		joins;			/* put records in parts together */
@@ -111,7 +114,8 @@ static void
 forget_text(Source *source)
 {
 	source->start = source->scanned = source->text.used = source->given = 0;
-	source->quoted = source->discarding = source->joined = source->giving = false;
+	source->shortened = 0;
+	source->quoted = source->joined = source->giving = false;
 	source->held = NULL;
 	paq_join_forget(&source->joiner);
 }
@@ -172,6 +176,8 @@ source_close(Source *source)
 		close(source->fd);
 	}
 	paq_join_end(&source->joiner);
+	if (source->shortener.kept.data != NULL)
+		pfree(source->shortener.kept.data);
 	free(source->text.data);
 	free(source->path);
 	free(source);
@@ -224,14 +230,14 @@ report_failure(Source *source)
 }
 
 static void
-report_line(Source *source)
+report_line(Source *source, uint64 offset)
 {
 	source->nbad++;
 	if (source->quiet)
 		return;
 	if (source->nbad <= MAX_REPORTS)
 		pg_log_error("file \"%s\": the line at byte " UINT64_FORMAT " is no record",
-					 source->path, source->offset);
+					 source->path, offset);
 	note_status(STATUS_ALTERED);
 }
 
@@ -352,32 +358,59 @@ record_length(Source *source, bool at_end)
 	return 0;
 }
 
-/* Go behind len bytes of text. */
+/* So many bytes of text belong to a record that is too long. */
 static void
-use_text(Source *source, Size len)
+shorten(Source *source, Size len)
 {
+	static const PaqShortFormat formats[] = {
+		[FORMAT_JSON] = PAQ_SHORT_JSON,
+		[FORMAT_CSVLOG] = PAQ_SHORT_CSVLOG,
+		[FORMAT_PGAUDIT] = PAQ_SHORT_PGAUDIT
+	};
+
+	if (source->shortened == 0)
+		paq_shorten_begin(&source->shortener, formats[source->format]);
+	paq_shorten_add(&source->shortener, source->text.data + source->start, len);
+	source->shortened += len;
 	source->start += len;
-	source->offset += len;
+	source->scanned = 0;
 }
 
-/* A record has that length: hand it out, if it is one. */
+/* What was left of a record becomes one, of which len bytes, with a newline, are still in text. */
+static void
+take_shortened(Source *source, Size len, Record *record)
+{
+	shorten(source, len - 1);
+	paq_shorten_end(&source->shortener);
+	appendStringInfoChar(&source->shortener.kept, '\n');
+	source->start++;
+	source->offset += source->shortened + 1;
+	source->shortened = 0;
+	record->data = source->shortener.kept.data;
+	record->len = source->shortener.kept.len;
+}
+
+/* A record, or what text has of it, has that length: hand it out, if it is one. */
 static bool
 take_record(Source *source, Size len, Record *record)
 {
-	const bool	discarded = source->discarding;
-	bool		ok = !discarded;
+	const uint64 offset = source->offset;
 
-	record->data = source->text.data + source->start;
-	record->len = len;
 	record->format = source->format;
 	record->nparts = 1;
-	source->discarding = false;
-	if (ok && source->format == FORMAT_JSON)
-		ok = record_parse(record);
-	if (!ok)
-		report_line(source);
-	use_text(source, len);
-	return ok;
+	if (source->shortened + len > RECORD_MAX)
+		take_shortened(source, len, record);
+	else
+	{
+		record->data = source->text.data + source->start;
+		record->len = len;
+		source->start += len;
+		source->offset += len;
+	}
+	if (source->format != FORMAT_JSON || record_parse(record))
+		return true;
+	report_line(source, offset);
+	return false;
 }
 
 static SourceResult
@@ -396,12 +429,8 @@ next_line(Source *source, Record *record)
 		}
 		if (source->failed)
 			return SOURCE_FAILED;
-		if (source->text.used - source->start > RECORD_MAX)
-		{
-			source->discarding = true;
-			source->scanned = 0;
-			use_text(source, source->text.used - source->start);
-		}
+		if (source->shortened > 0 || source->text.used - source->start > RECORD_MAX)
+			shorten(source, source->scanned);
 		result = read_more(source);
 		if (result == SOURCE_RECORD)
 			continue;
@@ -409,7 +438,7 @@ next_line(Source *source, Record *record)
 			take_record(source, len, record))
 			return SOURCE_RECORD;
 		if (result == SOURCE_END &&
-			(source->text.used > source->start || source->discarding))
+			(source->text.used > source->start || source->shortened > 0))
 			return SOURCE_CUT;
 		return result;
 	}
@@ -437,11 +466,11 @@ give_kept(Source *source, Record *record)
 	return record_parse(record);
 }
 
-/* Parts are missing.  Hand out those that are there. */
+/* Parts are missing, or too long together.  Hand out those that are there. */
 static void
-give_up(Source *source)
+give_up(Source *source, bool too_long)
 {
-	if (!source->quiet)
+	if (!source->quiet && !too_long)
 		pg_log_warning("file \"%s\": of the record with sequence " INT64_FORMAT ", " INT64_FORMAT " of " INT64_FORMAT " parts are there",
 					   source->path, source->joiner.sequence - source->joiner.number + 1,
 					   source->joiner.number, source->joiner.count);
@@ -460,6 +489,8 @@ source_next(Source *source, Record *record)
 	source->joined = false;
 	for (;;)
 	{
+		PaqJoinResult joined;
+
 		if (source->giving && give_kept(source, record))
 			return SOURCE_RECORD;
 		if (source->held != NULL)
@@ -477,14 +508,15 @@ source_next(Source *source, Record *record)
 			{
 				if (!paq_join_is_pending(&source->joiner) || source->grows)
 					return result;
-				give_up(source);
+				give_up(source, false);
 				continue;
 			}
 		}
 		if (!source->joins)
 			return SOURCE_RECORD;
-		switch (paq_join_line(&source->joiner, record->data, record->len, &record->line,
-							  JOINED_MAX))
+		joined = paq_join_line(&source->joiner, record->data, record->len, &record->line,
+							   RECORD_MAX);
+		switch (joined)
 		{
 			case PAQ_JOIN_NONE:
 				return SOURCE_RECORD;
@@ -497,14 +529,15 @@ source_next(Source *source, Record *record)
 				record->nparts = source->joiner.count;
 				if (record_parse(record))
 					return SOURCE_RECORD;
-				report_line(source);
+				report_line(source, source->offset);
 				paq_join_forget(&source->joiner);
 				source->joined = false;
 				break;
 			case PAQ_JOIN_BROKEN:
+			case PAQ_JOIN_TOO_LONG:
 				source->held = record->data;
 				source->held_len = record->len;
-				give_up(source);
+				give_up(source, joined == PAQ_JOIN_TOO_LONG);
 				break;
 		}
 	}
