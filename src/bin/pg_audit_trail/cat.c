@@ -31,10 +31,17 @@ is_done(const Cat *cat)
 static void
 read_file(Cat *cat, const TrailFile *file)
 {
-	Source	   *source = source_open(file, cat->options.keys, false);
 	const bool	all = filter_is_empty(&cat->options.filter);
+	Source	   *source;
 	SourceResult result = SOURCE_END;
 
+	if (!fits_format(file, &cat->options))
+	{
+		output_flush();
+		refuse_format(file, &cat->options);
+		return;
+	}
+	source = source_open(file, cat->options.keys, false);
 	if (source == NULL)
 		return;
 	source_join(source, false);

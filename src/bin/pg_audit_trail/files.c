@@ -14,6 +14,9 @@
 
 #include <dirent.h>
 
+/* Files of a format that does not fit, that are reported one by one */
+#define MAX_REFUSED		10
+
 /* The format that a file's name tells; false if it is none of a trail. */
 bool
 format_of_name(const char *name, Format *format)
@@ -81,7 +84,7 @@ time_written(const struct stat *st)
 		st->st_mtim.tv_nsec / 1000;
 }
 
-static void
+static TrailFile *
 add_regular_file(FileList *list, const char *path, Format format, const struct stat *st)
 {
 	TrailFile  *file = add_file(list, path);
@@ -91,6 +94,7 @@ add_regular_file(FileList *list, const char *path, Format format, const struct s
 	file->inode = st->st_ino;
 	file->size = st->st_size;
 	file->written = time_written(st);
+	return file;
 }
 
 /* What orders files: look for a record that has a time. */
@@ -185,9 +189,9 @@ add_directory(FileList *list, const char *path)
 		buffer_puts(&name, entry->d_name);
 		buffer_putc(&name, '\0');
 
-		/* one that is gone again does not matter */
-		if (stat(name.data, &st) == 0 && S_ISREG(st.st_mode))
-			add_regular_file(list, name.data, format, &st);
+		/* one that is gone again does not matter; a symbolic link is none of the server's */
+		if (lstat(name.data, &st) == 0 && S_ISREG(st.st_mode))
+			(void) add_regular_file(list, name.data, format, &st);
 	}
 	if (errno != 0)
 	{
@@ -224,7 +228,7 @@ add_path(FileList *list, const char *path)
 	}
 	else
 	{
-		add_regular_file(list, path, format, &st);
+		add_regular_file(list, path, format, &st)->is_named = true;
 		return true;
 	}
 	note_status(STATUS_TROUBLE);
@@ -292,29 +296,53 @@ files_size(const FileList *list)
 }
 
 /*
- * Files of the formats csvlog and pgaudit can only be written as they are.  Say so before
- * anything is written.
+ * Can the file's records be printed, or counted, as the options want it?  Those of the formats
+ * csvlog and pgaudit can only be written as they are.
  */
+bool
+fits_format(const TrailFile *file, const Options *options)
+{
+	return file->format == FORMAT_JSON ||
+		(file->format == options->format && !filter_needs_fields(&options->filter));
+}
+
+/*
+ * The file is of a format that does not fit.  If the user has named it, that is the end;
+ * otherwise it is left out.
+ */
+void
+refuse_format(const TrailFile *file, const Options *options)
+{
+	static int	nrefused = 0;
+
+	note_status(STATUS_TROUBLE);
+	if (++nrefused > MAX_REFUSED)
+	{
+		if (nrefused == MAX_REFUSED + 1)
+			pg_log_error("more files are left out because of their format");
+	}
+	else if (options->format == FORMAT_TEXT || options->format == FORMAT_HTML)
+	{
+		pg_log_error("file \"%s\" is not of format json: a report cannot be made of it",
+					 file->path);
+	}
+	else if (file->format != options->format)
+	{
+		pg_log_error("file \"%s\" cannot be written in format %s", file->path,
+					 format_name(options->format));
+		pg_log_error_hint("Use --format=%s.", format_name(file->format));
+	}
+	else
+		pg_log_error("records of file \"%s\" can only be chosen by --text", file->path);
+	if (file->is_named)
+		leave(STATUS_TROUBLE);
+}
+
+/* What the user has named must fit.  Say so before anything is written. */
 void
 check_formats(const FileList *list, const Options *options)
 {
 	for (int i = 0; i < list->count; i++)
-	{
-		const TrailFile *file = &list->files[i];
-
-		if (file->format == FORMAT_JSON)
-			continue;
-		if (file->format != options->format)
-		{
-			pg_log_error("file \"%s\" cannot be written in format %s", file->path,
-						 format_name(options->format));
-			pg_log_error_hint("Use --format=%s.", format_name(file->format));
-			leave(STATUS_TROUBLE);
-		}
-		if (filter_needs_fields(&options->filter))
-		{
-			pg_log_error("records of file \"%s\" can only be chosen by --text", file->path);
-			leave(STATUS_TROUBLE);
-		}
-	}
+		if (list->files[i].is_named && !fits_format(&list->files[i], options))
+			refuse_format(&list->files[i], options);
 }

@@ -93,9 +93,6 @@ print_last(Follow *follow)
 static void
 open_file(Follow *follow, const TrailFile *file)
 {
-	const FileList list = {1, 1, unconstify(TrailFile *, file)};
-
-	check_formats(&list, &follow->options);
 	source_close(follow->source);
 	free(follow->file.path);
 	follow->file = *file;
@@ -134,6 +131,13 @@ look_at(Follow *follow, TrailFile *file)
 	const TrailFile *known = find_known(follow, file);
 	const struct stat st = {.st_dev = file->device, .st_ino = file->inode};
 
+	if (!fits_format(file, &follow->options))
+	{
+		file->is_old = true;
+		if (known == NULL)
+			refuse_format(file, &follow->options);
+		return;
+	}
 	if (known != NULL && known->has_time)
 	{
 		file->has_time = true;
@@ -206,17 +210,22 @@ static void
 find_first(Follow *follow)
 {
 	FileList   *list = &follow->known;
-	int			first;
+	int			first = -1;
 
 	if (!add_directory(list, follow->options.paths[0]))
 		leave(STATUS_TROUBLE);
 	sort_files(list, follow->options.keys);
-	first = follow->options.all ? 0 : list->count - 1;
-	while (first > 0 && !list->files[first].has_time && !follow->options.all)
-		first--;
+	for (int i = 0; i < list->count; i++)
+	{
+		list->files[i].is_old = !fits_format(&list->files[i], &follow->options);
+		if (list->files[i].is_old)
+			refuse_format(&list->files[i], &follow->options);
+		else if (first < 0 || (list->files[i].has_time && !follow->options.all))
+			first = i;
+	}
 	for (int i = 0; i <= first; i++)
 		list->files[i].is_old = true;
-	if (list->count > 0)
+	if (first >= 0)
 		open_file(follow, &list->files[first]);
 }
 
@@ -234,7 +243,10 @@ begin(Follow *follow)
 	if (follow->is_directory)
 		find_first(follow);
 	else if (add_path(&list, path))
+	{
+		check_formats(&list, &follow->options);
 		open_file(follow, &list.files[0]);
+	}
 	free_files(&list);
 	if (follow->source == NULL && !follow->is_directory)
 		leave(STATUS_TROUBLE);

@@ -315,6 +315,7 @@ typedef struct TrailFile
 	uint64		size;			/* bytes, when it was looked at */
 	int64		written;		/* when it had been then, see time_written() */
 	bool		is_stdin;
+	bool		is_named;		/* the user has named it, not found in a directory */
 	bool		has_time;		/* does any record have one? */
 	int64		time;			/* of the first that has, microseconds */
 	int64		sequence;		/* of that one, 0 if unknown */
@@ -336,6 +337,8 @@ extern void find_file_time(TrailFile *file, const PaqKeys *keys);
 extern void sort_files(FileList *list, const PaqKeys *keys);
 extern void free_files(FileList *list);
 extern bool is_newest_file(const TrailFile *file, const PaqKeys *keys);
+extern bool fits_format(const TrailFile *file, const Options *options);
+extern void refuse_format(const TrailFile *file, const Options *options);
 extern void check_formats(const FileList *list, const Options *options);
 extern bool note_cut(const TrailFile *file, const PaqKeys *keys);
 extern uint64 files_size(const FileList *list);

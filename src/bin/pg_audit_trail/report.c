@@ -15,20 +15,6 @@
 /* Records between two looks at the clock */
 #define PROGRESS_EVERY	256
 
-static void
-check_report_formats(const FileList *files)
-{
-	for (int i = 0; i < files->count; i++)
-	{
-		if (files->files[i].format == FORMAT_JSON)
-			continue;
-		pg_log_error("file \"%s\" is not of format json: a report cannot be made of it",
-					 files->files[i].path);
-		pg_log_error_hint("Name the files that are, if there are others in the directory.");
-		leave(STATUS_TROUBLE);
-	}
-}
-
 /* Where reading has stopped, if that is before the end of the file */
 static void
 collect_end(Report *report, const TrailFile *file, const Source *source, SourceResult result)
@@ -60,10 +46,17 @@ static void
 read_file(Report *report, const TrailFile *file)
 {
 	static Record record;
-	Source	   *source = source_open(file, report->options.keys, false);
 	const bool	all = filter_is_empty(&report->options.filter);
+	Source	   *source;
 	SourceResult result;
 
+	if (!fits_format(file, &report->options))
+	{
+		refuse_format(file, &report->options);
+		collect_place(report, file->path, "is not of format json");
+		return;
+	}
+	source = source_open(file, report->options.keys, false);
 	if (source == NULL)
 	{
 		collect_place(report, file->path, "could not be opened");
@@ -96,7 +89,7 @@ run_report(int argc, char **argv)
 	parse_options(options, READER_REPORT, argc, argv);
 	for (int i = 0; i < options->npaths; i++)
 		(void) add_path(&files, options->paths[i]);
-	check_report_formats(&files);
+	check_formats(&files, options);
 	sort_files(&files, options->keys);
 	transactions_read(options, &files);
 	progress_begin(options, files_size(&files));

@@ -71,7 +71,8 @@ source_open(const TrailFile *file, const PaqKeys *keys, bool quiet)
 	int			fd = STDIN_FILENO;
 
 	if (!file->is_stdin)
-		fd = open(file->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | PG_BINARY, 0);
+		fd = open(file->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC | PG_BINARY |
+				  (file->is_named ? 0 : O_NOFOLLOW), 0);
 	if (fd < 0)
 	{
 		if (!quiet)
