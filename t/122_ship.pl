@@ -370,10 +370,52 @@ sysseek($fh, length($lines[0]) + length($lines[1]), 0);
 syswrite($fh, '#' x 20);
 close($fh);
 ($status, $stderr) = ship_once('files', receiver($file));
-is($status, 1, 'a damaged line is noticed');
-like($stderr, qr/file ".*": the line at byte \d+ is no record/, 'and named');
-like($stderr, qr/records with sequence (\d+) to \1 are missing/, 'with what it was');
-is(consumer('lag_records', 'files'), 0, 'the rest is shipped, too');
+my ($good) = $lines[1] =~ /"sequence":(\d+)/;
+foreach my $attempt ('it is tried', 'it is tried again')
+{
+	is($status, 1, "a damaged line is noticed when $attempt");
+	like($stderr, qr/file ".*": the line at byte \d+ is no record\n.*nothing behind that is shipped/,
+		'and named');
+	is(consumer('sequence', 'files'), $good, 'what is before it is shipped, and acknowledged');
+	is((sequences($file))[-1], $good, 'and nothing behind it');
+	($status, $stderr) = ship_once('files', receiver($file));
+}
+my $endless = start_ship('files', receiver($file));
+$endless->{run}->finish;
+is($endless->{run}->full_result(0) >> 8, 1, 'without --once, too, that is the end');
+my $kept = slurp_file($damaged);
+unlink($damaged) or die $!;
+append_to_file($damaged, join('', grep { !/#{20}/ } split /^/, $kept));
+($status, $stderr) = ship_once('files', receiver($file));
+is($status, 1, 'without the line');
+like($stderr, qr/records with sequence (\d+) to \1 are missing/, 'it is told what is missing');
+is(consumer('lag_records', 'files'), 0, 'and the rest is shipped, too');
+
+# The same of a compressed file
+foreach my $compression ('zstd', 'none')
+{
+	$node->append_conf('postgresql.conf', settings_text(log_compression => $compression));
+	$node->reload;
+	poll_until(
+		sub {
+			some_records(3);
+			return (stats($node)->{current_file} =~ /zst$/) == ($compression eq 'zstd');
+		});
+	some_records(3);
+	$damaged = $node->data_dir . '/' . stats($node)->{current_file} if $compression eq 'zstd';
+}
+like($damaged, qr/zst$/, 'a compressed file');
+$kept = slurp_file($damaged);
+append_to_file("$damaged.new", substr($kept, 0, length($kept) - 10) . '#' x 10);
+rename("$damaged.new", $damaged) or die $!;
+($status, $stderr) = ship_once('files', receiver($file));
+is($status, 1, 'a damaged frame is noticed');
+like($stderr, qr/damaged from byte \d+ on: .*\n.*nothing behind that is shipped/, 'and is the end');
+cmp_ok(consumer('lag_records', 'files'), '>', 0, 'nothing behind it is acknowledged');
+rename($damaged, "$damaged.away") or die $!;
+($status, $stderr) = ship_once('files', receiver($file));
+like($stderr, qr/records with sequence \d+ to \d+ are missing/, 'without the file, it is told what is missing');
+is(consumer('lag_records', 'files'), 0, 'and the rest is shipped');
 
 # ---------------------------------------------------------------------------
 # A backup is restored, then newer files of the trail are put back: two series with the

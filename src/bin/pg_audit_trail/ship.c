@@ -11,6 +11,8 @@
  * attempt, until something is acknowledged.  With --once, an attempt at which nothing is
  * acknowledged is the last one.
  *
+ * Where the trail is damaged, shipping ends when all before that is acknowledged.
+ *
  * SIGTERM and SIGINT: no more records are sent; those that were may still be acknowledged, for
  * FINISH_TIME.
  *
@@ -91,6 +93,7 @@ static struct
 	Walk	   *walk;
 	Record		record;			/* that is to be sent next */
 	bool		has_record;
+	bool		stuck;			/* there will be no more: the trail is damaged */
 
 	int			fd;				/* of the consumer's file */
 	PaqConsumer consumer;
@@ -445,7 +448,7 @@ give_up_target(void)
 		leave(STATUS_TROUBLE);
 	}
 	walk_set_place(ship.walk, &ship.consumer);
-	ship.has_record = false;
+	ship.has_record = ship.stuck = false;
 	while (window.first < window.next)
 		pop();
 	window.first = window.next = 1;
@@ -469,6 +472,23 @@ need_target(void)
 	return false;
 }
 
+/* Have a record to be sent, if there is one. */
+static void
+need_record(void)
+{
+	switch (walk_next(ship.walk, &ship.record))
+	{
+		case WALK_RECORD:
+			ship.has_record = true;
+			break;
+		case WALK_END:
+			break;
+		case WALK_STUCK:
+			ship.stuck = true;
+			break;
+	}
+}
+
 /* Send some records.  False if there are none, or the target takes no more for now. */
 static bool
 send_some(void)
@@ -476,7 +496,7 @@ send_some(void)
 	for (int i = 0; i < SEND_AT_ONCE; i++)
 	{
 		if (!ship.has_record)
-			ship.has_record = walk_next(ship.walk, &ship.record) == WALK_RECORD;
+			need_record();
 		if (!ship.has_record || window.next - window.first == WINDOW_SIZE)
 			return false;
 		switch (ship.target->send(window.next, &ship.record))
@@ -522,7 +542,7 @@ ship_records(void)
 		if (ship.is_open && !ship.target->wait(more ? 0 : POLL_TIME))
 			give_up_target();
 		save_if_due();
-		if (ship.once && !more && ship.is_open && !ship.has_record)
+		if ((ship.once || ship.stuck) && !more && ship.is_open && !ship.has_record)
 			return;
 	}
 }

@@ -13,7 +13,10 @@
  * target fails, what is in the window is forgotten, and the walk goes back to that place: each
  * record is shipped at least once, in order, and none twice as long as nothing fails.
  *
- * Memory is bounded by the window and the longest record.
+ * What is in the trail and cannot be read is not left out: nothing behind it is shipped, so that
+ * nothing behind it is acknowledged.
+ *
+ * Memory is bounded by the window and the longest record that source.c hands out.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -33,7 +36,8 @@ typedef struct Walk Walk;
 typedef enum WalkResult
 {
 	WALK_RECORD,
-	WALK_END					/* there is none that is durable, for now */
+	WALK_END,					/* there is none that is durable, for now */
+	WALK_STUCK					/* what comes next is damaged, which has been said */
 } WalkResult;
 
 extern Walk *walk_begin(const char *directory, const PaqKeys *keys);

@@ -17,7 +17,8 @@
  * place does not tell which series was before.
  *
  * If what a consumer had not acknowledged is gone - removed by retention, because it was too
- * much, or by somebody - the walk says so and goes on with what there is.
+ * much, or by somebody - the walk says so and goes on with what there is.  What is there, and
+ * damaged, ends it.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -509,17 +510,33 @@ set_limit(Walk *walk)
 	return true;
 }
 
-/* The next record of the current file */
+/* Something in the current file is damaged, which has been said. */
+static SourceResult
+give_up(const Walk *walk)
+{
+	pg_log_error("nothing behind that is shipped");
+	pg_log_error_hint("Keep a copy of file \"%s\", and take out what is damaged, or the file: what is missing then is reported, and shipping goes on.",
+					  walk->current.file.path);
+	return SOURCE_FAILED;
+}
+
+/* The next record of the current file; SOURCE_FAILED: it is damaged. */
 static SourceResult
 next_of_file(Walk *walk, Record *record)
 {
 	SourceResult result;
 
 	while ((result = source_next(walk->source, record)) == SOURCE_RECORD)
+	{
+		if (source_bad_lines(walk->source) > 0)
+			return give_up(walk);
 		if (go_behind(walk, record))
 			return SOURCE_RECORD;
-	if (result == SOURCE_FAILED && current_status() == STATUS_TROUBLE)
+	}
+	if (result == SOURCE_FAILED && !source_is_damaged(walk->source))
 		leave(STATUS_TROUBLE);
+	if (result == SOURCE_FAILED || source_bad_lines(walk->source) > 0)
+		return give_up(walk);
 	return result;
 }
 
@@ -572,8 +589,12 @@ walk_next(Walk *walk, Record *record)
 	SourceResult result = SOURCE_END;
 	bool		may_read;
 
-	if (walk->source != NULL && next_of_file(walk, record) == SOURCE_RECORD)
+	if (walk->source != NULL)
+		result = next_of_file(walk, record);
+	if (result == SOURCE_RECORD)
 		return WALK_RECORD;
+	if (result == SOURCE_FAILED)
+		return WALK_STUCK;
 	look_at_end(walk);
 	if (!walk->has_end)
 		return WALK_END;
@@ -582,9 +603,12 @@ walk_next(Walk *walk, Record *record)
 	{
 		/* The worker may have gone on from this file since its end was reached. */
 		may_read = walk->source == NULL || set_limit(walk);
-		if (walk->source != NULL && may_read &&
-			(result = next_of_file(walk, record)) == SOURCE_RECORD)
+		if (walk->source != NULL && may_read)
+			result = next_of_file(walk, record);
+		if (result == SOURCE_RECORD)
 			return WALK_RECORD;
+		if (result == SOURCE_FAILED)
+			return WALK_STUCK;
 		if (!may_read)
 			source_limit(walk->source, 0);
 		if (!may_read ||
