@@ -52,6 +52,9 @@ PG_FUNCTION_INFO_V1(audit_consumers);
 /* How much text is read to find the first record that is not acknowledged, in bytes */
 #define MAX_LOOK	(8 * 1024 * 1024)
 
+/* How far in an encrypted file it may be, which is gone through from its beginning, in bytes */
+#define MAX_SEEK	(64 * 1024 * 1024)
+
 /* ----------
  * Creating and dropping
  * ----------
@@ -233,15 +236,22 @@ typedef struct Trail
 	PaqTrailExtent extent;
 } Trail;
 
+static bool
+is_encrypted(const char *file)
+{
+	PaqLayers	layers;
+
+	(void) paq_layers_of_name(file, &layers);
+	return layers.encryption != PAQ_ENCRYPTION_NONE;
+}
+
 /* The reader's keys go, however that comes. */
 static PaqKeys *
 keys_for(const char *file)
 {
-	PaqLayers	layers;
 	char		error[PAQ_LAYER_ERROR_LEN];
 
-	(void) paq_layers_of_name(file, &layers);
-	return layers.encryption == PAQ_ENCRYPTION_NONE ? NULL : paq_run_key_command(error);
+	return is_encrypted(file) ? paq_run_key_command(error) : NULL;
 }
 
 /* Is the record of the line, which begins at data, one that was acknowledged? */
@@ -264,16 +274,18 @@ static TimestampTz
 find_time(PaqLayerReader *reader, const PaqPlace *place)
 {
 	StringInfoData text;
+	uint64		looked = 0;
 	const char *data;
 	Size		len;
 
 	initStringInfo(&text);
-	while (text.len < MAX_LOOK && paq_layer_read(reader, &data, &len) == PAQ_LAYER_TEXT)
+	while (looked < MAX_LOOK && paq_layer_read(reader, &data, &len) == PAQ_LAYER_TEXT)
 	{
 		char	   *start;
 		char	   *newline;
 
 		CHECK_FOR_INTERRUPTS();
+		looked += len;
 		appendBinaryStringInfo(&text, data, len);
 		for (start = text.data; (newline = memchr(start, '\n', text.data + text.len - start));
 			 start = newline + 1)
@@ -307,7 +319,8 @@ first_waiting(const PaqPlace *place, const Trail *trail)
 
 	if (file[0] == '\0' && oldest != NULL)
 		file = oldest + 1;
-	if (file[0] == '\0')
+	if (file[0] == '\0' || first_dir_separator(file) != NULL ||
+		(is_encrypted(file) && place->offset > MAX_SEEK))
 		return 0;
 	path = psprintf("%s/%s", paq_log_directory, file);
 	fd = OpenTransientFile(path, O_RDONLY | OPEN_FLAGS);
@@ -371,6 +384,7 @@ add_consumer(ReturnSetInfo *rsinfo, const char *name, const Trail *trail)
 	PaqPlaceResult result = PAQ_PLACE_FAILED;
 	PaqRow		row = {0};
 	const char *error = "";
+	char		file[PAQ_SHOWN_NAME_LEN];
 
 	if (fd < 0 && errno == ENOENT)
 		return;
@@ -392,7 +406,8 @@ add_consumer(ReturnSetInfo *rsinfo, const char *name, const Trail *trail)
 		add_count(&row, consumer.place.sequence, true);
 		add_time(&row, consumer.acknowledged > consumer.created ? consumer.acknowledged : 0);
 		add_time(&row, consumer.record_time);
-		paq_row_add_text(&row, consumer.place.file);
+		paq_show_name(file, sizeof(file), consumer.place.file, strlen(consumer.place.file));
+		paq_row_add_text(&row, file);
 		add_lag(&row, &consumer, trail);
 	}
 	while (row.n < 11)

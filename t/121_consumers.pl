@@ -345,6 +345,30 @@ flush_trail($node);
 ($status, $stderr) = ship('siem', acknowledging($shipped));
 is($status, 2, 'without the key nothing is shipped');
 
+# Not much is read to find it.  Between what is acknowledged and what is not there is something
+# that is neither, and long.
+reconfigure(log_compression => 'none', log_encryption => 'none');
+$node->safe_psql('postgres', 'SELECT 1');
+flush_trail($node);
+ship('siem', acknowledging($shipped), @keys);
+is(consumer('lag_records'), 0, 'all is acknowledged');
+my $looked_through = current_file();
+my $size = -s $looked_through;
+finished_file(3);
+cmp_ok(consumer('lag_seconds'), '>', 0, 'the first record that is not acknowledged is near');
+my $text = slurp_file($looked_through);
+open($fh, '+<', $looked_through) or die $!;
+seek($fh, $size, 0);
+print $fh 'x' x 999, "\n" foreach 1 .. 10_000;
+print $fh substr($text, $size);
+close($fh);
+is(consumer('lag_seconds'), '', 'it is not looked for behind several megabytes');
+cmp_ok(consumer('lag_records'), '>', 0, 'what else there is to say is said');
+open($fh, '>', $looked_through) or die $!;
+print $fh $text;
+close($fh);
+cmp_ok(consumer('lag_seconds'), '>', 0, 'the file as it was');
+
 # ---------------------------------------------------------------------------
 # Who may
 # ---------------------------------------------------------------------------
