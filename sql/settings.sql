@@ -34,6 +34,7 @@ RESET pg_audit_queue.log;
 SET pg_audit_queue.immediate_log = 'ddl, role';
 SHOW pg_audit_queue.immediate_log;
 SET pg_audit_queue.immediate_log = 'sometimes';
+SET pg_audit_queue.immediate_log = 'denied';
 RESET pg_audit_queue.immediate_log;
 
 -- wrong values of settings that a session can change

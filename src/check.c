@@ -198,7 +198,7 @@ audit_queue_log_classes(PG_FUNCTION_ARGS)
 	uint32		classes;
 	char	   *unknown;
 
-	if (!paq_parse_classes(text_to_cstring(PG_GETARG_TEXT_PP(0)), &classes, &unknown))
+	if (!paq_parse_classes(text_to_cstring(PG_GETARG_TEXT_PP(0)), true, &classes, &unknown))
 		PG_RETURN_NULL();
 	PG_RETURN_DATUM(class_names(classes));
 }

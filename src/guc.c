@@ -160,7 +160,11 @@ static uint32 ignored_by_rules = PAQ_CLASSES_NONE;
 static void
 update_wanted(void)
 {
+	const uint32 all = PAQ_CLASSES_ALL & ~PAQ_CLASS_BIT(PAQ_CLASS_CONFIG);
+
 	paq_wanted_classes = (paq_log_classes & ~ignored_by_rules) | recorded_by_rules;
+	if ((ignored_by_rules & all) == all)
+		paq_wanted_classes &= ~PAQ_DENIED_BIT;
 }
 
 /*
@@ -290,7 +294,8 @@ paq_settings_publish(void)
 		.mask_patterns = paq_mask_patterns[0] != '\0',
 		.log_statement = paq_log_statement,
 		.log_parameter = paq_log_parameter,
-		.log_catalog = paq_log_catalog
+		.log_catalog = paq_log_catalog,
+		.policy = paq_policy_enabled
 	};
 
 	strlcpy(settings.role, paq_role, sizeof(settings.role));
@@ -381,12 +386,14 @@ check_string(char **newval, void **extra, GucSource source)
 
 /*
  * Parse a list of classes, each optionally with a leading "-" that takes it
- * out again, from left to right.  Returns false if the list is wrong; *unknown is
- * then the word that is no class, palloc'd, or NULL if the syntax is wrong.
+ * out again, from left to right.  of_log: "denied" is a word, too, and is implied
+ * where all classes are.  Returns false if the list is wrong; *unknown is then the
+ * word that is no class, palloc'd, or NULL if the syntax is wrong.
  */
 bool
-paq_parse_classes(const char *value, uint32 *classes, char **unknown)
+paq_parse_classes(const char *value, bool of_log, uint32 *classes, char **unknown)
 {
+	const uint32 all = PAQ_CLASSES_ALL & ~PAQ_CLASS_BIT(PAQ_CLASS_CONFIG);
 	char	   *raw = pstrdup(value);
 	List	   *names = NIL;
 	ListCell   *lc;
@@ -400,7 +407,9 @@ paq_parse_classes(const char *value, uint32 *classes, char **unknown)
 		bool		subtract = (name[0] == '-');
 		uint32		bits;
 
-		if (!paq_class_lookup(name + (subtract ? 1 : 0), &bits))
+		if (of_log && pg_strcasecmp(name + (subtract ? 1 : 0), "denied") == 0)
+			bits = PAQ_DENIED_BIT;
+		else if (!paq_class_lookup(name + (subtract ? 1 : 0), &bits))
 		{
 			*unknown = pstrdup(name);
 			ok = false;
@@ -408,26 +417,29 @@ paq_parse_classes(const char *value, uint32 *classes, char **unknown)
 		}
 		*classes = subtract ? *classes & ~bits : *classes | bits;
 	}
+	if (of_log && (*classes & all) == all)
+		*classes |= PAQ_DENIED_BIT;
 	list_free(names);
 	pfree(raw);
 	return ok;
 }
 
-/* The bitmap of a list of classes becomes part of *extra. */
+/* The bitmap of a list of classes, or of those of "log", becomes part of *extra. */
 static bool
-check_classes(char **newval, void **extra, GucSource source)
+check_words(char **newval, void **extra, GucSource source, bool of_log)
 {
 	uint32		classes;
 	char	   *unknown;
 
-	if (!paq_parse_classes(*newval, &classes, &unknown))
+	if (!paq_parse_classes(*newval, of_log, &classes, &unknown))
 	{
 		if (unknown == NULL)
 			GUC_check_errdetail("List syntax is invalid.");
 		else
 		{
 			GUC_check_errdetail("Unrecognized statement class: \"%s\".", unknown);
-			GUC_check_errhint("Available classes: connect, ddl, error, function, misc, misc_set, read, role, write, all, none; each can be preceded by \"-\" to leave it out.");
+			GUC_check_errhint("Available classes: connect, ddl, %serror, function, misc, misc_set, read, role, set_role, write, all, none; each can be preceded by \"-\" to leave it out.",
+							  of_log ? "denied, " : "");
 		}
 		return false;
 	}
@@ -435,6 +447,18 @@ check_classes(char **newval, void **extra, GucSource source)
 		return false;
 	*(uint32 *) extra_data(*extra) = classes;
 	return true;
+}
+
+static bool
+check_classes(char **newval, void **extra, GucSource source)
+{
+	return check_words(newval, extra, source, false);
+}
+
+static bool
+check_log(char **newval, void **extra, GucSource source)
+{
+	return check_words(newval, extra, source, true);
 }
 
 static bool
@@ -810,7 +834,8 @@ paq_guc_init(void)
 	DefineCustomStringVariable(PREFIX #name, brief, more, &name##_text, boot, \
 							   context, GUC_LIST_INPUT | GUC_NOT_IN_SAMPLE, \
 							   check, assign_##name, NULL);
-#define PAQ_CLASSES(name, variable, ...)	LIST_VARIABLE(name, __VA_ARGS__, check_classes)
+#define PAQ_CLASSES(name, variable, boot, check, context, brief, more) \
+	LIST_VARIABLE(name, boot, context, brief, more, check)
 #define PAQ_PATTERNS(name, variable, ...)	LIST_VARIABLE(name, __VA_ARGS__, check_patterns)
 #define PAQ_NAMES(name, variable, ...)		LIST_VARIABLE(name, __VA_ARGS__, check_names)
 #include "guc_list.h"

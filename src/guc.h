@@ -99,7 +99,8 @@ extern void (*paq_setting_change_hook) (const PaqSettingChange *change);
  * one that it has without what the session has set.  *name becomes the spelling
  * of its definition.  NULL if there is no such setting.
  */
-extern bool paq_parse_classes(const char *value, uint32 *classes, char **unknown);
+extern bool paq_parse_classes(const char *value, bool of_log, uint32 *classes,
+							  char **unknown);
 extern char *paq_setting_value(const char **name, bool reset);
 
 /*

@@ -13,7 +13,7 @@
  *	PAQ_FILE_MODE(...)		the same, shown in octal
  *	PAQ_ENUM(name, variable, default, options, context, short, long)
  *	PAQ_STRING(name, variable, default, check, context, flags, short, long)
- *	PAQ_CLASSES(name, variable, default, context, short, long)
+ *	PAQ_CLASSES(name, variable, default, check, context, short, long)
  *	PAQ_PATTERNS(name, variable, default, context, short, long)
  *	PAQ_NAMES(name, variable, default, context, short, long)
  *
@@ -30,9 +30,9 @@
 
 /* What is recorded; where pgaudit has the setting, meanings are pgaudit's */
 
-PAQ_CLASSES(log, paq_log_classes, "none", PGC_SUSET,
+PAQ_CLASSES(log, paq_log_classes, "none", check_log, PGC_SUSET,
 			"Classes of statements and events that session auditing records.",
-			"A list of connect, ddl, error, function, misc, misc_set, read, role, write, all and none; a preceding \"-\" leaves a class out.")
+			"A list of connect, ddl, denied, error, function, misc, misc_set, read, role, set_role, write, all and none; a preceding \"-\" leaves a class out. \"denied\" is whatever is refused for want of a privilege.")
 PAQ_BOOL(log_catalog, paq_log_catalog, true, PGC_SUSET,
 		 "Records statements all of whose relations are in pg_catalog.",
 		 NULL)
@@ -64,7 +64,7 @@ PAQ_BOOL(log_statement, paq_log_statement, true, PGC_SUSET,
 PAQ_BOOL(log_statement_once, paq_log_statement_once, false, PGC_SUSET,
 		 "Records text and parameters in the first record of a statement only.",
 		 NULL)
-PAQ_CLASSES(mask_literals, paq_mask_classes, "none", PGC_SUSET,
+PAQ_CLASSES(mask_literals, paq_mask_classes, "none", check_classes, PGC_SUSET,
 			"Classes of statements whose constants and parameters are not recorded.",
 			"Values as for pg_audit_queue.log; each constant is replaced by $1, $2 and so on.")
 PAQ_PATTERNS(mask_patterns, paq_mask_patterns, "", PGC_SUSET,
@@ -89,7 +89,7 @@ PAQ_ENUM(mode, paq_mode, PAQ_MODE_QUEUED, mode_options, PGC_SUSET,
 PAQ_BOOL(commit_wal, paq_commit_wal, false, PGC_SIGHUP,
 		 "Makes records durable with the WAL of the transaction, in mode \"commit\".",
 		 "Transactions that write and flush no WAL wait for the audit trail.")
-PAQ_CLASSES(immediate_log, paq_immediate_classes, "none", PGC_SUSET,
+PAQ_CLASSES(immediate_log, paq_immediate_classes, "none", check_classes, PGC_SUSET,
 			"Classes of statements that are immediate whatever the mode.",
 			"Values as for pg_audit_queue.log.")
 PAQ_INT(queue_size, paq_queue_size, 16 * 1024, 64, 16 * 1024 * 1024,

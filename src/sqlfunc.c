@@ -307,12 +307,13 @@ audit_queue_classes(PG_FUNCTION_ARGS)
 	paq_require_preload();
 	InitMaterializedSRF(fcinfo, 0);
 	paq_stats_since_reset(&counters);
-	counters.kinds[PAQ_CLASS_MISC] += counters.kinds[PAQ_CLASS_MISC_SET];
+	counters.kinds[PAQ_CLASS_MISC] += counters.kinds[PAQ_CLASS_MISC_SET] +
+		counters.kinds[PAQ_CLASS_SET_ROLE];
 	for (int kind = 0; kind < PAQ_NKINDS; kind++)
 	{
 		PaqRow		row = {0};
 
-		if (kind == PAQ_CLASS_MISC_SET)
+		if (kind == PAQ_CLASS_MISC_SET || kind == PAQ_CLASS_SET_ROLE)
 			continue;
 		paq_row_add_text(&row, label_of_kind(kind));
 		add_count(&row, counters.kinds[kind]);

@@ -68,6 +68,7 @@ typedef struct PaqServerSettings
 	bool		log_statement;
 	bool		log_parameter;
 	bool		log_catalog;
+	bool		policy;
 	char		role[NAMEDATALEN + 1];	/* what is too long for a role stays so */
 } PaqServerSettings;
 

@@ -9,6 +9,7 @@ use warnings;
 use FindBin;
 use lib $FindBin::RealBin;
 use PaqTest;
+use PgProto;
 
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -28,7 +29,8 @@ unaudited_sql(
 
 # Each class by representative statements: these, run with each setting of
 # log, must leave exactly the records of the classes that it selects.  MISC_SET
-# is a class of the settings only, a part of MISC; its records show MISC.
+# is a class of the settings only, a part of MISC, and SET_ROLE is a part of that;
+# their records show MISC.
 
 my @statements = (
 	[ 'SELECT a FROM t',                  'READ|SELECT' ],
@@ -90,15 +92,22 @@ my @statements = (
 	[ 'LISTEN l',                         'MISC|LISTEN' ],
 	[ 'SET work_mem = 128',               'MISC_SET|SET' ],
 	[ 'RESET work_mem',                   'MISC_SET|RESET' ],
-	[ 'SET ROLE other',                   'MISC_SET|SET' ],
-	[ 'RESET ROLE',                       'MISC_SET|RESET' ],);
+	[ 'SET ROLE other',                   'SET_ROLE|SET' ],
+	[ 'RESET ROLE',                       'SET_ROLE|RESET' ],
+	[ 'SET LOCAL ROLE other',             'SET_ROLE|SET' ],
+	[ 'SET SESSION AUTHORIZATION other',  'SET_ROLE|SET' ],
+	[ 'RESET SESSION AUTHORIZATION',      'SET_ROLE|RESET' ],
+	[ 'SET "Role" = none',                'SET_ROLE|SET' ],
+	[ 'SET session_authorization TO DEFAULT', 'SET_ROLE|SET' ],
+	[ 'RESET ALL',                        'MISC_SET|RESET' ],);
 
 my $all_sql = join '', map { "$_->[0];\n" } @statements;
 
 foreach my $log (
 	'READ',  'WRITE', 'FUNCTION', 'ROLE',
-	'DDL',   'MISC',  'MISC_SET', 'ALL',
+	'DDL',   'MISC',  'MISC_SET', 'ALL', 'SET_ROLE',
 	'NONE',  'all, -misc', 'all, -misc_set', 'misc, -misc_set',
+	'misc_set, -set_role', 'all, -set_role',
 	'all, -read, -function',
 	'Read, writE', 'none, ddl', 'ddl, -ddl')
 {
@@ -110,9 +119,10 @@ foreach my $log (
 		my ($minus, $name) = $word =~ /^(-?)(.*)$/;
 		my @names =
 		    $name eq 'all'
-		  ? qw(read write function role ddl misc misc_set connect)
+		  ? qw(read write function role ddl misc misc_set set_role connect)
 		  : $name eq 'none' ? ()
-		  : $name eq 'misc' ? qw(misc misc_set)
+		  : $name eq 'misc' ? qw(misc misc_set set_role)
+		  : $name eq 'misc_set' ? qw(misc_set set_role)
 		  :                   ($name);
 
 		$selected{$_} = !$minus foreach @names;
@@ -126,7 +136,7 @@ foreach my $log (
 
 			next if !$selected{ lc $class };
 			push @expected,
-			  join '|', $class eq 'MISC_SET' ? 'MISC' : $class, $command,
+			  join '|', $class =~ /^(?:MISC_SET|SET_ROLE)$/ ? 'MISC' : $class, $command,
 			  shown_text($node, $statement->[0] . ';');
 		}
 	}
@@ -141,6 +151,47 @@ foreach my $log (
 	is_deeply([ columns('class command commandText', @records) ],
 		\@expected, "log = $log");
 }
+
+# set_config() can do what SET ROLE does.  Which setting it is for is not known when it
+# is called; the statement has one record of it, unless it has one of its own.
+
+my %calls = (
+	q{SELECT set_config('role', 'other', false), set_config('work_mem', '64', false)} =>
+	  'READ|SELECT',
+	q{UPDATE pg_settings SET setting = 'other' WHERE name = 'role'} => 'READ|SELECT',
+	q{DO 'BEGIN IF set_config(''role'', ''other'', false) = '''' THEN END IF; END'} =>
+	  'FUNCTION|DO',
+	q{COPY (SELECT set_config('role', 'other', false)) TO STDOUT} => 'READ|SELECT',);
+
+foreach my $sql (sort keys %calls)
+{
+	my ($class) = split /\|/, lc $calls{$sql};
+
+	foreach my $log ('set_role', "set_role, $class", $class)
+	{
+		@records = grep { $_->{command} ne 'COPY' }
+		  records_for($node, $sql, settings => { log => $log });
+		is_deeply(
+			[ columns('class command exitCode', @records) ],
+			[ ($log eq 'set_role' ? 'MISC|SET' : $calls{$sql}) . '|00000' ],
+			"log = $log: $sql");
+	}
+}
+@records = records_for(
+	$node,
+	sub {
+		my $client = PgProto->connect($node,
+			options => '-c pg_audit_queue.log=set_role');
+
+		$client->call(
+			unaudited_sql($node, q{SELECT 'set_config(text,text,bool)'::regprocedure::oid}),
+			'role', 'other', 'f');
+		$client->quit;
+	});
+is_deeply(
+	[ columns('class command commandText', @records) ],
+	['MISC|SET|fastpath function call: pg_catalog.set_config(pg_catalog.text,pg_catalog.text,boolean)'],
+	'a fast-path call of set_config()');
 
 # Names of the objects that data definition concerns
 

@@ -204,6 +204,10 @@ my @errors = (
 	[ 'record all all all read,"write" all',     'unrecognized class "write"' ],
 	[ 'record all all all none all',             'class "none" is not for rules' ],
 	[ 'record all all all -config all',          'class "config" is always recorded' ],
+	[
+		'record all all all ddl,denied all',
+		'"denied" is no class for rules: use the condition "outcome=denied"'
+	],
 	[ 'record all all all all s.',               'object "s." lacks a schema or a name' ],
 	[ 'record all all all all .t',               'object ".t" lacks a schema or a name' ],
 	[ 'record all all all all role:',            'name is empty' ],

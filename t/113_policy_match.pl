@@ -283,7 +283,7 @@ sub random_rule
 	  rand() < 0.4 ? 'all' : list_of(3, qw(alice bob carol dave Mixed "all" boss +staff +lead +ops /^[ab])),
 	  rand() < 0.7 ? 'all' : list_of(2, qw(local 127.0.0.1 127.0.0.0/8 10.0.0.0/8 ::1 samehost samenet)),
 	  rand() < 0.3 ? 'all' : list_of(3, map { pick('', '', '-') . $_ }
-		qw(all read write ddl function misc misc_set error role truncate temp SELECT INSERT UPDATE
+		qw(all read write ddl function misc misc_set set_role error role truncate temp SELECT INSERT UPDATE
 		  DELETE DO SHOW SET), '"CREATE TABLE"', '"DROP TABLE"'),
 	  rand() < 0.4 ? 'all' : list_of(3, @relations, qw(public public.* hr *.salary *.* /^hr\. /part
 		  public.v api pg_temp)),
@@ -315,7 +315,7 @@ sub random_statement
 		'select public.v ' . pick(1 .. 6),
 		'one');
 	push @verbs, "truncate $name", "fail $name", 'select public.secret', 'call api.f', 'call public.g',
-	  qw(show set do syntax)
+	  qw(show set setrole do syntax)
 	  if !$with_rows;
 	push @verbs, map { ("create $_.n", "drop $_.n") } qw(public hr staging)
 	  if !$with_rows && $has_triggers;
@@ -329,7 +329,10 @@ foreach my $file (1 .. $files)
 	my $with_rows = rand() < 0.4;
 	my $text = join '', map { random_rule($_, $with_rows) . "\n" } 1 .. 1 + rand 8;
 	my %settings = (
-		log    => pick('none', 'all', 'read', 'write, ddl', 'all, -read', 'misc, error'),
+		log => pick(
+			'none', 'all', 'read', 'write, ddl', 'all, -read', 'misc, error', 'denied',
+			'denied, set_role'
+		),
 		policy => pick(qw(on on on on off)));
 	my $rules = parse_policy($text);
 

@@ -193,7 +193,7 @@ sub _rule
 	return \%rule;
 }
 
-my $CLASSES = join '|', qw(all connect ddl error function misc misc_set read role write);
+my $CLASSES = join '|', qw(all connect ddl error function misc misc_set read role set_role write);
 
 sub _check_class
 {
@@ -304,6 +304,11 @@ sub decide
 	{
 		return { recorded => 1 } if grep { _class_has($_, $class) } @{ $session->{log} };
 	}
+
+	# "denied: whatever is denied, of any class"
+	return { recorded => 1 }
+	  if @left && _outcome('denied', $statement->{sqlstate} // '00000')
+	  && grep { $_ eq 'denied' } @{ $session->{log} };
 	return { recorded => 0 };
 }
 
@@ -462,12 +467,14 @@ sub _class_word
 	return lc $word eq lc $thing->{command} ? 1 : 0;
 }
 
-# "the classes of the setting log; misc includes misc_set"
+# "the classes of the setting log; misc includes misc_set, and that set_role"
 sub _class_has
 {
 	my ($word, $class) = @_;
 
-	return $word eq 'all' || $word eq $class || ($word eq 'misc' && $class eq 'misc_set') ? 1 : 0;
+	return $word eq 'all' || $word eq $class ||
+	  ($word eq 'misc' && $class eq 'misc_set') ||
+	  ($word =~ /^misc(?:_set)?$/ && $class eq 'set_role') ? 1 : 0;
 }
 
 # "statements that have relations, all of which are temporary"

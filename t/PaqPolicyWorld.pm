@@ -150,19 +150,24 @@ sub member_of
 sub log_classes
 {
 	my ($value) = @_;
+	my @all = qw(connect ddl error function misc misc_set read role set_role write);
 	my %has;
 
 	foreach my $word (split /\s*,\s*/, $value)
 	{
 		my ($minus, $name) = $word =~ /^(-?)(\w+)$/ or die "log: $word";
 		my @classes =
-		    $name eq 'all' ? qw(connect ddl error function misc misc_set read role write)
+		    $name eq 'all' ? @all
 		  : $name eq 'none' ? ()
-		  : $name eq 'misc' ? qw(misc misc_set)
+		  : $name eq 'misc' ? qw(misc misc_set set_role)
+		  : $name eq 'misc_set' ? qw(misc_set set_role)
 		  :                   ($name);
 
 		$has{$_} = !$minus foreach @classes;
 	}
+
+	# all classes are whatever is denied, too
+	$has{denied} = 1 if !grep { !$has{$_} } @all;
 	return [ sort grep { $has{$_} } keys %has ];
 }
 
@@ -256,6 +261,7 @@ sub parse_statement
 		one    => sub { sql => 'SELECT# 1',            rows  => 1, %read },
 		show   => sub { sql => 'SHOW# work_mem',       class => 'misc', command => 'SHOW' },
 		set    => sub { sql => 'SET# work_mem = 1024', class => 'misc_set', command => 'SET' },
+		setrole => sub { sql => 'SET# LOCAL ROLE NONE', class => 'set_role', command => 'SET' },
 		do     => sub { sql => 'DO# $$BEGIN END$$',    class => 'function', command => 'DO' },
 		syntax => sub { sql => 'SELECT# 1 1',          class => 'error', command => 'unknown',
 			sqlstate => '42601', rows => undef },);

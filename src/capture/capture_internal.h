@@ -66,6 +66,7 @@ typedef struct PaqCommand
 	LogStmtLevel level;
 	NodeTag		node;
 	CommandTag	tag;
+	bool		sets_role;		/* it switches privileges, as SET ROLE does */
 } PaqCommand;
 
 typedef struct PaqGroup
@@ -90,6 +91,7 @@ typedef struct PaqError
 	const char *message;		/* without secrets; NULL: unknown */
 	bool		fatal;			/* it ends the session */
 	bool		recorded;		/* some record has the message */
+	bool		known;			/* some record has it as its outcome */
 } PaqError;
 
 /* Do the settings want a record, where they decide about it? */
@@ -177,6 +179,7 @@ typedef struct PaqStatement
 	bool		top_level;		/* the client's, not run by another one */
 	bool		others_rights;	/* runs with rights that the session's user
 								 * lacks: session auditing leaves it out */
+	bool		of_key;			/* and is PostgreSQL's own, for a foreign key */
 	bool		for_key;		/* executed for a foreign key, by PostgreSQL
 								 * or by code of users; if "role" is set */
 	bool		granted_known;	/* "granted" is complete */
@@ -213,7 +216,8 @@ typedef struct PaqCallFrame
 	PaqGroup   *group;
 	PaqGroup	own_group;		/* for want of a statement that has one */
 	sigjmp_buf *exception_stack;	/* of the caller */
-	ErrorContextCallback *context_stack;	/* likewise */
+	ErrorContextCallback context;	/* tells of each error, see error.c; the
+									 * previous one is the caller's */
 	sigjmp_buf	handler;
 } PaqCallFrame;
 
@@ -224,6 +228,7 @@ typedef struct PaqCallFrame
 typedef struct PaqEvent
 {
 	PaqClass	class;
+	bool		known;			/* a record has its outcome already */
 	uint32		flags;			/* PAQ_RECORD_xxx */
 	const PaqVerdict *verdict;	/* the rule, or settings, that record it; NULL: it is
 								 * always recorded */
@@ -350,7 +355,8 @@ extern void paq_record_statement(PaqStatement *statement,
 								 const PaqObject *object,
 								 const PaqChoice *choice);
 extern void paq_record_unnumbered(PaqStatement *statement,
-								  const PaqCommand *command);
+								  const PaqCommand *command,
+								  const PaqChoice *choice);
 extern void paq_record_relation(PaqStatement *statement,
 								const PaqCommand *command,
 								const PaqObject *object,
@@ -379,11 +385,15 @@ extern PaqError *paq_error_catch(const char *text);
 extern PaqError *paq_error_report(ErrorData *edata);
 extern bool paq_error_has_owner(void);
 extern void paq_error_reported(void);
+extern void paq_error_record(PaqEvent *event, const PaqError *error);
+extern void paq_error_context(void *frame);
+extern void paq_error_handled(void);
 
 /* outcome.c */
 extern void paq_statement_publish(PaqStatement *statement, PaqError *error,
 								  PaqSpaceWait wait);
 extern void paq_statement_succeed(PaqStatement *statement);
+extern void paq_record_denial(PaqStatement *statement, const PaqError *error);
 extern void paq_statement_fail(PaqStatement *statement, PaqError *error);
 extern void paq_statement_forget(QueryDesc *queryDesc);
 extern void paq_statement_close_all(SubTransactionId from, PaqError *error,
@@ -403,6 +413,8 @@ extern void paq_choose_relations(PaqStatement *statement, List *rangeTable,
 								 List *perminfos);
 extern void paq_record_truncate(PaqStatement *statement, Oid relid);
 extern bool paq_has_others_rights(void);
+extern void paq_note_rights(PaqStatement *statement, List *rangeTable,
+							List *perminfos);
 extern bool paq_catalog_allows(Oid function);
 extern void paq_note_key_call(void);
 extern void paq_find_granted(PaqStatement *statement, PlannedStmt *plan);
@@ -511,6 +523,8 @@ static inline sigjmp_buf *
 paq_frame_guard(PaqCallFrame *frame)
 {
 	PG_exception_stack = &frame->handler;
+	frame->context.callback = paq_error_context;
+	error_context_stack = &frame->context;
 	return &frame->handler;
 }
 
@@ -519,7 +533,7 @@ static inline void
 paq_frame_catch(PaqCallFrame *frame)
 {
 	PG_exception_stack = frame->exception_stack;
-	error_context_stack = frame->context_stack;
+	error_context_stack = frame->context.previous;
 }
 
 /*
@@ -563,6 +577,14 @@ static inline bool
 paq_class_is_audited(PaqClass class)
 {
 	return (paq_log_classes & PAQ_CLASS_BIT(class)) != 0;
+}
+
+/* Do they ask for a record of whatever ends like that, because it is denied? */
+static inline bool
+paq_denial_is_audited(int sqlstate)
+{
+	return (paq_log_classes & PAQ_DENIED_BIT) != 0 &&
+		(paq_outcome_bits(sqlstate) & PAQ_OUTCOME_DENIED) != 0;
 }
 
 /* Can anything of the class be recorded? */

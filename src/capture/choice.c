@@ -34,7 +34,8 @@ typedef struct PaqLateChoice
 	PaqSessionRules *rules;		/* that all of this belongs to */
 	const PaqVerdict *best;		/* the first rule that records the statement whatever
 								 * its outcome is; NULL: none */
-	bool		decided;		/* a rule has decided about some subject */
+	bool		decided;		/* a rule has decided about some subject, */
+	bool		left;			/* the settings have about some */
 
 	/* Do the settings want the record, */
 	bool		audited_now;	/* for a subject that they decide about anyhow, */
@@ -220,6 +221,7 @@ paq_choice_attach(PaqPending *pending, const PaqChoice *choice, bool masked,
 	late->rules = paq_policy_pin(choice->rules);
 	late->best = choice->best;
 	late->decided = choice->by_rules;
+	late->left = choice->by_settings;
 	late->audited_now = by_class ? (choice->left_classes & paq_log_classes) != 0 :
 		choice->by_settings && audited;
 	late->audited_later = by_class ? paq_log_classes :
@@ -307,13 +309,17 @@ settle(const PaqLateChoice *late, const PaqEnd *end)
 	const PaqVerdict *best = late->best;
 	bool		audited = late->audited_now;
 	bool		decided = late->decided;
+	bool		left = late->left;
 
 	for (int i = 0; i < late->number; i++)
 	{
 		const PaqVerdict *verdict = settle_decision(late->decisions[i], end);
 
 		if (verdict == NULL)
+		{
 			audited |= (late->decisions[i]->late_class & late->audited_later) != 0;
+			left = true;
+		}
 		else
 		{
 			decided = true;
@@ -321,7 +327,10 @@ settle(const PaqLateChoice *late, const PaqEnd *end)
 				best = paq_first_verdict(best, verdict);
 		}
 	}
-	if (best == NULL && (audited || (!decided && late->audited_whole)))
+	audited |= (!decided && late->audited_whole) ||
+		(left && (end->outcomes & PAQ_OUTCOME_DENIED) != 0 &&
+		 (paq_log_classes & PAQ_DENIED_BIT) != 0);
+	if (best == NULL && audited)
 		return &settings_verdict;
 	return best;
 }
@@ -460,7 +469,8 @@ paq_event_choose(PaqEvent *event, const PaqSubject *subject, int sqlstate)
 {
 	PaqChoice	choice = {NULL};
 	const PaqDecision *decision = paq_choose(&choice, subject);
-	const bool	audited = paq_class_is_audited(event->class);
+	const bool	audited = paq_class_is_audited(event->class) ||
+		(!event->known && paq_denial_is_audited(sqlstate));
 	PaqEnd		end = {.rows = PAQ_ROWS_NONE};
 
 	if (likely(decision == NULL))

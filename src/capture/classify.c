@@ -5,7 +5,8 @@
  *		kinds of relations.
  *
  * The classes are pgaudit's, so that its users' settings select the same
- * statements here.  The one exception is MERGE, which is a WRITE here.
+ * statements here.  The one exception is MERGE, which is a WRITE here.  SET_ROLE is
+ * a part of a class of pgaudit's.
  *
  * Locking: none.
  *
@@ -69,7 +70,7 @@ classify_other(const PaqCommand *command)
 			return PAQ_CLASS_FUNCTION;
 
 		case T_VariableSetStmt:
-			return PAQ_CLASS_MISC_SET;
+			return command->sets_role ? PAQ_CLASS_SET_ROLE : PAQ_CLASS_MISC_SET;
 
 		default:
 			return PAQ_CLASS_MISC;

@@ -9,6 +9,11 @@
  * when PostgreSQL reports it (report.c).  A new frame proves that the error was
  * handled.
  *
+ * A function can handle an error before any hook sees it: that of a statement's
+ * analysis, or of an expression, within a block with an exception handler.  Of these,
+ * denials are recorded.  A frame has a context callback, which PostgreSQL calls when
+ * it raises an error, and whoever handles one rolls a subtransaction back.
+ *
  * PostgreSQL has no function that tells whether an error is being handled, so
  * if log_min_messages keeps an error from being reported, only what passes
  * through a hook is known of it; see at_abort() in xact.c.
@@ -47,6 +52,14 @@ static struct
 	MemoryContext context;		/* for the copy of an error; NULL: not yet made */
 }			state;
 
+/* A denial that has been raised within the innermost frame, and not come out of it */
+static struct
+{
+	PaqError	error;			/* sqlstate 0: there is none */
+	uint64		pushes;			/* paq_stack.pushes when it was raised */
+	char	   *message;		/* memory of error.message */
+}			inner;
+
 /* Forget the error if something new has begun since it was seen. */
 static void
 forget_handled(void)
@@ -82,17 +95,18 @@ set_message(char *message)
 }
 
 /*
- * Note a message as it may be recorded, given the text of a statement that
- * the error ends; NULL if that is unknown.
+ * The message as it may be recorded, given the text of a statement that the error
+ * ends, NULL if that is unknown.  The result is own memory, or the message itself if
+ * that is "own" and may be recorded as it is; NULL when out of memory.
  */
-static void
-note_message(const char *message, const char *statement)
+static char *
+shown_message(const char *message, char *own, const char *statement)
 {
 	PaqMasked	shown;
 
 	paq_mask_message(message, statement, &shown);
-	if (shown.text == state.message)
-		return;
+	if (shown.text == own)
+		return own;
 	if (shown.copy == NULL)
 	{
 		shown.copy = MemoryContextAllocExtended(TopMemoryContext, shown.len + 1,
@@ -100,22 +114,29 @@ note_message(const char *message, const char *statement)
 		if (shown.copy != NULL)
 			memcpy(shown.copy, shown.text, shown.len + 1);
 	}
-	set_message(shown.copy);
+	return shown.copy;
+}
+
+/* Note a message; arguments as for shown_message(). */
+static void
+note_message(const char *message, const char *statement)
+{
+	set_message(shown_message(message, state.message, statement));
 }
 
 /*
- * The message of the error on top of PostgreSQL's stack of errors, in
- * state.context; NULL if it cannot be had.  The only way to it is to copy the
- * error, which takes memory.  If there is none, that is another error, which
- * stays on top and is the one that goes on.
+ * The error on top of PostgreSQL's stack of errors, copied to state.context; NULL if
+ * it cannot be had.  There is no other way to its message, and this one takes memory.
+ * If there is none, that is another error, which stays on top and is the one that
+ * goes on.
  */
-static const char *
-copy_message(void)
+static const ErrorData *
+copy_error(void)
 {
 	const uint32 interrupts = InterruptHoldoffCount;
 	const uint32 cancels = QueryCancelHoldoffCount;
 	MemoryContext old_context = CurrentMemoryContext;
-	const char *volatile message = NULL;
+	const ErrorData *volatile copy = NULL;
 
 	PG_TRY();
 	{
@@ -124,7 +145,7 @@ copy_message(void)
 												  "pg_audit_queue error",
 												  ALLOCSET_DEFAULT_SIZES);
 		MemoryContextSwitchTo(state.context);
-		message = CopyErrorData()->message;
+		copy = CopyErrorData();
 	}
 	PG_CATCH();
 	{
@@ -134,7 +155,15 @@ copy_message(void)
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(old_context);
-	return message;
+	return copy;
+}
+
+/* The copy is not used any more. */
+static void
+free_copy(void)
+{
+	if (state.context != NULL)
+		MemoryContextReset(state.context);
 }
 
 /* A new error, of which only the SQLSTATE is known yet */
@@ -144,6 +173,7 @@ begin_error(int sqlstate)
 	state.seen = true;
 	state.error.sqlstate = sqlstate;
 	state.error.recorded = false;
+	state.error.known = false;
 	state.error.fatal = false;
 	state.error.message = NULL;
 }
@@ -152,17 +182,16 @@ begin_error(int sqlstate)
 static void
 note_error(int sqlstate, const char *statement)
 {
-	const char *message;
+	const ErrorData *copy;
 
 	begin_error(sqlstate);
 	set_message(NULL);
 	if (sqlstate == ERRCODE_OUT_OF_MEMORY)
 		return;
-	message = copy_message();
-	if (message != NULL)
-		note_message(message, statement);
-	if (state.context != NULL)
-		MemoryContextReset(state.context);
+	copy = copy_error();
+	if (copy != NULL && copy->message != NULL)
+		note_message(copy->message, statement);
+	free_copy();
 }
 
 /*
@@ -177,6 +206,7 @@ paq_error_catch(const char *text)
 	PaqCallFrame *frame = paq_stack.frame;
 	int			sqlstate = geterrcode();
 
+	inner.error.sqlstate = 0;
 	forget_handled();
 	if (frame == NULL || !state.caught || state.next_frame != frame ||
 		state.error.sqlstate != sqlstate)
@@ -252,4 +282,80 @@ paq_error_reported(void)
 {
 	if (paq_stack.frame == NULL)
 		state.caught = state.owned = false;
+}
+
+/*
+ * Record the error as an event of class ERROR, or another one, that settings or rules
+ * have chosen.
+ */
+void
+paq_error_record(PaqEvent *event, const PaqError *error)
+{
+	const PaqWish wish = paq_verdict_wish(event->verdict,
+										  paq_masks_constants(event->class));
+
+	event->message = wish.normalized ? PAQ_MASKED_MESSAGE : error->message;
+	paq_event_set_text(event, false);
+	paq_record_event(event, error->sqlstate);
+}
+
+/* Is it the code of an error, and not of a message that goes with a success? */
+static bool
+is_error_code(int sqlstate)
+{
+	const int	category = ERRCODE_TO_CATEGORY(sqlstate);
+
+	return category != ERRCODE_SUCCESSFUL_COMPLETION && category != ERRCODE_WARNING &&
+		category != ERRCODE_NO_DATA;
+}
+
+/*
+ * Context callback of a frame: PostgreSQL raises an error, or tells something.  Note a
+ * denial that the innermost frame may not see.
+ */
+void
+paq_error_context(void *frame)
+{
+	const int	sqlstate = geterrcode();
+	const ErrorData *copy;
+
+	if (frame != paq_stack.frame || !is_error_code(sqlstate))
+		return;
+	inner.error.sqlstate = 0;
+	if ((paq_outcome_bits(sqlstate) & PAQ_OUTCOME_DENIED) == 0)
+		return;
+	copy = copy_error();
+	if (copy != NULL && copy->elevel == ERROR)
+	{
+		if (inner.message != NULL)
+			pfree(inner.message);
+		inner.message = copy->message ?
+			shown_message(copy->message, NULL, paq_stack.frame->statement ?
+						  paq_stack.frame->statement->text : NULL) : NULL;
+		inner.error.message = inner.message;
+		inner.error.sqlstate = sqlstate;
+		inner.pushes = paq_stack.pushes;
+	}
+	free_copy();
+}
+
+/*
+ * A subtransaction is rolled back, and the error that was the reason is handled: the
+ * next one is a new one.  If it was a denial that no hook has seen, record it.
+ */
+void
+paq_error_handled(void)
+{
+	const PaqSubject subject = {.class = PAQ_CLASS_ERROR};
+	PaqEvent	event = {.class = PAQ_CLASS_ERROR};
+
+	if (unlikely(inner.error.sqlstate != 0) && inner.pushes == paq_stack.pushes &&
+		paq_stack.frame != NULL && !creating_extension)
+	{
+		event.start_time = GetCurrentTimestamp();
+		if (paq_event_choose(&event, &subject, inner.error.sqlstate))
+			paq_error_record(&event, &inner.error);
+	}
+	inner.error.sqlstate = 0;
+	paq_forget_error();
 }

@@ -59,6 +59,7 @@ fail_query(PaqCallFrame *frame)
 	{
 		if (statement->recorded && dlist_is_empty(&statement->records))
 			paq_error_unrecorded();
+		paq_record_denial(statement, error);
 		paq_statement_fail(statement, error);
 		paq_statement_close(statement);
 	}
@@ -115,7 +116,7 @@ prepare_check(PlannedStmt *plan)
 
 	if (unlikely(statement == NULL))
 		return;
-	statement->others_rights = paq_has_others_rights();
+	paq_note_rights(statement, plan->rtable, paq_stmt_perm_infos(plan));
 	if (unlikely(paq_policy.has_rules))
 		paq_choose_relations(statement, plan->rtable, paq_stmt_perm_infos(plan));
 	if (unlikely(paq_trail_may_be_used(plan->relationOids)))

@@ -209,7 +209,7 @@ look_at_hidden(Oid function)
 	if (statement == NULL || !statement->hidden || paq_catalog_allows(function))
 		return;
 	statement->hidden = false;
-	paq_record_unnumbered(statement, &statement->command);
+	paq_record_unnumbered(statement, &statement->command, NULL);
 }
 
 /* Called, or about to be called, by a statement or by the client itself */
@@ -240,7 +240,7 @@ note_call(Oid function)
 static bool
 is_recorded_call(const PaqStatement *statement)
 {
-	return statement->command.node == T_CallStmt &&
+	return statement->command.node == T_DoStmt &&
 		statement->command.tag == CMDTAG_EXECUTE && !paq_policy.has_rules &&
 		paq_class_is_audited(PAQ_CLASS_FUNCTION);
 }
@@ -265,6 +265,34 @@ record_file_call(Oid function)
 	}
 }
 
+/*
+ * set_config() is about to be called, which can do what SET ROLE does.  Of which
+ * setting is not known here: a record that SET ROLE would have is made, unless the
+ * statement has one of its own.
+ */
+static pg_noinline void
+look_at_set_config(void)
+{
+	const PaqCommand command = {LOGSTMT_ALL, T_VariableSetStmt, CMDTAG_SET, true};
+	const PaqSubject subject = {
+		.class = PAQ_CLASS_SET_ROLE, .tag = CMDTAG_SET, .may_look_up = true
+	};
+	PaqStatement *statement = paq_current_statement();
+	PaqChoice	choice = {NULL};
+
+	if (statement == NULL || statement->recorded || is_recorded_call(statement))
+		return;
+	if (likely(!paq_policy.has_rules))
+	{
+		paq_record_unnumbered(statement, &command, NULL);
+		return;
+	}
+	choice.rules = statement->choice.rules ? statement->choice.rules : paq_policy.rules;
+	(void) paq_choose(&choice, &subject);
+	paq_record_unnumbered(statement, &command, &choice);
+	list_free(choice.later);
+}
+
 /* Not inlined, so that the hook leaves little on the stack */
 static pg_noinline void
 look_at_call(Oid function)
@@ -273,6 +301,9 @@ look_at_call(Oid function)
 		return;
 	if (paq_capture_wanted())
 		note_call(function);
+	if (unlikely(function == F_SET_CONFIG) && paq_class_is_wanted(PAQ_CLASS_SET_ROLE) &&
+		paq_capture_possible())
+		look_at_set_config();
 	if (paq_reads_file(function) && paq_capture_possible())
 		record_file_call(function);
 }

@@ -69,6 +69,25 @@ paq_statement_succeed(PaqStatement *statement)
 }
 
 /*
+ * The error, which is being handled, ends the statement.  If that is denied, and no
+ * record says so, make one where the settings want whatever is denied.  An error
+ * that ends several statements has one with the innermost of them: PostgreSQL's own
+ * query for a foreign key does not count.
+ */
+void
+paq_record_denial(PaqStatement *statement, const PaqError *error)
+{
+	const PaqChoice *choice = statement->choice.rules != NULL ? &statement->choice : NULL;
+
+	if (!paq_denial_is_audited(error->sqlstate) || error->known || statement->recorded ||
+		statement->of_key || statement->attempt != NULL ||
+		statement->provisional != NULL || !dlist_is_empty(&statement->records))
+		return;
+	if (choice == NULL || choice->by_settings)
+		paq_record_denied(statement, &statement->command, NULL, NULL);
+}
+
+/*
  * Publish the records of a statement that failed or, with error NULL, that
  * ended unnoticed.  For use also where nothing may wait or raise.
  */

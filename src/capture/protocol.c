@@ -132,11 +132,14 @@ paq_fastpath_ends(void)
 	return MyBEEntry != NULL && MyBEEntry->st_state == STATE_FASTPATH;
 }
 
-/* The text lives in MessageContext, as texts that clients send do. */
+/*
+ * The text lives in MessageContext, as texts that clients send do.  Its class is that
+ * of DO, FUNCTION.
+ */
 static PaqStatement *
 new_call(Oid function)
 {
-	const PaqCommand execute = {LOGSTMT_ALL, T_CallStmt, CMDTAG_EXECUTE};
+	const PaqCommand execute = {LOGSTMT_ALL, T_DoStmt, CMDTAG_EXECUTE};
 	MemoryContext old_context = MemoryContextSwitchTo(MessageContext);
 	char	   *text = psprintf(CALL_TEXT ": %s",
 						  format_procedure_qualified(function));
@@ -209,8 +212,11 @@ static void
 fail_call(void)
 {
 	PaqStatement *statement = call.frame->statement;
+	PaqError   *error;
 
-	paq_statement_fail(statement, paq_error_catch(statement->text));
+	error = paq_error_catch(statement->text);
+	paq_record_denial(statement, error);
+	paq_statement_fail(statement, error);
 	end_call();
 	paq_request_waits();
 }
@@ -260,16 +266,19 @@ current_keyword(void)
 	return NULL;
 }
 
-/* Make the record of the command, unless it has one or none is wanted. */
+/*
+ * Make the record of the command, unless it has one or none is wanted.  sqlstate is its
+ * outcome, -1 if that is not known; may_scan: no error is being handled.
+ */
 static void
-begin_command(const char *keyword, bool may_scan)
+begin_command(const char *keyword, int sqlstate, bool may_scan)
 {
 	const PaqSubject subject = {.class = PAQ_CLASS_MISC};
 	PaqEvent	event = {.class = PAQ_CLASS_MISC};
 
 	event.start_time = GetCurrentStatementStartTimestamp();
 	if (command.record != NULL || command.message == event.start_time ||
-		!paq_event_choose(&event, &subject, -1))
+		!paq_event_choose(&event, &subject, sqlstate))
 		return;
 	command.message = event.start_time;
 	event.command = keyword;
@@ -314,7 +323,7 @@ watch_command(char type, const char *data)
 	if (command.record == NULL)
 	{
 		paq_settle(PAQ_SPACE_WAIT);
-		begin_command(keyword, true);
+		begin_command(keyword, -1, true);
 		if (command.record != NULL)
 			paq_queue_admit();
 	}
@@ -337,7 +346,7 @@ fail_command(void)
 
 	command.waits = false;
 	if (keyword != NULL)
-		begin_command(keyword, false);
+		begin_command(keyword, geterrcode(), false);
 	if (command.record == NULL)
 		return;
 	paq_replication_end(paq_error_catch(debug_query_string));

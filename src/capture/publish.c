@@ -250,6 +250,7 @@ finish_record(PaqPending *pending, PaqError *error, TimestampTz end_time)
 	if (error != NULL && header->sqlstate == 0)
 	{
 		header->sqlstate = error->sqlstate;
+		error->known = true;
 		if (error->message != NULL)
 			add_message(pending, error);
 		header = paq_pending_header(pending);

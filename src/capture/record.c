@@ -444,16 +444,17 @@ paq_record_relation(PaqStatement *statement, const PaqCommand *command,
  * takes no ids.
  */
 void
-paq_record_unnumbered(PaqStatement *statement, const PaqCommand *command)
+paq_record_unnumbered(PaqStatement *statement, const PaqCommand *command,
+					  const PaqChoice *choice)
 {
 	PaqClass	class = paq_classify(command);
 	PaqPending *pending;
 
-	if (paq_is_left_out(NULL) || !paq_class_is_audited(class))
+	if (paq_is_left_out(choice) || !is_wanted(choice, class))
 		return;
 	pending = create_record(statement, class, command->tag, &no_object,
-							statement->params, own_text_flags(statement, NULL),
-							true, NULL, NULL);
+							statement->params, own_text_flags(statement, choice),
+							true, NULL, choice);
 	if (pending == NULL)
 		return;
 	statement->recorded = true;

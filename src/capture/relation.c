@@ -650,7 +650,7 @@ record_whole(PaqStatement *statement, List *rangeTable, List *perminfos)
 	if (paq_class_is_audited(paq_classify(&statement->command)))
 		paq_record_relation(statement, &statement->command, NULL, NULL);
 	else if (find_command(statement, rangeTable, perminfos, &command))
-		paq_record_unnumbered(statement, &command);
+		paq_record_unnumbered(statement, &command, NULL);
 }
 
 /* Object auditing, and log_relation, for one relation.  choices: see record.c */
@@ -688,6 +688,15 @@ paq_has_others_rights(void)
 	return GetUserId() != GetSessionUserId() &&
 		GetUserId() != GetOuterUserId() &&
 		!is_member_of_role(GetSessionUserId(), GetUserId());
+}
+
+/* Before permissions are checked: note whose rights the statement runs with. */
+void
+paq_note_rights(PaqStatement *statement, List *rangeTable, List *perminfos)
+{
+	statement->others_rights = paq_has_others_rights();
+	statement->of_key = unlikely(statement->others_rights) &&
+		is_key_query(statement, rangeTable, perminfos);
 }
 
 /*
@@ -743,7 +752,7 @@ record_whole_by_rules(PaqStatement *statement, List *rangeTable, List *perminfos
 		if (paq_class_is_audited(paq_classify(&statement->command)))
 			paq_record_relation(statement, &statement->command, NULL, NULL);
 		else
-			paq_record_unnumbered(statement, &command);
+			paq_record_unnumbered(statement, &command, NULL);
 	}
 }
 

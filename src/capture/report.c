@@ -41,6 +41,7 @@ record_error(const PaqError *error)
 	PaqEvent	event = {.class = PAQ_CLASS_ERROR};
 
 	event.start_time = GetCurrentStatementStartTimestamp();
+	event.known = error->known;
 	if (!paq_capture_possible() || paq_error_has_owner() || paq_is_committing() ||
 		(MyProcPort == NULL && IsUnderPostmaster) ||
 		(!paq_fastpath_refused(&event, error->sqlstate) &&
@@ -49,11 +50,7 @@ record_error(const PaqError *error)
 
 	/* What is still held has succeeded before, in the same pipeline. */
 	paq_publish_held(NULL, PAQ_SPACE_NOWAIT);
-	event.message = paq_verdict_wish(event.verdict, paq_masks_constants(event.class)).normalized ?
-		PAQ_MASKED_MESSAGE :
-		error->message;
-	paq_event_set_text(&event, false);
-	paq_record_event(&event, error->sqlstate);
+	paq_error_record(&event, error);
 	paq_request_waits();
 }
 

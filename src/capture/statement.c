@@ -56,7 +56,7 @@
 PaqStack	paq_stack = {.statements = DLIST_STATIC_INIT(paq_stack.statements)};
 
 /* The first frame of the chain, which is as long as it has ever been */
-static PaqCallFrame outermost = {NULL};
+static PaqCallFrame outermost = {.context.arg = &outermost};
 
 /* Structs that are not in use */
 static dlist_head free_statements = DLIST_STATIC_INIT(free_statements);
@@ -114,6 +114,7 @@ new_frame(void)
 	{
 		frame->parent = paq_stack.frame;
 		frame->inner = NULL;
+		frame->context.arg = frame;
 	}
 	paq_stack.frame->inner = frame;
 	return frame;
@@ -150,7 +151,7 @@ paq_frame_push(PaqStatement *statement, QueryDesc *queryDesc)
 		frame->group = statement ? &statement->group : &frame->own_group;
 	}
 	frame->exception_stack = PG_exception_stack;
-	frame->context_stack = error_context_stack;
+	frame->context.previous = error_context_stack;
 	paq_stack.frame = frame;
 	paq_stack.pushes++;
 	return frame;

@@ -70,6 +70,17 @@ space_policy_for(Node *parsetree)
 	return leaves_transaction(parsetree) ? paq_unrefused() : PAQ_SPACE_WAIT;
 }
 
+/* Does it change the session's role or user, to another one or back? */
+static bool
+sets_role(Node *parsetree)
+{
+	const VariableSetStmt *set = (const VariableSetStmt *) parsetree;
+
+	return IsA(parsetree, VariableSetStmt) && set->name != NULL &&
+		(pg_strcasecmp(set->name, "role") == 0 ||
+		 pg_strcasecmp(set->name, "session_authorization") == 0);
+}
+
 /*
  * What a statement is recorded as.  The GRANTs in a CREATE SCHEMA have no records
  * of their own; if only they are audited, it is recorded as the first of them.
@@ -83,6 +94,7 @@ command_of(Node *parsetree)
 	command.level = GetCommandLogLevel(parsetree);
 	command.node = nodeTag(parsetree);
 	command.tag = CreateCommandTag(parsetree);
+	command.sets_role = sets_role(parsetree);
 	if (!IsA(parsetree, CreateSchemaStmt) ||
 		paq_class_is_wanted(paq_classify(&command)))
 		return command;
@@ -204,6 +216,7 @@ fail_statement(PaqCallFrame *frame)
 	paq_frame_catch(frame);
 	error = paq_error_catch(statement->text);
 	paq_trail_fail(statement);
+	paq_record_denial(statement, error);
 	paq_statement_fail(statement, error);
 	paq_statement_close(statement);
 	paq_rethrow(frame);

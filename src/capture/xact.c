@@ -124,7 +124,7 @@ at_subtransaction_end(SubXactEvent event, SubTransactionId mySubid,
 	if (event != SUBXACT_EVENT_ABORT_SUB)
 		return;
 	paq_statement_close_all(mySubid, paq_error(), 0);
-	paq_forget_error();			/* the next one is a new one */
+	paq_error_handled();
 }
 
 /*

@@ -90,18 +90,14 @@ static PaqClass
 get_class(FunctionCallInfo fcinfo)
 {
 	char	   *text = get_required_text(fcinfo, ARG_CLASS, "class");
-	uint32		bits;
 
-	if (pg_strcasecmp(text, "misc") == 0)
-		return PAQ_CLASS_MISC;
 	for (int class = 0; class < PAQ_NCLASSES; class ++)
-		if (class != PAQ_CLASS_CONFIG && paq_class_lookup(text, &bits) &&
-			bits == PAQ_CLASS_BIT(class))
+		if (class != PAQ_CLASS_CONFIG && pg_strcasecmp(text, paq_class_name(class)) == 0)
 			return class;
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("unrecognized class: \"%s\"", text),
-			 errhint("Classes are connect, ddl, error, function, misc, misc_set, read, role and write.")));
+			 errhint("Classes are connect, ddl, error, function, misc, misc_set, read, role, set_role and write.")));
 }
 
 static CommandTag

@@ -417,6 +417,9 @@ make_class(const AuthToken *token, PaqClassItem *item, char **error)
 		item->kind = PAQ_CLASS_WORD;
 		item->bits &= ~PAQ_CLASS_BIT(PAQ_CLASS_CONFIG);
 	}
+	else if (pg_strcasecmp(word, "denied") == 0)
+		return complain(error, "\"%s\" is no class for rules: use the condition \"outcome=denied\"",
+						word);
 	else if (pg_strcasecmp(word, "truncate") == 0)
 		item->kind = PAQ_CLASS_TRUNCATE;
 	else if (pg_strcasecmp(word, "temp") == 0)

@@ -30,6 +30,7 @@ static const struct
 	{"ERROR", "ERROR"},
 	{"CONNECT", "CONNECT"},
 	{"CONFIG", "CONFIG"},
+	{"SET_ROLE", "MISC"},
 };
 
 /* Name by which settings select the class; "???" if there is no such class. */
@@ -48,8 +49,8 @@ paq_class_label(PaqClass c)
 
 /*
  * Bits of the class, or group of classes (ALL, NONE), called name in any
- * case.  As in pgaudit, MISC stands for MISC_SET too.  Returns false, *bits
- * untouched, if there is none.
+ * case.  As in pgaudit, MISC stands for MISC_SET too, and both do for SET_ROLE.
+ * Returns false, *bits untouched, if there is none.
  */
 bool
 paq_class_lookup(const char *name, uint32 *bits)
@@ -71,6 +72,8 @@ paq_class_lookup(const char *name, uint32 *bits)
 			*bits = PAQ_CLASS_BIT(c);
 			if (c == PAQ_CLASS_MISC)
 				*bits |= PAQ_CLASS_BIT(PAQ_CLASS_MISC_SET);
+			if (c == PAQ_CLASS_MISC || c == PAQ_CLASS_MISC_SET)
+				*bits |= PAQ_CLASS_BIT(PAQ_CLASS_SET_ROLE);
 			return true;
 		}
 	}

@@ -47,7 +47,8 @@ typedef enum PaqRecordKind
 /*
  * Statement classes, as pgaudit has them, and then those that it lacks.  The
  * value is the bit number in class bitmaps (pg_audit_queue.log,
- * pg_audit_queue.immediate_log).
+ * pg_audit_queue.immediate_log), and records in queue files have it: a new class
+ * goes to the end.
  */
 typedef enum PaqClass
 {
@@ -62,6 +63,8 @@ typedef enum PaqClass
 	PAQ_CLASS_CONNECT,			/* login, failed login, logout */
 	PAQ_CLASS_CONFIG,			/* changes of auditing itself; recorded
 								 * whatever the settings are */
+	PAQ_CLASS_SET_ROLE,			/* the part of MISC_SET that switches privileges,
+								 * printed as MISC */
 	PAQ_NCLASSES
 } PaqClass;
 
@@ -69,10 +72,17 @@ typedef enum PaqClass
 #define PAQ_CLASSES_NONE	0U
 #define PAQ_CLASSES_ALL		((1U << PAQ_NCLASSES) - 1)
 
+/*
+ * In the bitmap of pg_audit_queue.log, what is no class but an outcome: whatever is
+ * denied is recorded, of any class
+ */
+#define PAQ_DENIED_BIT		(1U << 31)
+
 /* Those that hooks of the executor and of utility statements have to do with */
 #define PAQ_CLASSES_STATEMENTS \
-	(PAQ_CLASSES_ALL & \
-	 ~(PAQ_CLASS_BIT(PAQ_CLASS_CONNECT) | PAQ_CLASS_BIT(PAQ_CLASS_CONFIG)))
+	(PAQ_DENIED_BIT | \
+	 (PAQ_CLASSES_ALL & \
+	  ~(PAQ_CLASS_BIT(PAQ_CLASS_CONNECT) | PAQ_CLASS_BIT(PAQ_CLASS_CONFIG))))
 
 /* Flags of a record */
 #define PAQ_RECORD_OBJECT				0x0001	/* found by object auditing */
