@@ -186,6 +186,18 @@ RETURNS record
 AS 'MODULE_PATHNAME', 'audit_queue_server_settings'
 LANGUAGE C STRICT VOLATILE PARALLEL SAFE;
 
+-- What the rules of the policy do, whatever the settings are, with statements that end
+-- like that: classes of which everything is recorded (rule is null), and those of which
+-- a rule may ignore something.  outcome is null: those of which something is recorded.
+CREATE FUNCTION audit_queue.policy_coverage(
+    OUT outcome text,
+    OUT rule text,
+    OUT classes text[]
+)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'audit_queue_policy_coverage'
+LANGUAGE C STRICT VOLATILE PARALLEL SAFE ROWS 10;
+
 CREATE FUNCTION audit_queue.log_classes(value text)
 RETURNS text[]
 AS 'MODULE_PATHNAME', 'audit_queue_log_classes'
@@ -268,11 +280,31 @@ WITH wanted AS MATERIALIZED (
     SELECT * FROM audit_queue.profile($1)
 ), stats AS MATERIALIZED (
     SELECT * FROM pg_catalog.pg_stat_get_audit_queue()
+), coverage AS MATERIALIZED (
+    SELECT * FROM audit_queue.policy_coverage()
+), decided AS MATERIALIZED (
+    -- classes of which the rules record everything, what is denied, or something
+    SELECT max(c.classes) FILTER (WHERE c.outcome = 'ok' AND c.rule IS NULL) AS recorded,
+           max(c.classes) FILTER (WHERE c.outcome = 'denied' AND c.rule IS NULL) AS denied,
+           max(c.classes) FILTER (WHERE c.outcome IS NULL) AS something
+      FROM coverage c
 ), server AS MATERIALIZED (
-    SELECT s.*, ARRAY(SELECT c FROM unnest(w.classes) c
-                       WHERE c <> ALL (s.log)
-                         AND NOT (s.role <> '' AND c = ANY (w.by_object))) AS missing
-      FROM audit_queue.server_settings() s, wanted w
+    -- missing: classes that the profile wants; denials_missing: classes of which it
+    -- wants what is denied.  Neither the settings nor the rules have them recorded.
+    SELECT s.*, d.something AS by_rules, m.missing, n.denials_missing,
+           s.log || m.missing
+           || CASE WHEN n.denials_missing <> '{}' THEN ARRAY['denied'] ELSE '{}' END AS better
+      FROM audit_queue.server_settings() s, wanted w, decided d,
+           LATERAL (SELECT ARRAY(SELECT c FROM unnest(w.classes) c
+                                  WHERE c <> 'denied' AND c <> ALL (s.log || d.recorded)
+                                    AND NOT (s.role <> '' AND c = ANY (w.by_object))) AS missing) m,
+           LATERAL (SELECT ARRAY(SELECT c
+                                   FROM unnest(ARRAY['connect', 'ddl', 'error', 'function', 'misc',
+                                                     'misc_set', 'read', 'role', 'set_role', 'write']) c
+                                  WHERE 'denied' = ANY (w.classes) AND 'denied' <> ALL (s.log)
+                                    AND c <> ALL (s.log || d.denied)
+                                    AND (c NOT IN ('misc_set', 'set_role')
+                                         OR 'misc' = ANY (s.log || d.denied))) AS denials_missing) n
 ), raw AS MATERIALIZED (
     SELECT p.name, p.setting, p.pending_restart FROM pg_catalog.pg_settings p
      WHERE starts_with(p.name, 'pg_audit_queue.')
@@ -398,7 +430,7 @@ WITH wanted AS MATERIALIZED (
            AND NOT coalesce((SELECT o.by_object FROM own o
                               WHERE o.setrole = 0 AND o.setdatabase = 0 AND o.by_object IS NOT NULL),
                             s.role <> '')
-           AND NOT (s.log = '{}' AND s.role = '') AS everything
+           AND NOT (s.log = '{}' AND s.role = '') AND s.by_rules = '{}' AS everything
       FROM server s
 ), administrator AS MATERIALIZED (
     -- Who logs in and can do anything, and whether all of it is recorded, in each
@@ -467,7 +499,7 @@ WITH wanted AS MATERIALIZED (
            || '; SELECT pg_reload_conf();',
            NULL::text[]
       FROM server s, wanted w, (SELECT coalesce(bool_or(r.selects), false) AS selects FROM override r) o
-     WHERE s.log = '{}' AND s.role = ''
+     WHERE s.log = '{}' AND s.role = '' AND s.by_rules = '{}'
      UNION ALL
     SELECT 'role_missing', 'error', 'PCI DSS 10.2.1, NIST AU-12',
            'pg_audit_queue.role is ' || quote_ident(s.role) || ', which does not exist: no object is selected.',
@@ -480,9 +512,34 @@ WITH wanted AS MATERIALIZED (
            'Profile ' || lower($1 COLLATE "C") || ' wants classes that pg_audit_queue.log lacks: '
            || array_to_string(s.missing, ', ') || '.',
            'ALTER SYSTEM SET pg_audit_queue.log = '
-           || quote_literal(array_to_string(s.log || s.missing, ', ')) || '; SELECT pg_reload_conf();',
+           || quote_literal(array_to_string(s.better, ', ')) || '; SELECT pg_reload_conf();',
            NULL
       FROM server s WHERE s.missing <> '{}'
+     UNION ALL
+    SELECT 'denials_missing', 'error', 'PCI DSS 10.2.1.4, NIST AU-2, STIG SRG-APP-000091, CIS 3.2',
+           'What is denied leaves no record, if it is not recorded anyway, in the classes '
+           || array_to_string(s.denials_missing, ', ') || '.',
+           'ALTER SYSTEM SET pg_audit_queue.log = '
+           || quote_literal(array_to_string(s.better, ', ')) || '; SELECT pg_reload_conf();',
+           NULL
+      FROM server s WHERE s.denials_missing <> '{}'
+     UNION ALL
+    SELECT 'rules_ignore', 'warning', 'PCI DSS 10.2.1, NIST AU-12, STIG SRG-APP-000089, CIS 3.2',
+           'Rules in the policy file that may ignore what profile ' || lower($1 COLLATE "C") || ' wants: ',
+           'Remove them where this is not wanted. Above them, this line has what is denied recorded:'
+           ' record all all all all all outcome=denied',
+           array_agg(i.rule || ' (' || i.what || ')' ORDER BY i.rule)
+      FROM (SELECT c.rule,
+                   string_agg(CASE c.outcome WHEN 'denied' THEN 'denied' ELSE array_to_string(x.classes, ', ') END,
+                              ', ' ORDER BY c.outcome DESC) AS what
+              FROM coverage c, wanted w,
+                   LATERAL (SELECT ARRAY(SELECT k FROM unnest(c.classes) k
+                                          WHERE k = ANY (w.classes)
+                                             OR (c.outcome = 'denied' AND 'denied' = ANY (w.classes)))
+                                   AS classes) x
+             WHERE c.rule IS NOT NULL AND x.classes <> '{}'
+             GROUP BY c.rule) i
+    HAVING count(*) > 0
      UNION ALL
     SELECT 'administrators_missing', 'error', 'PCI DSS 10.2.1.2',
            'Not everything is recorded of what these can do, who log in and can do anything: ',
@@ -551,7 +608,8 @@ WITH wanted AS MATERIALIZED (
            NULL
       FROM server s
      WHERE s.mask_literals = '{}' AND NOT s.mask_patterns AND (s.log_statement OR s.log_parameter)
-       AND (s.role <> '' OR s.log && ARRAY['function', 'misc', 'read', 'write', 'error'])
+       AND (s.role <> '' OR s.by_rules <> '{}'
+            OR s.log && ARRAY['function', 'misc', 'read', 'write', 'error', 'denied'])
      UNION ALL
     SELECT 'prefix_incomplete', 'warning', 'PCI DSS 10.2.2, NIST AU-3, STIG SRG-APP-000099',
            'Format pgaudit shows outcome and host only if pg_audit_queue.log_line_prefix has %e and %h; it is '
@@ -876,6 +934,7 @@ BEGIN
                              'pg_catalog.pg_stat_get_audit_queue_classes()'::pg_catalog.regprocedure,
                              'audit_queue.configuration_errors()'::pg_catalog.regprocedure,
                              'audit_queue.log_classes(text)'::pg_catalog.regprocedure,
+                             'audit_queue.policy_coverage()'::pg_catalog.regprocedure,
                              'audit_queue.profile(text)'::pg_catalog.regprocedure,
                              'audit_queue.records_elsewhere()'::pg_catalog.regprocedure,
                              'audit_queue.setting_is_valid(text, text)'::pg_catalog.regprocedure,
@@ -911,7 +970,7 @@ GRANT EXECUTE ON FUNCTION pg_stat_get_audit_queue(), pg_stat_get_audit_queue_cla
     audit_check(text) TO pg_monitor;
 GRANT USAGE ON SCHEMA audit_queue TO pg_monitor;
 GRANT EXECUTE ON FUNCTION audit_queue.configuration_errors(), audit_queue.log_classes(text),
-    audit_queue.profile(text), audit_queue.setting_is_valid(text, text), audit_queue.server_settings() TO pg_monitor;
+    audit_queue.policy_coverage(), audit_queue.profile(text), audit_queue.setting_is_valid(text, text), audit_queue.server_settings() TO pg_monitor;
 
 -- Applications have tables of this name.  What is in pg_catalog comes before them.
 DO $$

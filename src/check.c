@@ -30,6 +30,7 @@
 #include "funcapi.h"
 #include "guc.h"
 #include "miscadmin.h"
+#include "policy/policy.h"
 #include "queue/queue.h"
 #include "record/record.h"
 #include "sink/extent.h"
@@ -43,6 +44,7 @@
 #include "utils/rel.h"
 
 PG_FUNCTION_INFO_V1(audit_queue_log_classes);
+PG_FUNCTION_INFO_V1(audit_queue_policy_coverage);
 PG_FUNCTION_INFO_V1(audit_queue_profile);
 PG_FUNCTION_INFO_V1(audit_queue_server_settings);
 PG_FUNCTION_INFO_V1(audit_queue_setting_is_valid);
@@ -51,7 +53,7 @@ PG_FUNCTION_INFO_V1(audit_records_elsewhere);
 #define BIT(name)	PAQ_CLASS_BIT(PAQ_CLASS_##name)
 
 /*
- * What rules for auditing want of the server's settings.  doc/settings.md has the
+ * What rules for auditing want of the server's settings.  doc/differences.md has the
  * numbers of the rules.
  */
 static const struct
@@ -63,20 +65,22 @@ static const struct
 	uint32		literals;		/* whose constants have to be there */
 } profiles[] = {
 	{ "cis",
-	  BIT(CONNECT) | BIT(DDL) | BIT(ROLE) | BIT(WRITE),
+	  BIT(CONNECT) | BIT(DDL) | BIT(ROLE) | BIT(WRITE) | PAQ_DENIED_BIT,
 	  BIT(WRITE),
 	  BIT(DDL) | BIT(ROLE) },
 	{ "pci",
-	  BIT(CONNECT) | BIT(DDL) | BIT(ERROR) | BIT(READ) | BIT(ROLE) | BIT(WRITE),
+	  BIT(CONNECT) | BIT(DDL) | BIT(ERROR) | BIT(READ) | BIT(ROLE) | BIT(WRITE) |
+		  PAQ_DENIED_BIT,
 	  BIT(READ) | BIT(WRITE),
 	  BIT(DDL) | BIT(ROLE) },
 	{ "stig",
-	  BIT(CONNECT) | BIT(DDL) | BIT(ERROR) | BIT(READ) | BIT(ROLE) | BIT(WRITE),
+	  BIT(CONNECT) | BIT(DDL) | BIT(ERROR) | BIT(READ) | BIT(ROLE) | BIT(WRITE) |
+		  PAQ_DENIED_BIT,
 	  PAQ_CLASSES_NONE,
 	  BIT(DDL) | BIT(ROLE) | BIT(WRITE) }
 };
 
-/* The names of classes, as settings have them, as an array of text */
+/* The names of classes, as "log" has them, as an array of text; "denied" comes last */
 static Datum
 class_names(uint32 classes)
 {
@@ -93,6 +97,9 @@ class_names(uint32 classes)
 		accumArrayResult(names, CStringGetTextDatum(name), false, TEXTOID,
 						 CurrentMemoryContext);
 	}
+	if (classes & PAQ_DENIED_BIT)
+		accumArrayResult(names, CStringGetTextDatum("denied"), false, TEXTOID,
+						 CurrentMemoryContext);
 	return makeArrayResult(names, CurrentMemoryContext);
 }
 
@@ -185,6 +192,66 @@ audit_queue_server_settings(PG_FUNCTION_ARGS)
 	inside = is_in_data_directory(paq_log_directory, &unknown);
 	paq_row_add(&row, BoolGetDatum(inside), unknown);
 	return row_datum(fcinfo, &row);
+}
+
+static void
+put_coverage(Tuplestorestate *store, TupleDesc desc, const char *outcome,
+			 const char *rule, uint32 classes)
+{
+	PaqRow		row = {0};
+
+	paq_row_add_text(&row, outcome ? outcome : "");
+	paq_row_add_text(&row, rule ? rule : "");
+	add_classes(&row, classes);
+	tuplestore_putvalues(store, desc, row.values, row.nulls);
+}
+
+/*
+ * audit_queue.policy_coverage() returns setof record
+ *
+ * What the rules in effect do with statements that end as "outcome" says, whatever the
+ * settings are: the classes of which all is recorded, of everybody (rule null), and
+ * those of which a rule may ignore something.  outcome null: the classes of which
+ * something may be recorded.
+ */
+Datum
+audit_queue_policy_coverage(PG_FUNCTION_ARGS)
+{
+	static const struct
+	{
+		const char *name;
+		uint32		bits;
+	}			outcomes[] = {
+		{"ok", PAQ_OUTCOME_OK},
+		{"denied", PAQ_OUTCOME_FAILED | PAQ_OUTCOME_DENIED}
+	};
+	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
+	uint32		possible = PAQ_CLASSES_NONE;
+	bool		enabled;
+
+	paq_require_preload();
+	InitMaterializedSRF(fcinfo, 0);
+	enabled = paq_worker_stats().settings.policy;
+	for (int i = 0; i < lengthof(outcomes); i++)
+	{
+		PaqCoverage coverage;
+		ListCell   *lc;
+
+		paq_policy_coverage(enabled, outcomes[i].bits, &coverage);
+		possible |= coverage.possible;
+		put_coverage(rsinfo->setResult, rsinfo->setDesc, outcomes[i].name, NULL,
+					 coverage.recorded);
+		foreach(lc, coverage.ignoring)
+		{
+			const PaqIgnoring *ignoring = lfirst(lc);
+
+			put_coverage(rsinfo->setResult, rsinfo->setDesc, outcomes[i].name,
+						 psprintf("line %d of \"%s\"", ignoring->line, ignoring->file),
+						 ignoring->classes);
+		}
+	}
+	put_coverage(rsinfo->setResult, rsinfo->setDesc, NULL, NULL, possible);
+	return (Datum) 0;
 }
 
 /*

@@ -224,10 +224,10 @@ my ($status, $stdout, $stderr) = $node->psql('postgres', "SELECT * FROM audit_ch
 like($stderr, qr/ERROR:  unrecognized audit profile: "iso"\nHINT:  Available profiles: cis, pci, stig\./,
 	'an unknown profile');
 foreach (
-	[ cis => 'role, connect, ddl', 'write' ],
-	[ pci => 'connect, ddl, error, role, read', 'write' ],
-	[ stig => 'connect, ddl, error, role', 'read, write' ],
-	[ STIG => 'connect, ddl, error, role, read, write', '' ])
+	[ cis => 'role, connect, ddl, denied', 'write' ],
+	[ pci => 'connect, ddl, denied, error, role, read', 'write' ],
+	[ stig => 'connect, ddl, error, role, denied', 'read, write' ],
+	[ STIG => 'connect, ddl, error, role, read, write, denied', '' ])
 {
 	my ($name, $log, $missing) = @$_;
 
@@ -238,11 +238,101 @@ foreach (
 	  : finds('classes_missing', 'error', qr/Profile \L$name\E wants .* lacks: \Q$missing\E\.$/, $name);
 }
 $profile = 'pci';
-set(log => 'connect, ddl, error, role', role => 'selected');
+set(log => 'connect, ddl, denied, error, role', role => 'selected');
 finds_nothing('pci: object auditing will do for reading and writing');
 $profile = 'stig';
 finds('classes_missing', 'error', qr/lacks: read, write\.$/, 'but not for stig');
-set(log => 'all', role => '');
+
+# What is denied is recorded of all classes, by the settings, by rules, or by both.  The
+# remedy is one line, and mends what else is missing, too.
+
+sub apply
+{
+	my ($remedy) = @_;
+	my $before = config_records();
+
+	sql($remedy);
+	return poll_until(sub { config_records() > $before }) || die 'no reload';
+}
+
+set(role => '', log_parameter => 'on');
+foreach my $name (qw(cis pci stig))
+{
+	$profile = $name;
+	set(log => 'connect, ddl, error, role, read, write');
+	$found = finds('denials_missing', 'error', qr/in the classes function, misc\.$/, $name);
+	apply($found->{remedy});
+	finds_nothing("$name: the remedy is enough");
+	apply('ALTER SYSTEM RESET pg_audit_queue.log; SELECT pg_reload_conf()');
+	set(log => 'misc, role, -set_role');
+	$found = check();
+	like($found->{denials_missing}{detail},
+		qr/in the classes connect, ddl, error, function, read, set_role, write\.$/, "$name: many");
+	is($found->{classes_missing}{remedy}, $found->{denials_missing}{remedy}, 'one remedy');
+	apply($found->{denials_missing}{remedy});
+	finds_nothing("$name: it is enough for both");
+	apply('ALTER SYSTEM RESET pg_audit_queue.log; SELECT pg_reload_conf()');
+	set(log => 'all');
+	finds_nothing("$name: everything");
+	set(log => 'connect, ddl, error, function, misc, read, role, write');
+	finds_nothing("$name: every class");
+}
+
+sub set_rules
+{
+	my ($rules) = @_;
+	my $file = $node->data_dir . '/audit_policy.conf';
+
+	unlink $file;
+	append_to_file($file, "$rules\n");
+	set();
+	return;
+}
+
+my $denied = 'record all all all all all outcome=denied';
+
+set(log => 'connect, ddl, error, role, read, write');
+foreach (
+	[ $denied ],
+	[ 'record all all all all all' ],
+	[ 'record all all all misc,function all outcome=denied,ok' ],
+	[ 'record all all all misc all', 'denials_missing', qr/in the classes function\.$/ ],
+	[ 'record all bob all all all outcome=denied', 'denials_missing', qr/in the classes function, misc\.$/ ],
+	[ 'record all all 10.0.0.0/8 all all outcome=denied', 'denials_missing' ],
+	[ 'record bob all all all all outcome=denied', 'denials_missing' ],
+	[ 'record all all all all hr.* outcome=denied', 'denials_missing' ],
+	[ 'record all all all all all outcome=denied rows>=1', 'denials_missing' ],
+	[ 'record all all all all all outcome=ok', 'denials_missing' ],
+	[ "ignore all bob all misc all\n$denied", 'denials_missing', qr/in the classes misc\.$/, 'denied' ],
+	[ "$denied\nignore all bob all misc all" ],
+	[ "ignore all bob all misc all outcome=ok\n$denied" ],
+	[ "$denied\nignore all bob all SELECT,ddl all", 'rules_ignore', qr/: line 2 of ".*audit_policy\.conf" \(ddl, read\)\.$/ ],
+	[ "$denied\nignore all all all function,misc_set all" ])
+{
+	my ($rules, $finding, $detail, $also) = @$_;
+
+	set_rules($rules);
+	$found = check();
+	is_deeply(
+		[ grep { !$always{$_} } sort keys %$found ],
+		[ ($finding // ()), $also ? 'rules_ignore' : () ], $rules);
+	like($found->{$finding}{detail}, $detail, 'what was seen') if $detail;
+	like($found->{rules_ignore}{detail}, qr/\($also\)\.$/, 'and what is ignored') if $also;
+}
+set_rules("$denied\nrecord all all all connect,ddl,error,role,read,write all");
+set(log => 'none');
+finds_nothing('rules record all that is wanted');
+$profile = undef;
+set_rules('record all bob all all all');
+finds_nothing('or something');
+$profile = 'stig';
+set_rules("$denied\nrecord all all all connect,ddl,error,role,read,write all");
+set(policy => 'off');
+$found = check();
+ok($found->{log_none} && $found->{denials_missing} && $found->{classes_missing},
+	'but not if they do not apply');
+set_rules('');
+set(policy => 'on', log => 'all', role => '');
 setting_is_found({ log_parameter => 'off' }, { log_parameter => 'on' },
 	'log_parameter_off', 'warning', qr/values/, 'stig wants parameters');
 setting_is_found({ log_catalog => 'off' }, { log_catalog => 'on' },

@@ -189,6 +189,25 @@ extern uint32 paq_outcome_bits(int sqlstate);
 extern bool paq_role_has_grant(Oid role, Oid relid, AclMode mask);
 extern bool paq_role_is_granted(Oid role, RangeTblEntry *rte, List *perminfos);
 
+/* A rule that may ignore statements of these classes */
+typedef struct PaqIgnoring
+{
+	const char *file;
+	int			line;			/* where it begins there */
+	uint32		classes;
+} PaqIgnoring;
+
+/* What the rules in effect do about statements that end in a given way */
+typedef struct PaqCoverage
+{
+	uint32		recorded;		/* classes of which they record all, of everybody; */
+	uint32		possible;		/* something, of somebody */
+	List	   *ignoring;		/* PaqIgnoring, in the order of the file */
+} PaqCoverage;
+
+/* coverage.c */
+extern void paq_policy_coverage(bool enabled, uint32 outcomes, PaqCoverage *coverage);
+
 /*
  * Have the rules that this session knows been in effect when it was asked last?  All
  * that anybody else's change costs a statement.

@@ -256,6 +256,7 @@ extern dlist_head paq_all_rules;	/* all there are in this process */
 extern PaqSessionRules *paq_session_rules_make(bool known, const PaqRuleSet *set,
 											   const PaqIdentity *who, bool enabled);
 extern void paq_session_rules_free(PaqSessionRules *rules);
+extern void paq_rule_classes(const PaqRule *rule, uint32 *some, uint32 *whole);
 extern bool paq_rule_applies_to(const PaqRule *rule, Oid role, const char *name);
 
 /* match.c */

@@ -228,8 +228,8 @@ tag_fits(CommandTag tag, PaqClass class)
  * Which classes does a rule's list have?  *some: those of which it may have a
  * statement; *whole: those of which it has all.
  */
-static void
-sum_up_classes(const PaqRule *rule, uint32 *some, uint32 *whole)
+void
+paq_rule_classes(const PaqRule *rule, uint32 *some, uint32 *whole)
 {
 	*some = *whole = rule->classes[0].out ? PAQ_CLASSES_ALL : PAQ_CLASSES_NONE;
 	for (int i = 0; i < rule->nclasses; i++)
@@ -292,7 +292,7 @@ sum_up(PaqSessionRules *rules)
 			rules->has_roles |= rule->objects[j].kind == PAQ_ITEM_ROLE;
 		rules->has_current_users |= rule->ncurrent_users > 0;
 
-		sum_up_classes(rule, &some, &whole);
+		paq_rule_classes(rule, &some, &whole);
 		if (rule->verdict.record)
 			rules->recorded |= some & ~decided;
 		if (!is_unconditional(rule))
