@@ -516,7 +516,7 @@ WITH wanted AS MATERIALIZED (
            NULL
       FROM server s WHERE s.missing <> '{}'
      UNION ALL
-    SELECT 'denials_missing', 'error', 'PCI DSS 10.2.1.4, NIST AU-2, STIG SRG-APP-000091, CIS 3.2',
+    SELECT 'denials_missing', 'error', 'PCI DSS 10.2.1.4, NIST AU-12, STIG SRG-APP-000507, CIS 3.1.15',
            'What is denied leaves no record, if it is not recorded anyway, in the classes '
            || array_to_string(s.denials_missing, ', ') || '.',
            'ALTER SYSTEM SET pg_audit_queue.log = '

@@ -53,7 +53,7 @@ PG_FUNCTION_INFO_V1(audit_records_elsewhere);
 #define BIT(name)	PAQ_CLASS_BIT(PAQ_CLASS_##name)
 
 /*
- * What rules for auditing want of the server's settings.  doc/differences.md has the
+ * What rules for auditing want of the server's settings.  doc/settings.md has the
  * numbers of the rules.
  */
 static const struct

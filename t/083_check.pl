@@ -41,6 +41,19 @@ sub sql
 
 my $profile;
 
+# Controls by finding, as the documentation has them in one table
+my %controls;
+foreach (slurp_file("$FindBin::RealBin/../doc/settings.md") =~ /^\| (`\w+`.*) \|$/mg)
+{
+	my ($names, $severity, $control) = split / \| /;
+
+	next if $severity !~ /^(?:error|warning|info)/;
+	my @names    = $names =~ /`(\w+)`/g;
+	my @controls = split /; /, $control;
+
+	$controls{ $names[$_] } = $controls[$_] // $controls[0] foreach 0 .. $#names;
+}
+
 # What it finds, a hash of findings, each of them a hash
 sub check
 {
@@ -57,6 +70,10 @@ sub check
 	is("@order", join(' ', sort @order), 'the worst come first');
 	my @incomplete = grep { my $row = $_; grep { ($row->{$_} // '') eq '' } keys %$row } @rows;
 	is(scalar @incomplete, 0, 'all of them say everything');
+	is_deeply(
+		{ map { $_->{finding} => $_->{control} } @rows },
+		{ map { $_->{finding} => $controls{ $_->{finding} } // 'nothing' } @rows },
+		'and the controls that the documentation has');
 	return \%found;
 }
 

@@ -178,6 +178,12 @@ recipe('What was denied', [
 	[ '-', 'mary', 'SELECT# 1 / 0' ],
 	[ '-', 'mary', $read_orders ],
 	[ '+', 'nobody', '', of_user('LOGIN', 'nobody') ] ]);
+recipe('Switches of privileges', [
+	[ '+', 'ann', 'SET# ROLE mary' ],
+	[ '+', 'mary', 'RESET# ROLE' ],
+	[ '-', 'mary', 'SET# work_mem = 64' ],
+	[ '-', 'mary', $read_orders ] ]);
+ok(durable_at_once('ann', 'SET# ROLE mary'), 'switches: durable');
 recipe('TRUNCATE apart from other writes', [
 	[ 'truncate', 'mary', 'TRUNCATE# public.staging' ],
 	[ '-',        'mary', 'DELETE# FROM public.staging' ],
