@@ -528,7 +528,7 @@ WITH wanted AS MATERIALIZED (
            'Rules in the policy file that may ignore what profile ' || lower($1 COLLATE "C") || ' wants: ',
            'Remove them where this is not wanted. Above them, this line has what is denied recorded:'
            ' record all all all all all outcome=denied',
-           array_agg(i.rule || ' (' || i.what || ')' ORDER BY i.rule)
+           array_agg(i.rule || ' (' || i.what || ')' ORDER BY i.rule COLLATE "C")
       FROM (SELECT c.rule,
                    string_agg(CASE c.outcome WHEN 'denied' THEN 'denied' ELSE array_to_string(x.classes, ', ') END,
                               ', ' ORDER BY c.outcome DESC) AS what

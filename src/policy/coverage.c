@@ -70,34 +70,34 @@ paq_policy_coverage(bool enabled, uint32 outcomes, PaqCoverage *coverage)
 
 	memset(coverage, 0, sizeof(*coverage));
 	if (!paq_store_get(&set, &generation))
-		coverage->recorded = coverage->possible = PAQ_CLASSES_ALL;
-	else if (set != NULL)
 	{
-		paq_rule_set_begin(&reader, set);
-		while ((rule = paq_rule_set_next(&reader)) != NULL)
-		{
-			const PaqVerdict *verdict = &rule->verdict;
-			uint32		some;
-			uint32		whole;
+		coverage->recorded = coverage->possible = PAQ_CLASSES_ALL;
+		return;
+	}
+	if (set == NULL)
+		return;
+	paq_rule_set_begin(&reader, set);
+	while ((rule = paq_rule_set_next(&reader)) != NULL)
+	{
+		const PaqVerdict *verdict = &rule->verdict;
+		uint32		some;
+		uint32		whole;
 
-			paq_rule_classes(rule, &some, &whole);
-			if ((!enabled && !verdict->mandatory) ||
-				(verdict->outcomes != 0 && (verdict->outcomes & outcomes) == 0))
-			{
-				/* it does not matter here */
-			}
-			else if (verdict->record)
-			{
-				coverage->possible |= some;
-				if (is_for_everybody(rule))
-					coverage->recorded |= whole & ~ignored;
-			}
-			else if ((some & ~coverage->recorded) != 0)
-			{
-				add_ignoring(coverage, rule, some & ~coverage->recorded);
-				ignored |= some;
-			}
-			paq_rule_free(rule);
+		paq_rule_classes(rule, &some, &whole);
+		if ((!enabled && !verdict->mandatory) ||
+			(verdict->outcomes != 0 && (verdict->outcomes & outcomes) == 0))
+			some = whole = PAQ_CLASSES_NONE;
+		if (verdict->record)
+		{
+			coverage->possible |= some;
+			if (is_for_everybody(rule))
+				coverage->recorded |= whole & ~ignored;
 		}
+		else if ((some & ~coverage->recorded) != 0)
+		{
+			add_ignoring(coverage, rule, some & ~coverage->recorded);
+			ignored |= some;
+		}
+		paq_rule_free(rule);
 	}
 }
