@@ -18,8 +18,8 @@
  * if log_min_messages keeps an error from being reported, only what passes
  * through a hook is known of it; see at_abort() in xact.c.
  *
- * Must not raise, except that in PG_CATCH the lack of memory for the copy of an
- * error becomes the error.
+ * Must not raise, except that in PG_CATCH, and in the context callback, the lack of
+ * memory for the copy of an error becomes the error.
  *
  * Locking: none.
  *
