@@ -413,8 +413,8 @@ extern void paq_choose_relations(PaqStatement *statement, List *rangeTable,
 								 List *perminfos);
 extern void paq_record_truncate(PaqStatement *statement, Oid relid);
 extern bool paq_has_others_rights(void);
-extern void paq_note_rights(PaqStatement *statement, List *rangeTable,
-							List *perminfos);
+extern void paq_note_key_query(PaqStatement *statement, List *rangeTable,
+							   List *perminfos);
 extern bool paq_catalog_allows(Oid function);
 extern void paq_note_key_call(void);
 extern void paq_find_granted(PaqStatement *statement, PlannedStmt *plan);

@@ -116,7 +116,9 @@ prepare_check(PlannedStmt *plan)
 
 	if (unlikely(statement == NULL))
 		return;
-	paq_note_rights(statement, plan->rtable, paq_stmt_perm_infos(plan));
+	statement->others_rights = paq_has_others_rights();
+	if (unlikely(statement->others_rights))
+		paq_note_key_query(statement, plan->rtable, paq_stmt_perm_infos(plan));
 	if (unlikely(paq_policy.has_rules))
 		paq_choose_relations(statement, plan->rtable, paq_stmt_perm_infos(plan));
 	if (unlikely(paq_trail_may_be_used(plan->relationOids)))

@@ -690,13 +690,14 @@ paq_has_others_rights(void)
 		!is_member_of_role(GetSessionUserId(), GetUserId());
 }
 
-/* Before permissions are checked: note whose rights the statement runs with. */
+/*
+ * Before permissions are checked of a statement with others' rights: note whether it is
+ * PostgreSQL's own, for a foreign key.
+ */
 void
-paq_note_rights(PaqStatement *statement, List *rangeTable, List *perminfos)
+paq_note_key_query(PaqStatement *statement, List *rangeTable, List *perminfos)
 {
-	statement->others_rights = paq_has_others_rights();
-	statement->of_key = unlikely(statement->others_rights) &&
-		is_key_query(statement, rangeTable, perminfos);
+	statement->of_key = is_key_query(statement, rangeTable, perminfos);
 }
 
 /*
