@@ -288,7 +288,8 @@ parse_classes(Patterns *patterns, const char *value)
 	int			count = 0;
 
 	for (int i = 0; i < PAQ_NCLASSES; i++)
-		if (i != PAQ_CLASS_MISC_SET)	/* which records show as MISC */
+		/* these two are shown as MISC */
+		if (i != PAQ_CLASS_MISC_SET && i != PAQ_CLASS_SET_ROLE)
 			classes[count++] = paq_class_label(i);
 	classes[count++] = "GAP";
 	parse_words(patterns, "--class", value, classes, count);
