@@ -46,8 +46,8 @@ pg_source=
 export LC_ALL=C
 
 # Packages that the tests need
-readonly test_packages=(binutils clang-format dpkg-dev git libipc-run-perl lz4 perl pgbadger
-	jq python3 python3-asyncpg python3-cryptography python3-jsonschema python3-psycopg strace
+readonly test_packages=(binutils clang-format dpkg-dev git groff-base libipc-run-perl lz4 perl
+	pgbadger jq python3 python3-asyncpg python3-cryptography python3-jsonschema python3-psycopg strace
 	valgrind zstd)
 
 say()
@@ -441,6 +441,7 @@ make_work()
 	# without what an earlier build or test may have left
 	(cd "$root" && tar -cf - --exclude=./.git --exclude='*.o' --exclude='*.bc' \
 		--exclude='*.so' --exclude=./src/bin/pg_audit_trail/pg_audit_trail \
+		--exclude=./src/bin/pg_audit_trail/pg_audit_trail.1 \
 		--exclude=./tmp_check --exclude=./results .) |
 		tar -xf - -C "$work/src"
 	if [ "$(id -un)" != "$run_user" ]; then
@@ -508,8 +509,9 @@ install_extension()
 	local log=$work/build.log
 
 	say "Building with $("$pg_config" --version)"
-	# without bitcode: that takes as long as all the rest, and nothing uses it
-	set -- PG_CONFIG="$pg_config" with_llvm=no "$@"
+	# without bitcode: that takes as long as all the rest, and nothing uses it;
+	# and without links elsewhere
+	set -- PG_CONFIG="$pg_config" with_llvm=no LINKPREFIX= "$@"
 	if ! as_user make -s -C src -j2 "$@" >"$log" 2>&1 ||
 		! as_user make -s -C src "$@" install >>"$log" 2>&1; then
 		cat "$log" >&2

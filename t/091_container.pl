@@ -87,7 +87,7 @@ sub is_taken
 
 my $context = "$image/context";
 mkdir($context) or die "mkdir: $!";
-system_or_bail('cp', '-R', (map { "$source/$_" } qw(src Makefile exports.txt audit_policy.conf.sample LICENSE README.md)),
+system_or_bail('cp', '-R', (map { "$source/$_" } qw(src Makefile exports.txt audit_policy.conf.sample LICENSE README.md doc)),
 	glob("$source/*.c"), glob("$source/*.control"), glob("$source/*.sql"), $context);
 mkdir("$context/.git") or die "mkdir: $!";
 my @foreign = qw(.git/config pg_audit_queue.o pg_audit_queue.so pg_audit_queue.bc

@@ -623,14 +623,11 @@ is_shipped("$tmp/anew", 0, 'a trail that begins anew');
 # As a service
 # ---------------------------------------------------------------------------
 
-my $program = '';
 my $unit = slurp_file("$FindBin::RealBin/../systemd/pg_audit_trail-ship\@.service");
 my %service = (
-	PG_AUDIT_TRAIL => IPC::Run::run([ 'which', 'pg_audit_trail' ], '>', \$program)
-	  && $program =~ s/\n//r,
-	DIRECTORY      => $dir,
-	TARGET         => '--command=' . receiver("$tmp/service"),
-	OPTIONS        => '--once --stats=5');
+	DIRECTORY => $dir,
+	TARGET    => '--command=' . receiver("$tmp/service"),
+	OPTIONS   => '--once --stats=5');
 
 # as systemd does it: only $OPTIONS is split
 my ($line) = $unit =~ /^ExecStart=(.*)$/m;

@@ -1170,7 +1170,7 @@ sub other_trail_program
 	my (@options) = @_;
 	my $dir = PostgreSQL::Test::Utils::tempdir();
 
-	system_or_bail('cp', '-R', (map { "$FindBin::RealBin/../$_" } qw(src pg_audit_queue.control)), $dir);
+	system_or_bail('cp', '-R', (map { "$FindBin::RealBin/../$_" } qw(src doc pg_audit_queue.control)), $dir);
 	system("find $dir -name '*.o' -delete") == 0 or die 'find';
 	system_or_bail("make -s -C $dir/src/bin/pg_audit_trail PG_CONFIG=pg_config @options"
 		  . " >$dir/build.log 2>&1");
