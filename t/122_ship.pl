@@ -648,7 +648,13 @@ SKIP:
 	skip 'no systemd-analyze', 1 if !grep { -x "$_/systemd-analyze" } split /:/, $ENV{PATH};
 	mkdir("$tmp/units");
 	append_to_file("$tmp/units/pg_audit_trail-ship\@siem.service", $unit);
-	IPC::Run::run([ 'systemd-analyze', 'verify', "$tmp/units/pg_audit_trail-ship\@siem.service" ],
+	# It looks for the man page that the unit names, too.
+	my $has_man = grep { -x "$_/man" } split /:/, $ENV{PATH};
+
+	chomp(local $ENV{MANPATH} = `pg_config --mandir`);
+	IPC::Run::run(
+		[ 'systemd-analyze', $has_man ? '--man=yes' : '--man=no', 'verify',
+			"$tmp/units/pg_audit_trail-ship\@siem.service" ],
 		'>', \$stdout, '2>', \$stderr);
 	unlike($stderr, qr/pg_audit_trail-ship/, 'systemd has nothing to complain about');
 }

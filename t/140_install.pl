@@ -191,4 +191,11 @@ SKIP:
 	is(join(' ', grep { $man_text !~ /\Q$_\E(?![a-z-])/ } sort keys %options), '', 'all are in the man page');
 }
 
+# What units for systemd refer to is installed, too.
+foreach my $unit (glob("$root/systemd/*.service"))
+{
+	is(join(' ', slurp_file($unit) =~ /^Documentation=(.*)$/mg), "man:$name(1)",
+		'documentation of ' . ($unit =~ s{.*/}{}r));
+}
+
 done_testing();
