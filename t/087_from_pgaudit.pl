@@ -140,6 +140,28 @@ is( $node->safe_psql('postgres', "SELECT count(*) FROM pg_extension WHERE extnam
 unlike($output, qr/ERROR|FATAL/, 'it can be run again, in any database');
 is($node->safe_psql('trap', 'SELECT count(*) FROM trap.called'), 0, 'and executes nothing of its owner');
 
+# README's line for a root shell works as it is there: nobody connects as root.  "id" and
+# "runuser" stand in for those of a system where we are root and postgres has a role.
+my ($line) = slurp_file("$FindBin::RealBin/../README.md") =~ /`(scripts\/from-pgaudit \| [^`]*)`/;
+my $bin = PostgreSQL::Test::Utils::tempdir();
+my %stand_ins = (
+	id      => 'echo 0',
+	runuser => '[ "$1 $2 $3" = "-u postgres --" ] || exit 9; shift 3; PGHOST=\''
+	  . $node->host . '\' PGPORT=' . $node->port . ' exec "$@"');
+foreach my $name (keys %stand_ins)
+{
+	append_to_file("$bin/$name", "#!/bin/sh\n$stand_ins{$name}\n");
+	chmod 0755, "$bin/$name";
+}
+{
+	local %ENV = (%ENV, PATH => "$bin:$ENV{PATH}");
+	delete @ENV{qw(PGHOST PGPORT PGDATABASE)};
+	IPC::Run::run([ 'sh', '-c', $line // 'exit 1' ], '>&', \$output,
+		init => sub { chdir "$FindBin::RealBin/.." or die "chdir: $!" });
+}
+like($output, qr/^ALTER SYSTEM\n.*^ pg_reload_conf/ms, "README's line works in a root shell");
+unlike($output, qr/ERROR|FATAL|error:/, 'without errors');
+
 # What the files say does not count if there is an error in them.
 $node->append_conf('postgresql.conf', "nonsense = 1\n");
 like((move('postgres', 1))[1], qr/ERROR:  the configuration files have errors, see pg_file_settings/,
