@@ -21,17 +21,14 @@ use PostgreSQL::Test::Utils;
 
 my $root  = "$FindBin::RealBin/..";
 my @pages = ("$root/README.md", glob("$root/doc/*.md"));
-my $node  = audited_node('main', settings => { log => 'all', flush_interval => '20ms' });
+# Nothing is in the trail before it has to be, and nothing is where the test runs.
+my $node = audited_node('main', settings => { log => 'all', flush_interval => '1h' });
 my %count = map { $_ => 0 } qw(ini python sql sh text);
 
 # What the examples are about
 unaudited_sql($node, $_) foreach
   'CREATE ROLE teller LOGIN', 'CREATE ROLE payments', 'CREATE ROLE monitoring',
   'CREATE DATABASE ledger', 'CREATE TABLE account (id int)', 'CREATE TABLE card (number text)';
-flush_trail($node);
-unlink(trail_files($node)) or die "unlink: $!";
-$node->psql('postgres', 'DELETE FROM account', extra_params => [ '-U', 'teller' ]);
-flush_trail($node);
 my $has_file_fdw = unaudited_sql($node,
 	"SELECT count(*) FROM pg_available_extensions WHERE name = 'file_fdw'");
 
@@ -93,22 +90,28 @@ sub check_sql
 	return join("\n", grep { /ERROR|FATAL/ } split /\n/, $err);
 }
 
-# Commands: jq finds something in the trail, and other programs of the project are
-# where they are said to be.
+# Commands: what has jq in it prints something, wherever it is called by whoever is the
+# server's user, of a trail that has a GAP record, and will have that of a statement that
+# was refused just before; other programs of the project are where they are said to be.
 sub check_sh
 {
 	my ($text) = @_;
 	my @missing =
 	  grep { !-x "$root/$_" } $text =~ m{^((?:scripts|bench)/[\w-]+)}mg;
 
-	if ($text =~ /^jq/)
+	if ($text =~ /^jq/m)
 	{
 		my ($out, $err) = ('', '');
+		my $here = PostgreSQL::Test::Utils::tempdir();
 
-		IPC::Run::run([ 'sh', '-c', $text ], '>', \$out, '2>', \$err,
-			init => sub { chdir trail_dir($node) or die });
+		unlink(trail_files($node)) or die "unlink: $!";
+		flush_trail($node);
+		$node->psql('postgres', 'DELETE FROM account', extra_params => [ '-U', 'teller' ]);
+		local %ENV = (%ENV, PGHOST => $node->host, PGPORT => $node->port, PGDATABASE => 'postgres');
+		IPC::Run::run([ 'sh', '-ec', $text ], '>', \$out, '2>', \$err,
+			init => sub { chdir $here or die "chdir: $!" });
 		push @missing, "jq: $err" if $?;
-		push @missing, 'jq finds nothing' if $out !~ /\S/;
+		push @missing, 'jq finds nothing' if $out !~ /\t|^\{/m;
 	}
 	return "@missing";
 }
@@ -201,6 +204,13 @@ isnt(check_ini("ALTER SYSTEM\n"), '', 'what is no setting');
 isnt(check_sql('SELECT audit_flesh();'), '', 'a statement that fails');
 isnt(check_python("if:\n"), '', 'a program with an error');
 isnt(check_sh("scripts/from-oracle\n"), '', 'a program that does not exist');
-isnt(check_sh("jq 'select(.exitCode == \"99999\")' audit-*.json\n"), '', 'jq that finds nothing');
+{
+	my $files = trail_dir($node) . '/audit-*.json';
+
+	isnt(check_sh("psql -c 'SELECT audit_flush()'\njq 'select(.exitCode == \"99999\")' $files\n"), '',
+		'jq that finds nothing');
+	isnt(check_sh("jq 'select(.exitCode == \"42501\")' $files\n"), '',
+		'jq that does not wait for the trail');
+}
 
 done_testing();
