@@ -602,9 +602,11 @@ WITH wanted AS MATERIALIZED (
            || CASE WHEN s.log_parameter THEN ' and parameters' ELSE '' END
            || ' are recorded as they are, with whatever personal data is in them:'
               ' pg_audit_queue.mask_literals and pg_audit_queue.mask_patterns are empty.',
-           -- with a word's ends that have no backslashes, whatever these mean here or there
-           'ALTER SYSTEM SET pg_audit_queue.mask_patterns = ''"[[:<:]][0-9]{13,19}[[:>:]]"'';'
-           ' SELECT pg_reload_conf();',
+           -- card numbers, in groups as they are printed or not; with a word's ends that
+           -- have no backslashes, whatever these mean here or there
+           'ALTER SYSTEM SET pg_audit_queue.mask_patterns = ''"[[:<:]](?:[0-9]{13,19}'
+           '|[0-9]{4}(?:[ -][0-9]{4}){3}(?:[ -][0-9]{3})?|[0-9]{4}[ -][0-9]{6}[ -][0-9]{4,5}'
+           '|[0-9]{6}[ -][0-9]{13})[[:>:]]"''; SELECT pg_reload_conf();',
            NULL
       FROM server s
      WHERE s.mask_literals = '{}' AND NOT s.mask_patterns AND (s.log_statement OR s.log_parameter)

@@ -213,4 +213,32 @@ isnt(check_sh("scripts/from-oracle\n"), '', 'a program that does not exist');
 		'jq that does not wait for the trail');
 }
 
+# Recipes of README: who can enter the directory can read the files in it, and nobody else.
+{
+	my $readme = slurp_file("$root/README.md");
+	my ($for_all) = $readme =~ /^`install -d .* -m (\d+) /m;
+	my $checked = 0;
+
+	foreach my $recipe (split /^(?=\*\*)/m, ($readme =~ /^## Three recipes\n(.*?)^## /ms)[0])
+	{
+		my ($heading) = $recipe =~ /^\*\*(\w+)/ or next;
+		my ($file_mode) = $recipe =~ /log_file_mode = '(\d+)'/;
+		my $mode      = $recipe =~ /log_file_mode.* -m (\d+)/ ? $1 : $for_all;
+		my $directory = PostgreSQL::Test::Utils::tempdir();
+
+		next if $recipe !~ /log_directory/;
+		$checked++;
+		chmod(oct($mode), $directory) or die "chmod: $!";
+		$node->append_conf('postgresql.conf',
+			settings_text(log_directory => $directory, log_file_mode => $file_mode // '0600'));
+		$node->reload;
+		$node->safe_psql('postgres', 'SELECT 1');
+		ok(poll_until(sub { flush_trail($node); glob("$directory/*.json") }), "$heading: the directory is used");
+		my $wanted = (stat $directory)[2] & 050 ? 0640 : 0600;
+		is(join(' ', map { sprintf '%04o', (stat $_)[2] & 0777 } glob("$directory/*.json")),
+			sprintf('%04o', $wanted), "$heading: who can enter the directory can read");
+	}
+	cmp_ok($checked, '>', 1, 'recipes with a directory');
+}
+
 done_testing();
