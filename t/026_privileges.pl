@@ -121,9 +121,19 @@ is( $node->safe_psql(
 	'immediate',
 	'a granted parameter can be set');
 
-# Where the files are is nobody's business
+# Where the files are is nobody's business: settings that not everybody is shown are those
+# that the documentation names, and shown to whoever it says
 
-foreach my $name (qw(log_directory log_filename policy_file queue_directory))
+my ($hidden) = slurp_file("$FindBin::RealBin/../doc/settings.md") =~ /^\*\*Who can see them\.\*\* (.*?) are shown/ms;
+my @hidden = ($hidden // '') =~ /`(\w+)`/g;
+my %seen = map {
+	$_ => { map { $_ => 1 } split /\n/, $node->safe_psql('postgres',
+			q{SELECT substr(name, 16) FROM pg_settings WHERE name LIKE 'pg_audit_queue.%'},
+			extra_params => [ '-U', $_ ]) }
+} qw(nobody_special monitor);
+is(join(' ', grep { !$seen{nobody_special}{$_} } sort keys %{ $seen{monitor} }),
+	"@hidden", 'settings that not everybody is shown');
+foreach my $name (@hidden)
 {
 	($ret, $stdout, $stderr) = $node->psql(
 		'postgres', "SHOW pg_audit_queue.$name",
@@ -135,6 +145,19 @@ foreach my $name (qw(log_directory log_filename policy_file queue_directory))
 		0,
 		'monitoring may see it');
 }
+
+# and a change of the command that prints the key shows it to whoever reads the trail.
+
+@records = records_for(
+	$node,
+	sub {
+		unaudited_sql($node, q{ALTER SYSTEM SET pg_audit_queue.log_encryption_key_command = 'false'});
+		$node->reload;
+		poll_until(sub { flush_trail($node) && texts_in_trail($node, '"newValue":"false"') }) or die 'no record';
+	},
+	config => 1);
+cmp_ok(scalar(grep { ($_->{objectName} // '') =~ /key_command/ && $_->{newValue} eq 'false' } @records),
+	'>', 0, 'the key command is in the trail');
 $node->stop;
 
 done_testing();

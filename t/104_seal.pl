@@ -273,7 +273,8 @@ like(
 verifies($sealed, 'and with the data directory', '-D', $data, $dir);
 $node->start;
 work($node, 'again');
-sealed_now($node, 'after a restart');
+like(sealed_now($node, 'after a restart'), qr/^S1 /, 'with the key that was there, there are seals');
+is(in_log($node, qr/sealed from now on/), 1, 'which the server says only when it has found a key');
 verifies($sealed, 'after a restart', $dir);
 
 $node->stop('immediate');
