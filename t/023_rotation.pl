@@ -82,6 +82,15 @@ isnt($second, $first, 'the next record is in another file');
 is(basename($second), basename($returned), 'of that name');
 is(dirname($second), $dir, 'in the directory of the trail');
 
+# After audit_flush() and audit_rotate(), all files but that have what was recorded before,
+# and do not change any more: they can be copied.
+$node->safe_psql('postgres', q{SELECT 'to be copied'});
+($returned) = reverse split /\n/, unaudited_sql($node, 'SELECT audit_flush(); SELECT audit_rotate()');
+my %finished = map { $_ => slurp_file($_) } grep { basename($_) ne basename($returned) } trail_files($node);
+is(scalar(grep { /'to be copied'/ } values %finished), 1, 'what was recorded is in a finished file');
+write_one('behind');
+is(join(' ', grep { slurp_file($_) ne $finished{$_} } keys %finished), '', 'finished files do not change');
+
 # What the worker has not written yet when audit_rotate() is called goes into the new
 # file.  The worker sleeps, so that nothing is half done when it is stopped.
 my $drainer = worker_pid($node);
