@@ -93,6 +93,23 @@ like(make('install', DESTDIR => $dest, LINKPREFIX => '/file'), qr/is \Q$folder{b
 	'links cannot be made');
 ok(-x "$dest$folder{bindir}/$name", 'the program is there');
 
+# The RPM has all of it, by patterns that it names.
+{
+	my ($patterns) = slurp_file("$root/rpm/pg_audit_queue.spec") =~ /^%files\n(.*?)^%changelog/ms;
+	my %macro = map { ("pg$_" => `$pg_config --$_` =~ s/\n//r) } qw(pkglibdir bindir sharedir mandir);
+
+	$dest = PostgreSQL::Test::Utils::tempdir();
+	make('install', DESTDIR => $dest, LINKPREFIX => '');
+	my @patterns = map { s/%\{(\w+)\}/$macro{$1} \/\/ die $1/ger } grep { m{^%\{pg\w+dir\}/} } split /\n/, $patterns;
+	my @regexps = map { my $regexp = quotemeta; $regexp =~ s/\\\*/.*/g; qr/^$regexp$/ } @patterns;
+	my @installed = files($dest);
+
+	cmp_ok(scalar @installed, '>', 5, 'files are installed');
+	is(join(' ', grep { my $file = $_; !grep { $file =~ $_ } @regexps } @installed), '', 'the RPM has all of them');
+	is(join(' ', grep { my $i = $_; !grep { $_ =~ $regexps[$i] } @installed } 0 .. $#regexps), '',
+		'and names no other');
+}
+
 # Into a server, which is a copy: other tests need the program.
 my $prefix = PostgreSQL::Test::Utils::tempdir();
 my $server = bare_install() . '/bin';
@@ -189,6 +206,19 @@ SKIP:
 	cmp_ok(scalar keys %options, '>', 20, 'the program has options');
 	$man_text =~ s/\\-/-/g;
 	is(join(' ', grep { $man_text !~ /\Q$_\E(?![a-z-])/ } sort keys %options), '', 'all are in the man page');
+}
+
+# scripts/package-test executes the commands for Debian packages; here it is only looked
+# whether they are complete.
+{
+	my ($part) = slurp_file("$root/doc/upgrade.md") =~ /^### Debian packages\n(.*?)^#/ms;
+	my @commands = ($part // '') =~ /^```sh\n(.*?)^```/msg;
+
+	is(scalar @commands, 3, 'doc/upgrade.md: to prepare, to build, and to install');
+	like($commands[0], qr/^apt-get install dpkg-dev\napt-get build-dep \.\/$/m, 'what building needs');
+	like($commands[1], qr/^pg_buildext updatecontrol\ndpkg-buildpackage /m, 'building');
+	my @packages = slurp_file("$root/debian/control") =~ /^Package: (\S+)$/mg;
+	is(join(' ', grep { $commands[2] !~ m{\.\./\Q$_\E_} } @packages), '', 'all packages are installed');
 }
 
 # What units for systemd refer to is installed, too.
