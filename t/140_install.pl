@@ -134,13 +134,14 @@ ok(!-e "$server/$name" && !-e $page, 'and so is what they led to');
 # The man page
 # ---------------------------------------------------------------------------
 
-# Words of the page in Markdown, without the names of sections at its beginning and
-# of columns
+# Words of the page in Markdown, without the names of sections at its beginning.  The
+# name of a column stands in front of each of its cells if there are more than two.
 sub words_of_page
 {
 	my ($text) = @_;
 	my $code = 0;
-	my (@words, $before);
+	my $in_table = 0;
+	my (@words, @heads, $before);
 
 	foreach my $line (split /\n/, $text . "\n")
 	{
@@ -152,13 +153,25 @@ sub words_of_page
 		if (!$code)
 		{
 			# the line below the heads of a table
-			@words = @words[ 0 .. $before - 1 ] if $line =~ /^\|[ |:-]*$/;
-			next if $line =~ /^\|[ |:-]*$|^- \[[^]]*\]\(#/;
+			if ($line =~ /^\|[ |:-]*$/)
+			{
+				@words = @words[ 0 .. $before - 1 ];
+				next;
+			}
+			next if $line =~ /^- \[[^]]*\]\(#/;
 			$line =~ s/^#+ //;
 			# what a terminal of ASCII has for a bullet
 			$line =~ s/^- /o /;
-			$line =~ s/(?<!\\)\|/ /g if $line =~ /^\|/;
-			$line =~ s/\\\|/|/g;
+			if ($line =~ s/^\| *(.*?) *\|$/$1/)
+			{
+				my @cells = map { s/\\\|/|/gr } split / *(?<!\\)\| */, $line, -1;
+
+				@heads = @cells if !$in_table;
+				@cells[ 1 .. $#cells ] = map { "$heads[$_]: $cells[$_]" } 1 .. $#cells if $in_table && @cells > 2;
+				$line     = join ' ', @cells;
+				$in_table = 1;
+			}
+			else { $in_table = 0 }
 			$line =~ s/`|\*\*|\*(?=\w[^*]*\w\*)|(?<=\w)\*//g;
 		}
 		$before = @words;

@@ -4,8 +4,9 @@
 #	awk -v version=VERSION -f man.awk doc/pg_audit_trail.md >pg_audit_trail.1
 #
 # Knows the Markdown that the page has: headings, paragraphs, lists, tables, blocks of
-# code between fences, code, bold text and links.  Nothing is left out but the list of sections and
-# where links within the page lead.  Fails if the page is not one of a program.
+# code between fences, code, bold text and links.  Nothing is left out but the list of
+# sections, the heads of tables with two columns, and where links within the page lead.
+# Fails if the page is not that of a program.
 #
 # Copyright (c) 2026, pg_audit_queue contributors
 
