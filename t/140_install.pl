@@ -36,6 +36,8 @@ sub make
 
 	%variables = (PG_CONFIG => $pg_config, with_llvm => 'no', %variables);
 	local $ENV{PATH} = delete $variables{PATH} // $path;
+	# what a make above this one was told
+	delete local @ENV{qw(LINKPREFIX MAKEFLAGS)};
 	IPC::Run::run(
 		[ 'make', '-s', '-C', $root, $target, map { "$_=$variables{$_}" } sort keys %variables ],
 		'>&', \$output)
