@@ -187,6 +187,22 @@ ok(!-e "$data/pg_audit_queue/pgsql_tmp.seal_key", 'keygen: is not made');
 	ok(!-e "$data/pg_audit_queue/pgsql_tmp.seal_key", 'keygen: is made');
 }
 
+# As root, keygen becomes the server's user with that user's groups, and for good.
+SKIP:
+{
+	skip 'not with sanitizers', 1 if sanitizers();
+	mkdir("$base/data") or die "mkdir: $!";
+	append_to_file("$base/data/PG_VERSION", '');
+	my ($uid, $gid) = (stat("$base/data"))[ 4, 5 ];
+	append_to_file("$base/root", '');
+	local $ENV{PAQ_ROOT}   = "$base/root";
+	local $ENV{LD_PRELOAD} = build_preloaded('root');
+
+	Sealed::run('keygen', '-D', "$base/data");
+	is(slurp_file($ENV{PAQ_ROOT}), "groups $gid\nsetgid $gid\nsetuid $uid\n",
+		'keygen: root drops his groups, group and user');
+}
+
 my $sealed = Sealed->new($data);
 like(
 	$sealed->{key},

@@ -13,6 +13,8 @@
 #include "bin/pg_audit_trail/program.h"
 
 #include <fcntl.h>
+#include <grp.h>
+#include <pwd.h>
 #include <signal.h>
 #include <time.h>
 #include <unistd.h>
@@ -38,14 +40,22 @@ check_data_directory(const char *path, struct stat *st)
 }
 
 /*
- * What is made belongs to the server's user.  Root becomes that user, who could otherwise have
- * him make or give away files elsewhere, by links.
+ * What is made belongs to the server's user.  Root becomes that user for good, with that user's
+ * groups and none of his own: the user could otherwise have him make or give away files elsewhere,
+ * by links.
  */
 static void
 become_server(const struct stat *server)
 {
-	if (geteuid() == 0 &&
-		(setegid(server->st_gid) != 0 || seteuid(server->st_uid) != 0))
+	const struct passwd *user;
+	int			rc;
+
+	if (geteuid() != 0)
+		return;
+	user = getpwuid(server->st_uid);
+	rc = user != NULL ? initgroups(user->pw_name, server->st_gid) :
+		setgroups(1, &server->st_gid);
+	if (rc != 0 || setgid(server->st_gid) != 0 || setuid(server->st_uid) != 0)
 		trouble("could not become the user of the data directory: %m");
 }
 
