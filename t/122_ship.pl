@@ -44,6 +44,17 @@ for line in sys.stdin.buffer:
         sys.exit(1)
 EOF
 
+# One that acknowledges once, when it has got everything.  Each run writes a file of its own.
+my $hoarder = "$tmp/hoarder.py";
+append_to_file($hoarder, <<'EOF');
+import re, sys, os
+lines = sys.stdin.buffer.readlines()
+with open(sys.argv[1] + '.' + str(os.getpid()), 'wb') as file:
+    file.writelines(lines)
+if lines:
+    print(re.search(rb'"sequence":(\d+)', lines[-1]).group(1).decode())
+EOF
+
 sub receiver
 {
 	my (@arguments) = @_;
@@ -223,6 +234,13 @@ cmp_ok(time - $begun, '>=', 1.5, 'it waits longer from attempt to attempt');
 is($status, 0, 'it can be told to end meanwhile');
 like($stderr, qr/the command has ended with status 3/, 'what is wrong is said');
 is(consumer('sequence', 'dead'), 0, 'nothing is acknowledged');
+
+# Line ends of another system's programs
+$file = new_consumer('crlf');
+($status, $stderr) =
+  ship_once('crlf', receiver($file) =~ s/exec //r . q{ | sed -u 's/$/\r/'});
+is("$status $stderr", '0 ', 'an acknowledgement may end in CR and LF');
+is(consumer('lag_records', 'crlf'), 0, 'all are taken');
 
 foreach my $case (
 	[ 'echo nonsense; cat >/dev/null', qr/the command says "nonsense", which is no sequence/ ],
@@ -601,6 +619,22 @@ foreach (
 	cmp_ok(scalar(@again), '>=', 4, "$name: what is new is shipped");
 	is(join(' ', grep { $old{$_} } @again),
 		'', "$name: it is not shipped again");
+
+	# A sequence that both series have is not mistaken for that of the other one.
+	unaudited_sql($node, "SELECT audit_consumer_create('end_$count')");
+	(undef, $stderr, my $out) = ship_once("end_$count",
+		'exec ' . python() . " $hoarder $tmp/end_$count", '--stats');
+	my $end = decode_json((split /\n/, $out)[-1]);
+	is("$end->{failures}, " . ($end->{sent} - $end->{records}),
+		'0, 0', "$name: one acknowledgement at the end, and each record is sent once")
+	  or diag($stderr);
+	cmp_ok($end->{records}, '>', 0, "$name: there are some");
+	my @back = map {
+		my @run = sequences($_);
+		grep { $run[$_] <= $run[ $_ - 1 ] } 1 .. $#run
+	} glob("$tmp/end_$count.*");
+	is(scalar(@back), 0, "$name: sequences go up in each run of the program");
+	unaudited_sql($node, "SELECT audit_consumer_drop('end_$count')");
 }
 
 # ---------------------------------------------------------------------------

@@ -86,6 +86,7 @@ static struct
 
 	const Target *target;
 	bool		is_open;
+	bool		renewing;		/* it finishes what it has, to be opened anew */
 	bool		progress;		/* something was acknowledged since then */
 	int64		delay;			/* of the next attempt to open it, in ms */
 	int64		retry_at;		/* when it is; see now_ms() */
@@ -465,7 +466,7 @@ need_target(void)
 	if (now_ms() < ship.retry_at)
 		return false;
 	ship.is_open = true;
-	ship.progress = false;
+	ship.renewing = ship.progress = false;
 	if (ship.target->open())
 		return true;
 	give_up_target();
@@ -508,12 +509,33 @@ send_some(void)
 				break;
 			case SEND_FULL:
 				return false;
+			case SEND_ANEW:
+				ship.renewing = true;
+				ship.target->finish();
+				return false;
 			case SEND_FAILED:
 				give_up_target();
 				return false;
 		}
 	}
 	return true;
+}
+
+/* Work at what was sent; if there is nothing to do, for at most so many milliseconds. */
+static void
+work(int timeout)
+{
+	const bool	well = ship.target->wait(timeout);
+
+	if (ship.renewing && window.first == window.next)
+	{
+		ship.target->close();
+		ship.is_open = false;
+		ship.retry_at = 0;
+		window.first = window.next = 1;
+	}
+	else if (!well)
+		give_up_target();
 }
 
 static void
@@ -538,9 +560,9 @@ ship_records(void)
 			sleep_for(Min(POLL_TIME, Max(ship.retry_at - now_ms(), 1)));
 			continue;
 		}
-		more = send_some();
-		if (ship.is_open && !ship.target->wait(more ? 0 : POLL_TIME))
-			give_up_target();
+		more = !ship.renewing && send_some();
+		if (ship.is_open)
+			work(more ? 0 : POLL_TIME);
 		save_if_due();
 		if ((ship.once || ship.stuck) && !more && ship.is_open && !ship.has_record)
 			return;

@@ -54,7 +54,10 @@ extern uint64 walk_missing(const Walk *walk);
 extern void ship_acknowledged_to(uint64 number);
 extern void ship_acknowledged(uint64 number);
 
-/* The number of the record in the window with that sequence; false if there is none */
+/*
+ * The number of the record in the window with that sequence; false if there is none.  For targets
+ * that get sequences which go up from open() on, and so have no other series with the same ones.
+ */
 extern bool ship_find_sequence(uint64 sequence, uint64 *number);
 
 /* Targets */
@@ -63,6 +66,7 @@ typedef enum SendResult
 {
 	SEND_TAKEN,
 	SEND_FULL,					/* try again after wait() */
+	SEND_ANEW,					/* try again after finish(), close() and open() */
 	SEND_FAILED
 } SendResult;
 

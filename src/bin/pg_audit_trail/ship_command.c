@@ -7,6 +7,10 @@
  * json as the trail has them, and acknowledges them by lines with a sequence on its standard
  * output: that record, and all before it.  Its standard error is ours.
  *
+ * What it says tells nothing of the series.  So each run of it gets sequences that go up: where
+ * they go back, in another series, its standard input ends, and when it has acknowledged what it
+ * has, it is started again.
+ *
  * It fails when it ends, when it acknowledges what it has not been sent, or says something
  * else than numbers.  When there will be no more records, its standard input is at its
  * end; it is waited for, and if it takes too long, terminated.
@@ -38,6 +42,7 @@ static struct
 	Buffer		output;			/* to be written to it, from start on */
 	Size		start;
 	bool		finishing;		/* there will be no more of that */
+	int64		last;			/* sequence that was sent last */
 	Buffer		line;			/* of what it says, not all there yet */
 }			command;
 
@@ -74,6 +79,7 @@ command_open(void)
 	command.output.used = command.start = command.line.used = 0;
 	command.in = command.out = -1;
 	command.finishing = false;
+	command.last = 0;
 	if (pipe(in) != 0)
 		trouble("could not make a pipe: %m");
 	if (pipe(out) != 0)
@@ -131,10 +137,15 @@ write_output(void)
 static SendResult
 command_send(uint64 number, Record *record)
 {
+	const int64 sequence = record_number(record, PAQ_TRAIL_SEQUENCE);
+
 	if (command.output.used >= OUTPUT_SIZE && !write_output())
 		return SEND_FAILED;
 	if (command.output.used >= OUTPUT_SIZE)
 		return SEND_FULL;
+	if (command.last > 0 && sequence <= command.last)
+		return SEND_ANEW;
+	command.last = sequence;
 	buffer_put(&command.output, record->data, record->len);
 	return SEND_TAKEN;
 }
@@ -143,14 +154,15 @@ command_send(uint64 number, Record *record)
 static bool
 take_line(const char *line, Size len)
 {
-	const PaqValue value = {line, len, PAQ_VALUE_NUMBER, false};
+	PaqValue	value = {line, len, PAQ_VALUE_NUMBER, false};
 	int64		sequence;
 	uint64		number;
 
 	if (len > 0 && line[len - 1] == '\r')
-		len--;
+		value.len--;
 	if (!paq_line_number(&value, &sequence) || sequence < 0)
-		pg_log_error("the command says \"%.*s\", which is no sequence", (int) Min(len, 100), line);
+		pg_log_error("the command says \"%.*s\", which is no sequence",
+					 (int) Min(value.len, 100), line);
 	else if (!ship_find_sequence(sequence, &number))
 		pg_log_error("the command acknowledges sequence " INT64_FORMAT ", which it has not been sent, or has acknowledged before",
 					 sequence);
