@@ -15,7 +15,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 #ifdef __linux__
@@ -147,6 +146,17 @@ paq_read_text(const char *path, char *text, Size size)
 	if (read(fd, text, size - 1) < 0)
 		text[0] = '\0';
 	close(fd);
+}
+
+/*
+ * Returns true if nobody but its owner can access the file, as it must be with secrets.  A group
+ * may read root's files, as libpq allows it for the keys of certificates.
+ */
+bool
+paq_is_private(const struct stat *st)
+{
+	return (st->st_mode & (st->st_uid == 0 ? S_IWGRP | S_IXGRP | S_IRWXO :
+						   S_IRWXG | S_IRWXO)) == 0;
 }
 
 /*

@@ -15,6 +15,8 @@
 
 #include "c.h"
 
+#include <sys/stat.h>
+
 /* Instead of an offset to write at */
 #define PAQ_AT_END	(-1)
 
@@ -25,6 +27,7 @@ extern bool paq_map_file(int fd, uint64 from, char **data, Size *size);
 extern bool paq_fsync_directory(int fd);
 extern void paq_read_text(const char *path, char *text, Size size);
 extern bool paq_is_in_memory(const char *path);
+extern bool paq_is_private(const struct stat *st);
 extern bool paq_disk_space(const char *path, uint64 *size, uint64 *available);
 
 #endif							/* PAQ_FILE_UTIL_H */

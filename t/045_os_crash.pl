@@ -111,6 +111,7 @@ sub make_sealing_key
 	die "keygen: $stderr" if $status != 0;
 	unlink("$work/verification_key");
 	append_to_file("$work/verification_key", $stdout);
+	chmod(0600, "$work/verification_key") == 1 or die "chmod: $!";
 	return;
 }
 

@@ -314,6 +314,24 @@ sealed_now($node, 'after a crash of everything');
 verifies($sealed, 'after that and a start', $dir);
 is(join("\n", Sealed::faults($dir, partly => 1)), '', 'no range is sealed twice, or left out');
 
+# Others can read the server's key: the log says so, once, and the trail goes on.
+my $readable = -s $node->logfile;
+chmod(0640, $sealed->{state}) == 1 or die "chmod: $!";
+$node->restart;
+work($node, 'with a key that others can read');
+sealed_now($node, 'a key that others can read');
+is(
+	in_log(
+		$node,
+		qr/WARNING:  sealing key file "\S+seal_key" has group or world access\n.*HINT: /s, $readable),
+	1,
+	'a key that others can read: the server log says so');
+$readable = -s $node->logfile;
+chmod(0600, $sealed->{state}) == 1 or die "chmod: $!";
+$node->restart;
+sealed_now($node, 'a key that nobody else can read');
+is(in_log($node, qr/group or world access/, $readable), 0, 'a key that nobody else can read');
+
 # The key is not in base backups: with it, seals could be made anew.
 
 $node->backup('without');

@@ -701,21 +701,43 @@ foreach my $case (
 	my ($name, $text) = @$case;
 
 	Sealed::put("$base/wrong_key", $text);
+	chmod(0600, "$base/wrong_key") == 1 or die "chmod: $!";
 	my ($status, $stdout, $stderr) = Sealed::run('verify', '-k', "$base/wrong_key", $dir);
 	is("$status|$stdout", '2|', "a key file with $name");
-	like($stderr, qr/has no verification key|is too large/, 'is refused');
+	like($stderr, qr/has no verification key|is too long/, 'is refused');
 }
 Sealed::put("$base/right_key", "\n# by hand\r\n\n" . uc(unpack('H*', $secret)) =~ s/(....)/$1 /gr . "\r\n");
+chmod(0600, "$base/right_key") == 1 or die "chmod: $!";
 ($status, $output) = Sealed::run('verify', '-k', "$base/right_key", $dir);
 is($status, 0, 'a key as somebody has written it down') or diag($output);
+
+# A key that others can read: with it, they could forge seals.
+foreach my $case (
+	[ $sealed->{file},  '-k' => qw(0640 0604 0660 0620 0602) ],
+	[ $sealed->{state}, '-D' => qw(0640 0604) ])
+{
+	my ($file, $option, @modes) = @$case;
+
+	foreach my $mode (@modes)
+	{
+		chmod(oct($mode), $file) == 1 or die "chmod: $!";
+		my ($status, $stdout, $stderr) = Sealed::run('verify', '-k', $sealed->{file}, '-D', $data, $dir);
+		is("$status|$stdout", '2|', "verify $option with a key file of mode $mode");
+		like(
+			$stderr,
+			qr/key file "\Q$file\E" is accessible to its group or to others\n.*hint: Its permissions/,
+			'is refused');
+	}
+	chmod(0600, $file) == 1 or die "chmod: $!";
+}
 foreach my $case (
 	[ [$dir] => qr/no verification key specified/ ],
 	[ [ '-k', $sealed->{file} ] => qr/no directory specified/ ],
-	[ [ '-k', "$base/nowhere", $dir ] => qr/could not open file ".*nowhere"/ ],
-	[ [ '-k', $base, $dir ] => qr/could not read file/ ],
+	[ [ '-k', "$base/nowhere", $dir ] => qr/could not open key file ".*nowhere"/ ],
+	[ [ '-k', $base, $dir ] => qr/key file ".*" is not a regular file/ ],
 	[ [ '-k', $sealed->{file}, "$base/nowhere" ] => qr/is not a directory/ ],
 	[ [ '-k', $sealed->{file}, "$dir/$file{plain}" ] => qr/is not a directory/ ],
-	[ [ '-k', $sealed->{file}, '-D', $base, $dir ] => qr/could not open file ".*seal_key"/ ],
+	[ [ '-k', $sealed->{file}, '-D', $base, $dir ] => qr/could not open key file ".*seal_key"/ ],
 	[ [ '-k', $sealed->{file}, '--until=soon', $dir ] => qr/"soon" is no time/ ],
 	[ [ '-k', $sealed->{file}, "--seals=$base/nowhere", $dir ] => qr/could not open file/ ],
 	[ [ '-k', $sealed->{file}, '--nonsense', $dir ] => qr/unrecognized option/ ])

@@ -174,6 +174,7 @@ class Cluster:
         """A new sealing key, as the last one went with the queue."""
         key = self._run([self.program("pg_audit_trail"), "keygen", "-D", self.data])
         with open(self.seal_key, "w", encoding="ascii") as file:
+            os.fchmod(file.fileno(), 0o600)
             file.write(key)
 
     def start_again(self):

@@ -91,6 +91,7 @@ class Server:
         if done.returncode != 0:
             raise Failure("keygen failed: " + done.stdout.decode())
         with open(file, "wb") as key:
+            os.fchmod(key.fileno(), 0o600)
             key.write(done.stdout)
 
     # -- starting -----------------------------------------------------------

@@ -625,6 +625,26 @@ add_first_seals(SealLines *lines)
 	return ok;
 }
 
+/*
+ * Warn, once, if others can read the key.  It is used nevertheless: without it, the trail would
+ * stand still, or not be sealed at all.
+ */
+static void
+check_private(void)
+{
+	static bool warned;
+	struct stat st;
+	const bool	is_private = fstat(seals.state_fd, &st) != 0 || paq_is_private(&st);
+
+	if (!is_private && !warned)
+		ereport(WARNING,
+				(errmsg("sealing key file \"%s\" has group or world access",
+						PAQ_SEAL_STATE_FILE),
+				 errdetail("Whoever has read it can make seals in place of the server from then on."),
+				 errhint("Set its permissions to u=rw (0600), and begin with another key.")));
+	warned = !is_private;
+}
+
 static bool
 open_state(void)
 {
@@ -648,6 +668,7 @@ open_state(void)
 		return true;
 	}
 	ReserveExternalFD();
+	check_private();
 	switch (paq_seal_state_read(seals.state_fd, seals.state, &seals.slot))
 	{
 		case PAQ_SEAL_STATE_OK:

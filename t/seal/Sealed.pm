@@ -51,6 +51,7 @@ sub new
 	die "keygen: $messages" if $status != 0;
 	my $file = PostgreSQL::Test::Utils::tempdir() . '/key';
 	append_to_file($file, $key);
+	chmod(0600, $file) == 1 or die "chmod: $!";
 	my ($hex) = $key =~ /^([0-9a-f-]{71})$/m or die "no key: $key";
 	$hex =~ tr/-//d;
 	return bless {

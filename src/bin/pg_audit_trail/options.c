@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "file_util.h"
 #include "getopt_long.h"
 
 /* Most records that follow keeps in memory */
@@ -452,10 +453,7 @@ parse_transactions(Patterns *patterns, const char *value)
 	}
 }
 
-/*
- * A file with secrets that others than its owner can read is refused, but for root's
- * files that a group can read, as libpq does with the keys of certificates.
- */
+/* A file with secrets that others than its owner can read is refused. */
 static void
 check_secret_file(const char *what, const char *path, int fd)
 {
@@ -465,7 +463,7 @@ check_secret_file(const char *what, const char *path, int fd)
 		trouble("could not stat %s \"%s\": %m", what, path);
 	if (!S_ISREG(st.st_mode) && !S_ISFIFO(st.st_mode))
 		trouble("%s \"%s\" is not a regular file", what, path);
-	if (st.st_mode & (st.st_uid == 0 ? S_IWGRP | S_IXGRP | S_IRWXO : S_IRWXG | S_IRWXO))
+	if (!paq_is_private(&st))
 	{
 		pg_log_error("%s \"%s\" is accessible to its group or to others", what, path);
 		pg_log_error_hint("Its permissions must be 0600 or less, or 0640 or less if it is root's.");
@@ -474,19 +472,30 @@ check_secret_file(const char *what, const char *path, int fd)
 }
 
 /*
- * Read a file that may have secrets, of less than SECRETS_MAX bytes, which text has space
- * for; returns its length.  Ends the program if it cannot be used; what: what it is.
+ * Open a file that may have secrets, with these flags of open(); what: what it is.  Ends the
+ * program if it cannot be used, or others can read it.
  */
-Size
-read_secret_file(const char *what, const char *path, char *text)
+int
+open_secret_file(const char *what, const char *path, int flags)
 {
-	Size		len = 0;
-	ssize_t		n;
-	int			fd = open(path, O_RDONLY | PG_BINARY, 0);
+	int			fd = open(path, O_RDONLY | O_CLOEXEC | PG_BINARY | flags, 0);
 
 	if (fd < 0)
 		trouble("could not open %s \"%s\": %m", what, path);
 	check_secret_file(what, path, fd);
+	return fd;
+}
+
+/*
+ * Read such a file, of less than SECRETS_MAX bytes, which text has space for; returns its length.
+ */
+Size
+read_secret_file(const char *what, const char *path, char *text)
+{
+	const int	fd = open_secret_file(what, path, 0);
+	Size		len = 0;
+	ssize_t		n;
+
 	while (len < SECRETS_MAX && (n = read(fd, text + len, SECRETS_MAX - len)) != 0)
 	{
 		if (n < 0 && errno != EINTR)

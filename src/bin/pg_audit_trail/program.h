@@ -298,6 +298,7 @@ struct option;
 pg_noreturn extern void wrong_usage(void);
 extern int	next_option(int argc, char **argv, const char *letters,
 					   const struct option *options);
+extern int	open_secret_file(const char *what, const char *path, int flags);
 extern Size read_secret_file(const char *what, const char *path, char *text);
 extern PaqKeys *read_keys(const char *path);
 extern void parse_options(Options *options, Reader reader, int argc, char **argv);

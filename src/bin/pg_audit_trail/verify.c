@@ -841,11 +841,9 @@ read_server_state(PaqSealState *state)
 	int			fd;
 
 	snprintf(path, sizeof(path), "%s/" PAQ_SEAL_STATE_FILE, wanted.data_directory);
-	fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-	if (fd < 0)
-		trouble("could not open file \"%s\": %m", path);
+	fd = open_secret_file("key file", path, O_NONBLOCK);
 	if (paq_seal_state_read(fd, state, &slot) != PAQ_SEAL_STATE_OK)
-		trouble("could not use file \"%s\"", path);
+		trouble("could not use key file \"%s\"", path);
 	close(fd);
 }
 
@@ -962,17 +960,17 @@ read_text_file(const char *path)
 static void
 read_key(const char *path)
 {
-	char	   *text = read_text_file(path);
-	char	   *line = text;
+	static char text[SECRETS_MAX + 1];
+	const char *line = text;
 
+	text[read_secret_file("key file", path, text)] = '\0';
 	while (*line == '#' || *line == '\n' || *line == '\r')
 		line += *line == '#' ? strcspn(line, "\n") : 1;
 	if (!paq_seal_key_parse(line, strcspn(line, "\r\n"), &wanted.first))
-		trouble("file \"%s\" has no verification key", path);
+		trouble("key file \"%s\" has no verification key", path);
 	if (!paq_seal_key_id(&wanted.first, wanted.id))
 		trouble("could not compute a digest");
-	explicit_bzero(text, strlen(text));
-	free(text);
+	paq_forget_secret(text, sizeof(text));
 }
 
 /* A time; also as time_text() writes it */
