@@ -49,6 +49,19 @@ buffer_put(Buffer *buf, const char *data, Size len)
 	buf->used += len;
 }
 
+/* Make space for one more element of an array that has "count" of them, and space for *size. */
+void *
+array_grow(void *array, int count, int *size, Size element)
+{
+	if (count < *size)
+		return array;
+	*size = Max(16, 2 * *size);
+	array = realloc(array, *size * element);
+	if (array == NULL)
+		trouble("out of memory");
+	return array;
+}
+
 void
 buffer_puts(Buffer *buf, const char *str)
 {

@@ -61,13 +61,7 @@ add_file(FileList *list, const char *path)
 {
 	TrailFile  *file;
 
-	if (list->count == list->size)
-	{
-		list->size = Max(16, 2 * list->size);
-		list->files = realloc(list->files, list->size * sizeof(TrailFile));
-		if (list->files == NULL)
-			trouble("out of memory");
-	}
+	list->files = array_grow(list->files, list->count, &list->size, sizeof(TrailFile));
 	file = &list->files[list->count++];
 	memset(file, 0, sizeof(TrailFile));
 	file->path = checked_strdup(path);
@@ -244,27 +238,51 @@ free_files(FileList *list)
 	memset(list, 0, sizeof(FileList));
 }
 
-/* Is there no newer one in its directory?  Then it may be being written. */
+/* Name of the newest file of a directory; NULL if it has none, or cannot be read. */
+static char *
+find_newest(const char *directory, const PaqKeys *keys)
+{
+	FileList	list = {0};
+	char	   *result = NULL;
+
+	if (add_directory(&list, directory) && list.count > 0)
+	{
+		sort_files(&list, keys);
+		result = checked_strdup(list.files[list.count - 1].name);
+	}
+	free_files(&list);
+	return result;
+}
+
+/*
+ * Returns true if there is no newer file in its directory: then it may be being written.  Each
+ * directory is looked through once, later than the files to be read were listed.
+ */
 bool
 is_newest_file(const TrailFile *file, const PaqKeys *keys)
 {
-	FileList	list = {0};
+	static Names directories;
+	static char **newest;
+	static int	count = 0;
+	static int	size = 0;
 	Buffer		directory = {0};
-	bool		result = true;
+	uint64	   *number;
+	bool		found;
 
 	if (file->is_stdin)
 		return true;
 	buffer_put(&directory, file->path, file->name - file->path);
 	buffer_puts(&directory, directory.used > 0 ? "" : ".");
 	buffer_putc(&directory, '\0');
-	if (add_directory(&list, directory.data) && list.count > 0)
+	number = names_add(&directories, directory.data, &found);
+	if (!found)
 	{
-		sort_files(&list, keys);
-		result = strcmp(list.files[list.count - 1].name, file->name) == 0;
+		newest = array_grow(newest, count, &size, sizeof(char *));
+		newest[count] = find_newest(directory.data, keys);
+		*number = count++;
 	}
-	free_files(&list);
 	free(directory.data);
-	return result;
+	return newest[*number] == NULL || strcmp(newest[*number], file->name) == 0;
 }
 
 /*

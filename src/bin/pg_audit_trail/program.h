@@ -27,6 +27,7 @@
  *	safe.c				texts that do nothing to a terminal
  *	log.c				messages, which are such texts
  *	progress.c			how far reading has got
+ *	names.c				a number for each name
  *	buffer.c			memory that grows, and standard output
  *
  * Errors of the trail are reported where they are found, and make the program end with
@@ -91,6 +92,7 @@ extern void buffer_put(Buffer *buf, const char *data, Size len);
 extern void buffer_puts(Buffer *buf, const char *str);
 extern void buffer_printf(Buffer *buf, const char *fmt,...) pg_attribute_printf(2, 3);
 extern void buffer_fill(Buffer *buf, char c, int count);
+extern void *array_grow(void *array, int count, int *size, Size element);
 extern void *checked_alloc(Size size);
 extern char *checked_strdup(const char *str);
 extern void output_put(const char *data, Size len);
@@ -105,6 +107,16 @@ buffer_putc(Buffer *buf, char c)
 		buffer_reserve(buf, 1);
 	buf->data[buf->used++] = c;
 }
+
+/* names.c */
+
+typedef struct Names
+{
+	struct name_hash *hash;		/* NULL: there are none */
+} Names;
+
+extern uint64 *names_find(const Names *names, const char *name);
+extern uint64 *names_add(Names *names, const char *name, bool *found);
 
 /* pg_audit_trail.c */
 extern const char *progname;
