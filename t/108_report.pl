@@ -427,6 +427,60 @@ like($text, qr/: 4 sequences/, 'records that are not wanted are not missing');
 like($text, qr/^! The trail itself says .*: 2 gaps/m, 'gaps are reported whoever is looked for');
 is(fact($text, 'Records'), 0, 'but are no records that are wanted');
 
+# A part of the trail is in another directory: where is said, as far as records tell it.
+sub moved
+{
+	my ($sequence, $minutes, $from, $to, %fields) = @_;
+
+	return line(
+		$sequence, $minutes,
+		class        => 'CONFIG',
+		command      => 'SET',
+		objectType   => 'SETTING',
+		objectName   => 'pg_audit_queue.log_directory',
+		oldValue     => $from,
+		newValue     => $to,
+		dbUserName   => undef,
+		sessionUser  => undef,
+		databaseName => undef,
+		remoteHost   => undef,
+		%fields);
+}
+
+file('moved/1.json', line(11, 0), moved(12, 1, 'before', 'moved'), line(13, 2));
+file('moved/2.json', line(20, 20), moved(21, 20, "el\e[sewhere", 'moved'), line(22, 21));
+file('moved/3.json', line(30, 30), moved(31, 30, 'refused', 'nowhere', exitCode => '55P02'));
+$text = report([ 1, qr/\A\z/ ], "$base/moved");
+like($text, qr/^! Missing between .*: 13\s+sequences;\s+some\s+may\s+be\s+in\s+another\s+directory,\s+see Completeness\.$/m,
+	'a part of the trail is elsewhere');
+like($text,
+	qr{moved/2\.json sequences 14 to 19 are missing; before sequence 21, log_directory was "el\\x1b\[sewhere"\n},
+	'the directory is named');
+like($text, qr{moved/3\.json sequences 23 to 29 are missing\n}, 'but not if it was not changed');
+like($text, qr/^db1 +- +11 +31 +10 before$/m, 'what was before the first sequence');
+like($text, qr/^ *What was before the first sequence is not in these files: /m, 'is not there');
+unlike(report(file('whole.json', line(1, 0))), qr/before the first sequence/, 'unless there is none');
+
+# A record in parts that are too long to be put together is one record.
+my %part = (count => 3, length => 300_000_000, sha256 => '0' x 64);
+file('parts/1.json',
+	line(1, 0),
+	line(2, 1, part => { %part, number => 1 }),
+	(map { line($_ + 1, 1, type => 'part', class => undef, part => { %part, number => $_, text => 'x' }) } 2, 3),
+	line(5, 2, type => 'part', class => undef, part => { %part, number => 3, text => 'x' }),
+	line(6, 3));
+$text = report("$base/parts");
+is(fact($text, 'Records'), 4, 'a record in parts is one, and one whose beginning is missing is another');
+like(fact($text, 'Files'), qr/^1, with [\d,]+ bytes and 4 records$/, 'also in all');
+my ($code, $out) = trail_program('cat', '--count', "$base/parts");
+is("$code $out", "0 4\n", 'as for cat --count');
+($code, $out) = trail_program('cat', '--limit=2', "$base/parts");
+is((() = $out =~ /\n/g), 4, 'cat --limit prints the lines of the last record');
+($code, $out) = trail_program('cat', '--class=READ', "$base/parts");
+is((() = $out =~ /\n/g), 5, 'parts belong to the record that was chosen');
+($code, $out) = trail_program('cat', '--format=table', "$base/parts");
+is((() = $out =~ /\n/g), 5, 'and are no lines of a table');
+
 # The first gap began at 00:01:30, and was written at 00:02:00.
 foreach my $case (
 	[ 1, '--to=2026-01-01T00:01:31' ],
@@ -636,5 +690,39 @@ SKIP:
 	note("memory: $small kB, in a flood $large kB");
 	cmp_ok($large - $small, '<', 16 * 1024, 'memory is bounded') if !sanitizers();
 }
+
+# ---------------------------------------------------------------------------
+# A server that has written into another directory for some time
+# ---------------------------------------------------------------------------
+
+sub write_into
+{
+	my ($directory) = @_;
+
+	$node->append_conf('postgresql.conf', settings_text(log_directory => $directory));
+	$node->reload;
+	poll_until(
+		sub {
+			flush_trail($node);
+			return index(stats($node)->{current_file}, "$directory/") >= 0;
+		}) or die 'no other directory';
+	$node->safe_psql('postgres', 'SELECT 1');
+	return flush_trail($node);
+}
+
+my $there = write_into('audit');
+my $elsewhere = write_into('elsewhere');
+write_into('audit');
+$node->stop;
+$text = report([ 1, qr/\A\z/ ], $dir);
+my ($from, $to, $until, $where) =
+  $text =~ /sequences (\d+) to (\d+) are missing; before sequence (\d+), log_directory was "(.*?)"/;
+is($where, 'elsewhere', 'the report of the one directory names the other') or diag($text);
+cmp_ok($from, '>', $there,     'from where on records are there');
+cmp_ok($to,   '>=', $elsewhere, 'and up to where');
+cmp_ok($until, '>', $to, 'as a record tells');
+$text = report($node->data_dir . '/elsewhere');
+like($text, qr/ $from +$to +@{[ $from - 1 ]} audit$/m, 'and the other way round') or diag($text);
+unlike(report($dir, $node->data_dir . '/elsewhere'), qr/ missing[:;]/, 'both together have everything');
 
 done_testing();

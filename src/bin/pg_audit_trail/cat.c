@@ -34,6 +34,7 @@ read_file(Cat *cat, const TrailFile *file)
 	const bool	all = filter_is_empty(&cat->options.filter);
 	Source	   *source;
 	SourceResult result = SOURCE_END;
+	bool		wanted = false;
 
 	if (!fits_format(file, &cat->options))
 	{
@@ -45,16 +46,23 @@ read_file(Cat *cat, const TrailFile *file)
 	if (source == NULL)
 		return;
 	source_join(source, false);
-	while (!is_done(cat) &&
+	cat->record.more = 0;
+	while ((!is_done(cat) || cat->record.more > 0) &&
 		   (result = source_next(source, &cat->record)) == SOURCE_RECORD)
 	{
-		if (all || filter_matches(&cat->options.filter, &cat->record))
+		/* A record that is too long comes in parts, of which the first one is it. */
+		if (!cat->record.continues)
 		{
-			cat->count++;
-			if (!cat->options.count)
-				print_record(&cat->options, &cat->record);
+			if (is_done(cat))
+				break;
+			wanted = all || filter_matches(&cat->options.filter, &cat->record);
+			cat->count += wanted;
+			cat->read++;
 		}
-		if (++cat->read % PROGRESS_EVERY == 0 && progress_is_shown())
+		if (wanted && !cat->options.count &&
+			(!cat->record.continues || cat->options.format == FORMAT_JSON))
+			print_record(&cat->options, &cat->record);
+		if (cat->read % PROGRESS_EVERY == 0 && progress_is_shown())
 			progress_report(cat->done + source_position(source), false);
 	}
 	cat->done += source_position(source);

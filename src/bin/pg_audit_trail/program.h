@@ -171,6 +171,9 @@ typedef struct Record
 	Size		len;
 	Format		format;
 	int64		nparts;			/* lines that it was put together from, or 1 */
+	bool		continues;		/* it is a further part of the record that was
+								 * handed out before it, and no record by itself */
+	int64		more;			/* parts of it that should come behind it */
 	PaqLine		line;
 	uint64		decoded;		/* fields whose text is known, by bits */
 	bool		bytes;			/* how texts are decoded, see record_decode_as() */

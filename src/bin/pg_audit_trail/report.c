@@ -66,6 +66,9 @@ read_file(Report *report, const TrailFile *file)
 	while ((result = source_next(source, &record)) == SOURCE_RECORD)
 	{
 		collect_sequence(report, file, &record);
+		if (record.continues)
+			continue;
+		report->read++;
 		if (all || filter_matches(&report->options.filter, &record))
 			collect_record(report, &record);
 		else if (record_is_gap(&record) && filter_concerns_gap(&report->options.filter, &record))

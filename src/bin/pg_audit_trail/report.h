@@ -43,8 +43,13 @@ typedef struct Counter
 	bool		has_time;
 	int64		first;			/* of those that have a time, the earliest */
 	int64		last;
-	int64		sequence;		/* of the record that was added last */
-	char	   *sample;			/* message of a failure; NULL: none */
+	int64		sequence;		/* of a server: of the record that was added last, */
+	int64		first_sequence; /* and of the first one, */
+	const char *path;			/* and the file of that, or of the one behind the
+								 * last that are missing; NULL: no matter */
+	int64		place;			/* of these, among the places; -1: of the first */
+	char	   *sample;			/* message of a failure; of a server, log_directory
+								 * before the first sequence; NULL: none */
 } Counter;
 
 typedef struct CounterTable
@@ -160,6 +165,7 @@ typedef struct Report
 	int64		silence_from;
 	int64		silence_to;
 	int64		missing;		/* sequences between those of the files */
+	int64		moved;			/* how often log_directory was changed there */
 	int64		nplaces;		/* all there were */
 	Place	   *places;			/* the first of them */
 	Span		hours[24];

@@ -409,10 +409,12 @@ collect_place(Report *report, const char *path, const char *what)
 }
 
 static void
-collect_missing(Report *report, const TrailFile *file, int64 first, int64 last)
+collect_missing(Report *report, Counter *server, const TrailFile *file, int64 first, int64 last)
 {
 	char		what[128];
 
+	server->path = report->nplaces < MAX_PLACES ? file->path : NULL;
+	server->place = report->nplaces;
 	add_number(&report->missing, last - first + 1);
 	if (first == last)
 		snprintf(what, sizeof(what), "sequence " INT64_FORMAT " is missing", first);
@@ -421,6 +423,42 @@ collect_missing(Report *report, const TrailFile *file, int64 first, int64 last)
 				 "sequences " INT64_FORMAT " to " INT64_FORMAT " are missing", first, last);
 	collect_place(report, file->path, what);
 	note_status(STATUS_ALTERED);
+}
+
+/*
+ * The server has begun to write into another directory.  The record of that is in the first file
+ * there.  So if sequences are missing in front of this file, they may be in the other directory,
+ * which the record names.
+ */
+static void
+collect_directory(Report *report, Counter *server, const TrailFile *file, Record *record)
+{
+	char	   *directory;
+	Buffer		what = {0};
+
+	if (server->path != file->path || record_has_failed(record) ||
+		!record_is(record, PAQ_TRAIL_OBJECT_NAME, "pg_audit_queue.log_directory") ||
+		!record_is(record, PAQ_TRAIL_CLASS, "CONFIG") || !record_is(record, PAQ_TRAIL_COMMAND, "SET"))
+		return;
+	server->path = NULL;
+	directory = keep_text(record_text(record, PAQ_TRAIL_OLD_VALUE), MAX_EVENT_TEXT);
+	if (directory == NULL)
+		return;
+	if (server->place < 0)
+	{
+		server->sample = directory;
+		return;
+	}
+	buffer_puts(&what, report->places[server->place].what);
+	buffer_printf(&what, "; before sequence " INT64_FORMAT ", log_directory was \"",
+				  record_number(record, PAQ_TRAIL_SEQUENCE));
+	buffer_puts(&what, directory);
+	buffer_puts(&what, "\"");
+	buffer_putc(&what, '\0');
+	free(report->places[server->place].what);
+	report->places[server->place].what = what.data;
+	report->moved++;
+	free(directory);
 }
 
 /*
@@ -440,11 +478,16 @@ collect_sequence(Report *report, const TrailFile *file, Record *record)
 	Counter    *counter = count_parts(report, TABLE_SERVERS, server, lengthof(server), &nothing);
 	char		what[128];
 
-	report->read++;
 	if (sequence <= 0)
 		return;
+	if (counter->first_sequence == 0)
+	{
+		counter->first_sequence = sequence;
+		counter->path = file->path;
+		counter->place = -1;
+	}
 	if (counter->sequence > 0 && sequence - 1 > counter->sequence)
-		collect_missing(report, file, counter->sequence + 1, sequence - 1);
+		collect_missing(report, counter, file, counter->sequence + 1, sequence - 1);
 	else if (counter->sequence > 0 && sequence <= counter->sequence)
 	{
 		snprintf(what, sizeof(what),
@@ -452,4 +495,5 @@ collect_sequence(Report *report, const TrailFile *file, Record *record)
 		collect_place(report, file->path, what);
 	}
 	counter->sequence = sequence + record->nparts - 1;
+	collect_directory(report, counter, file, record);
 }

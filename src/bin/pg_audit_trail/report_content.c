@@ -538,8 +538,9 @@ note_losses(void)
 			 grouped(report->gaps), plural(report->gaps), grouped(report->vague_gaps),
 			 grouped(report->lost), plural(report->lost));
 	if (report->missing > 0)
-		note(true, "Missing between the records of these files: %s sequence%s.",
-			 grouped(report->missing), plural(report->missing));
+		note(true, "Missing between the records of these files: %s sequence%s%s.",
+			 grouped(report->missing), plural(report->missing), report->moved == 0 ? "" :
+			 "; some may be in another directory, see Completeness");
 	if (report->nplaces > 0)
 		note(true, "Files are damaged, or records do not follow each other, at %s place%s: see Completeness.",
 			 grouped(report->nplaces), plural(report->nplaces));
@@ -651,6 +652,49 @@ write_days(void)
 	}
 }
 
+/* What there is of each server's sequences; returns whether some begin with another than 1. */
+static bool
+write_sequences(void)
+{
+	static const GridColumn columns[] = {
+		{"server", COLUMN_NAME},
+		{"cluster", COLUMN_NAME},
+		{"first", COLUMN_NUMBER},
+		{"last", COLUMN_NUMBER},
+		{"before the first", COLUMN_NUMBER},
+		{"log_directory until then", COLUMN_NAME}
+	};
+	int			count;
+	Counter   **servers = counters_list(&report->table[TABLE_SERVERS], &count);
+	const int	shown = Min(count, report->options.top);
+	bool		begin_later = false;
+	Grid		grid;
+
+	if (count > 0)
+	{
+		qsort(servers, count, sizeof(Counter *), compare_counters);
+		grid_begin(&grid, "Sequences in these files", columns, lengthof(columns));
+		for (int i = 0; i < shown; i++)
+		{
+			const Counter *server = servers[i];
+
+			grid_text(&grid, server->part[0], server->part[0].len == server->len[0]);
+			grid_text(&grid, server->part[1], server->part[1].len == server->len[1]);
+			grid_number(&grid, server->first_sequence, false);
+			grid_number(&grid, server->sequence, false);
+			grid_number(&grid, Max(server->first_sequence - 1, 0), false);
+			grid_string(&grid, server->sample);
+			begin_later |= server->first_sequence > 1;
+		}
+		out->table(&grid);
+		grid_free(&grid);
+	}
+	if (shown < count)
+		note(false, "Left out: %d more server%s.", count - shown, plural(count - shown));
+	free(servers);
+	return begin_later;
+}
+
 static void
 write_completeness(void)
 {
@@ -660,6 +704,8 @@ write_completeness(void)
 	out->section("Completeness");
 	write_gaps();
 	write_places();
+	if (write_sequences())
+		note(false, "What was before the first sequence is not in these files: retention or somebody else has removed it, or it is in another directory.");
 	if (current_status() == STATUS_TROUBLE)
 		note(true, "Not all files could be read: what is missing there is not known here.");
 	else if (report->gaps == 0 && report->nplaces == 0)

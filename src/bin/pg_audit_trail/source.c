@@ -13,7 +13,7 @@
  *
  * Records in parts (trail/part.h) are put together for who asks for that.  Parts that are not
  * all there are reported, and handed out one by one, as records.  So are those of a record that
- * would be longer than RECORD_MAX, without a report.
+ * would be longer than RECORD_MAX, without a report.  Who counts can tell that they are one record.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -33,6 +33,15 @@
 #define MAX_REPORTS		10
 
 #define STDIN_CHUNK		(256 * 1024)
+
+/* A part that was handed out by itself */
+typedef struct SourcePart
+{
+	int64		number;			/* 0: it was none */
+	int64		count;
+	int64		sequence;
+	int64		series;
+} SourcePart;
 
 struct Source
 {
@@ -61,6 +70,7 @@ struct Source
 	Size		given;			/* bytes of that so far */
 	const char *held;			/* line in text that comes after these; NULL: none */
 	Size		held_len;
+	SourcePart	part;			/* handed out last */
 };
 
 /* NULL, with a message unless quiet, if the file cannot be opened. */
@@ -478,12 +488,8 @@ give_up(Source *source, bool too_long)
 	source->giving = true;
 }
 
-/*
- * The next record.  After anything else than SOURCE_RECORD it may be asked again: the file may
- * have grown.
- */
-SourceResult
-source_next(Source *source, Record *record)
+static SourceResult
+next_record(Source *source, Record *record)
 {
 	if (source->joined)
 		paq_join_forget(&source->joiner);
@@ -542,6 +548,41 @@ source_next(Source *source, Record *record)
 				break;
 		}
 	}
+}
+
+/* Is what is handed out a part of a record, and one more of the record before? */
+static void
+note_part(Source *source, Record *record)
+{
+	const SourcePart before = source->part;
+	PaqPartInfo info;
+
+	record->continues = false;
+	record->more = source->part.number = 0;
+	if (!source->joins || !paq_part_info(&record->line, &info))
+		return;
+	source->part.number = info.number;
+	source->part.count = info.count;
+	source->part.sequence = record_number(record, PAQ_TRAIL_SEQUENCE);
+	source->part.series = record_number(record, PAQ_TRAIL_SERIES);
+	record->more = info.count - info.number;
+	record->continues = before.number > 0 && info.number == before.number + 1 &&
+		info.count == before.count && source->part.series == before.series &&
+		source->part.sequence == before.sequence + 1;
+}
+
+/*
+ * The next record.  After anything else than SOURCE_RECORD it may be asked again: the file may
+ * have grown.
+ */
+SourceResult
+source_next(Source *source, Record *record)
+{
+	const SourceResult result = next_record(source, record);
+
+	if (result == SOURCE_RECORD)
+		note_part(source, record);
+	return result;
 }
 
 /*
