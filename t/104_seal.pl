@@ -89,11 +89,13 @@ sub sealed_now
 	return $line;
 }
 
-# Test that the trail verifies; returns what was said.
+# Test that the trail verifies from its first seal to its last; returns what was said.
 sub verifies
 {
 	my ($sealed, $name, @arguments) = @_;
-	my ($status, $output) = $sealed->verify(@arguments);
+	my ($begun) = map { $_->{epoch} == 0 ? $_->{time} : () }
+	  map { Sealed::seals($_) } grep { scalar(() = glob("$_/*.seals.*")) } @arguments;
+	my ($status, $output) = $sealed->verify("--from=$begun", "--until=$begun", @arguments);
 
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 	is($status, 0, "$name: verify has no complaint") or diag($output);
@@ -261,11 +263,14 @@ like($heartbeat->{sequence}, qr/^\d+$/, 'but a sequence');
 # ---------------------------------------------------------------------------
 
 my $output = verifies($sealed, 'while the server runs', $dir);
-like($output, qr/^note: the first \d+ bytes of file "audit-.*" were there before the key/m,
-	'what was there before the key is said');
+my ($before) = map { $_->{kind} eq 'before' ? $_ : () } Sealed::seals($dir);
 like(
 	$output,
-	qr/^The trail is complete and unaltered from .* to .*,\nsequences \d+ to \d+: \d+ seals, 1 files/m,
+	qr/\ANOT COVERED: $before->{last} records before the first seal, sequences 1 to $before->{last}: $before->{to} bytes of file "\Q$before->{file}\E"$/m,
+	'what was there before the key is said first');
+like(
+	$output,
+	qr/^What seals cover is complete and unaltered from .* to .*,\nsequences @{[ $before->{last} + 1 ]} to \d+: \d+ seals, 1 files/m,
 	'and what was verified');
 verifies($sealed, 'with the data directory', '-D', $data, $dir);
 
@@ -450,7 +455,7 @@ ok(poll_until(sub { !-e "$dir/$old->{file}" }), 'retention removes a file');
 sealed_now($node, 'after retention');
 like(
 	verifies($sealed, 'after retention', $dir),
-	qr/^note: 1 files were removed by retention, last "\Q$old->{file}\E" at /m,
+	qr/^note: 1 files were removed by retention, sequences \d+ to \d+, last "\Q$old->{file}\E" at /m,
 	'and verify says how many');
 reconfigure($node, log_retention_age => 0);
 
@@ -676,7 +681,17 @@ ok(poll_until(sub { my $seal = (Sealed::seals($moved))[-1];
 	'sink = table: the last seal says that nothing more is to be expected');
 reconfigure_files($third, sink => 'file');
 unaudited_sql($third, 'SELECT audit_seal()');
-verifies($sealed, 'after a time with the table', $third_dir, @third_before, $moved);
+my @uncovered = do
+{
+	my ($begun) = map { $_->{epoch} == 0 ? $_->{time} : () } Sealed::seals($third_dir);
+
+	$sealed->verify("--from=$begun", "--until=$begun", $third_dir, @third_before, $moved);
+};
+is($uncovered[0], 1, 'after a time with the table: what went there is not covered');
+like(
+	$uncovered[1],
+	qr/\ANOT COVERED: \d+ records? while nothing was sealed that are in none of these files, sequences? \d+/,
+	'after a time with the table: it is named');
 
 # Off, and on with the settings that begin another file
 reconfigure($third, seal => 'off');

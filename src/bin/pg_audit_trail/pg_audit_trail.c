@@ -107,7 +107,8 @@ usage(void)
 			 "                             what keygen has printed\n"));
 	printf(_("  -P, --progress             show how far verification has got\n"));
 	printf(_("      --seals=FILE           these seals must be in the trail\n"));
-	printf(_("      --until=TIME           the trail must go on until this time\n"));
+	printf(_("      --from=TIME            the trail must be sealed from this time on\n"));
+	printf(_("      --until=TIME           the trail must be sealed until this time\n"));
 	printf(_("\nOptions of ship:\n"));
 	printf(_("      --consumer=NAME        ship what that consumer has not acknowledged\n"));
 	printf(_("      --command=COMMAND      to a program, which gets lines of json, and acknowledges them\n"
@@ -139,8 +140,9 @@ usage(void)
 	printf(_("      --superuser            what superusers did\n"));
 	printf(_("      --transaction=LIST     transaction, by its id or virtual id\n"));
 	printf(_("      --text=STRING          STRING is part of statement, error message or object name\n"));
-	printf(_("\nExit status: 0 if all is well, 1 if the trail was altered or is incomplete, 2 if the\n"
-			 "program was called in a wrong way or cannot work.\n"));
+	printf(_("\nExit status: 0 if all is well, 1 if the trail was altered or is incomplete, or if verify\n"
+			 "found some of it not covered by seals, 2 if the program was called in a wrong way or\n"
+			 "cannot work.\n"));
 }
 
 static bool

@@ -11,7 +11,7 @@
  *	keygen.c			pg_audit_trail keygen
  *	report*.c			pg_audit_trail report: report.h has the map of these
  *	ship*.c, walk.c		pg_audit_trail ship: ship.h has the map of these
- *	verify.c			pg_audit_trail verify
+ *	verify*.c			pg_audit_trail verify: verify.h has the map of these
  *	files.c				the files of a trail, and their order
  *	source.c			records of a file, one after the other
  *	record.c			what a record has

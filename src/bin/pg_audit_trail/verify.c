@@ -21,7 +21,7 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "bin/pg_audit_trail/program.h"
+#include "bin/pg_audit_trail/verify.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -35,8 +35,6 @@
 #include "file_util.h"
 #include "getopt_long.h"
 #include "trail/seal.h"
-
-#define MAX_FINDINGS	20
 
 /* How much later than it is due a seal may come, and clocks may differ, in seconds */
 #define GRACE			60
@@ -56,7 +54,7 @@ typedef struct Seals
 	char	   *path;
 	FILE	   *file;			/* NULL: there is none */
 	FileList	list;			/* of the directory, before seals were read */
-	char		line[PAQ_SEAL_LINE_LEN];	/* the next one, */
+	char		line[PAQ_SEAL_LINE_LEN + 1];	/* the next one, */
 	Size		len;			/* without its newline; 0: there is none */
 	Size		partial;		/* bytes of one that has no newline yet */
 	uint64		number;			/* its number */
@@ -70,21 +68,31 @@ typedef struct Sealed
 	const char *directory;
 	char	   *name;
 	uint64		end;			/* up to there it is sealed, or was there before */
-	uint64		unsealed;		/* bytes of that which are not */
 	int			fd;				/* -1: not open */
+	bool		compared;		/* with a seal */
 	bool		missing;		/* it is not there */
 	bool		removed;		/* by retention, */
 	int64		removed_at;		/* then */
 	bool		reported;		/* something is wrong with it */
 } Sealed;
 
-/* A file that has the name of an earlier one */
-typedef struct Successor
+/* Sequences that a seal is over: those of its file */
+typedef struct SealedRange
 {
-	const char *directory;
-	char	   *name;
-	uint64		epoch;			/* when it was begun, 0: it is the first one */
-} Successor;
+	int			file;			/* its number */
+	uint64		first;
+	uint64		last;
+} SealedRange;
+
+/* A part of a file that was there before seals of it began, or began again */
+typedef struct Unsealed
+{
+	int			file;			/* its number */
+	RestKind	kind;
+	uint64		from;
+	uint64		to;
+	bool		expected;		/* the user does not want to know of that time */
+} Unsealed;
 
 /* What the user asks for */
 static struct
@@ -92,9 +100,12 @@ static struct
 	PaqSealSecret first;
 	uint8		id[PAQ_SEAL_ID_LEN];
 	const char *data_directory; /* NULL: not given */
+	bool		has_from;
+	int64		from;
 	bool		has_until;
 	int64		until;
-	char	   *known;			/* lines of seals known from elsewhere */
+	char	   *known;			/* lines of seals known from elsewhere, */
+	Names		known_lines;	/* and each of them: 1 if it is in the trail */
 	int			ndirectories;
 	Seals	   *seals;			/* of each directory */
 } wanted;
@@ -107,13 +118,19 @@ static struct
 	PaqSeal		last;			/* valid if there is one */
 	uint64		count;			/* of seals */
 	int64		begin;			/* time of the first */
-	uint64		first_sequence;
 	uint64		last_sequence;
 	uint64		bytes;			/* that were compared */
 	uint64		total;			/* of all files */
 	int			nfiles;
 	int			size;
 	Sealed	   *files;
+	Names		names;			/* numbers of these, see path_of() */
+	int			nranges;
+	int			ranges_size;
+	SealedRange *ranges;		/* in the order of the seals */
+	int			nunsealed;
+	int			unsealed_size;
+	Unsealed   *unsealed;
 	int			last_file;		/* number of the one written last; -1: none */
 	uint64		tried;			/* epochs, for seals that were not genuine */
 	bool		may_grow;		/* there may be more in it than is sealed */
@@ -121,83 +138,13 @@ static struct
 	int			pauses;			/* how often nothing was sealed for too long */
 	int64		pause_from;		/* the longest of these */
 	int64		pause_to;
-	int			findings;
 } done;
 
-/* Names of successors, from a first look at the seals */
-static struct
-{
-	int			count;
-	int			size;
-	Successor  *files;
-} successors;
-
-/* What is worth knowing, to be printed behind all that is wrong */
-static Buffer remarks;
-
-/* Add a line to a text.  Names may have been made to do something to the user's terminal. */
-static void
-put_line(Buffer *buf, const char *prefix, const char *fmt, va_list args)
-	pg_attribute_printf(3, 0);
-
-static void
-put_line(Buffer *buf, const char *prefix, const char *fmt, va_list args)
-{
-	char		text[2 * MAXPGPATH];
-
-	vsnprintf(text, sizeof(text), fmt, args);
-	buffer_puts(buf, prefix);
-	safe_put(buf, SAFE_LINE, text, strlen(text));
-	buffer_putc(buf, '\n');
-}
-
-/* Report what is wrong. */
-static void
-finding(const char *fmt,...) pg_attribute_printf(1, 2);
-
-static void
-finding(const char *fmt,...)
-{
-	Buffer		line = {0};
-	va_list		args;
-
-	note_status(STATUS_ALTERED);
-	if (++done.findings > MAX_FINDINGS)
-		return;
-	va_start(args, fmt);
-	put_line(&line, done.findings == 1 ? _("FIRST FINDING: ") : _("finding: "), fmt, args);
-	va_end(args);
-	fwrite(line.data, 1, line.used, stdout);
-	free(line.data);
-}
-
-/* Say what is worth knowing, but not wrong. */
-static void
-remark(const char *fmt,...) pg_attribute_printf(1, 2);
-
-static void
-remark(const char *fmt,...)
-{
-	va_list		args;
-
-	va_start(args, fmt);
-	put_line(&remarks, _("note: "), fmt, args);
-	va_end(args);
-}
-
-/* A time for people; valid until the next but one call */
-static const char *
-time_text(int64 timestamp)
-{
-	static char texts[4][64];
-	static int	next = 0;
-	char	   *text = texts[next++ % lengthof(texts)];
-	const time_t seconds = (time_t) (timestamp / USECS_PER_SEC +
-									 (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * SECS_PER_DAY);
-
-	strftime(text, sizeof(texts[0]), "%Y-%m-%d %H:%M:%S UTC", gmtime(&seconds));
-	return text;
-}
+/*
+ * For each name that a seal of kind new or before has, in a first look at the seals: the epoch in
+ * which its last file was begun, 0 if that is the first one
+ */
+static Names successors;
 
 static int64
 now(void)
@@ -210,73 +157,62 @@ now(void)
 		tv.tv_usec;
 }
 
-/* Make space for one more element of an array. */
-static void *
-grow(void *array, int count, int *size, Size element)
-{
-	if (count < *size)
-		return array;
-	*size = Max(64, 2 * *size);
-	array = realloc(array, *size * element);
-	if (array == NULL)
-		trouble("out of memory");
-	return array;
-}
-
 /* ----------
  * Files
  * ----------
  */
 
+/* Valid until the next call */
+static const char *
+path_of(const char *directory, const char *name)
+{
+	static Buffer path;
+
+	path.used = 0;
+	buffer_puts(&path, directory);
+	buffer_putc(&path, '/');
+	buffer_puts(&path, name);
+	buffer_putc(&path, '\0');
+	return path.data;
+}
+
 /* Is the name taken by another file that was begun after that epoch? */
 static bool
 has_successor(const char *directory, const char *name, uint64 epoch)
 {
-	for (int i = successors.count - 1; i >= 0; i--)
-		if (successors.files[i].epoch > epoch &&
-			strcmp(successors.files[i].name, name) == 0 &&
-			strcmp(successors.files[i].directory, directory) == 0)
-			return true;
-	return false;
+	const uint64 *last = names_find(&successors, path_of(directory, name));
+
+	return last != NULL && *last > epoch;
 }
 
 /* A seal that was not checked yet names a file, which is begun, or was there before. */
 static void
 note_file(const char *directory, const char *name, uint64 epoch, bool begun)
 {
-	Successor  *file;
-	bool		first = true;
+	bool		found;
+	uint64	   *last = names_add(&successors, path_of(directory, name), &found);
 
-	for (int i = successors.count - 1; i >= 0 && first; i--)
-		first = strcmp(successors.files[i].name, name) != 0 ||
-			strcmp(successors.files[i].directory, directory) != 0;
-	if (!first && !begun)
-		return;
-	successors.files = grow(successors.files, successors.count, &successors.size,
-							sizeof(Successor));
-	file = &successors.files[successors.count++];
-	file->directory = directory;
-	file->name = checked_strdup(name);
-	file->epoch = first ? 0 : epoch;
+	if (found && begun)
+		*last = Max(*last, epoch);
 }
 
+/* The last file of that name that was in a seal */
 static Sealed *
 find_sealed(const char *directory, const char *name)
 {
-	/* Most often it is one of the last. */
-	for (int i = done.nfiles - 1; i >= 0; i--)
-		if (strcmp(done.files[i].name, name) == 0 &&
-			strcmp(done.files[i].directory, directory) == 0)
-			return &done.files[i];
-	return NULL;
+	const uint64 *number = names_find(&done.names, path_of(directory, name));
+
+	return number != NULL ? &done.files[*number] : NULL;
 }
 
 static Sealed *
 add_sealed(const char *directory, const char *name, uint64 epoch)
 {
 	Sealed	   *file;
+	bool		found;
 
-	done.files = grow(done.files, done.nfiles, &done.size, sizeof(Sealed));
+	*names_add(&done.names, path_of(directory, name), &found) = done.nfiles;
+	done.files = array_grow(done.files, done.nfiles, &done.size, sizeof(Sealed));
 	file = &done.files[done.nfiles++];
 	memset(file, 0, sizeof(Sealed));
 	file->directory = directory;
@@ -312,14 +248,14 @@ is_news(Sealed *file)
 static bool
 open_file(Sealed *file)
 {
-	char		path[MAXPGPATH];
+	const char *path;
 	struct stat st;
 
 	if (file->fd >= 0)
 		return true;
 	if (file->missing || file->reported)
 		return false;
-	snprintf(path, sizeof(path), "%s/%s", file->directory, file->name);
+	path = path_of(file->directory, file->name);
 	file->fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (file->fd < 0 && errno != ENOENT && errno != ELOOP)
 		trouble("could not open file \"%s\": %m", path);
@@ -374,6 +310,7 @@ check_range(Sealed *file, const PaqSeal *seal)
 	file->end = seal->to;
 	if (!open_file(file))
 		return;
+	file->compared |= seal->to > seal->from;
 	digest_range(file, seal->from, seal->to, &len, sha256);
 	if (len < seal->to - seal->from)
 	{
@@ -425,8 +362,8 @@ check_end(int number)
 	if ((uint64) st.st_size <= file->end)
 		return;
 	if (done.may_grow && file == &done.files[done.last_file])
-		remark("%llu bytes at the end of file \"%s\" are not sealed yet",
-			   (unsigned long long) (st.st_size - file->end), file->name);
+		rest_bytes(REST_BEHIND, path_of(file->directory, file->name), file->end, st.st_size,
+				   wanted.has_until);
 	else if (is_news(file))
 		finding("file \"%s\": what is behind byte %llu is in no seal", file->name,
 				(unsigned long long) file->end);
@@ -440,8 +377,10 @@ check_directory(const Seals *seals)
 	{
 		const TrailFile *file = &seals->list.files[i];
 
-		if (file->size > 0 && find_sealed(seals->directory, file->name) == NULL)
-			finding("file \"%s\" is in no seal", file->name);
+		if (file->size == 0 || find_sealed(seals->directory, file->name) != NULL)
+			continue;
+		finding("file \"%s\" is in no seal", file->name);
+		rest_bytes(REST_FILE, file->path, 0, file->size, false);
 	}
 }
 
@@ -465,7 +404,7 @@ next_line(Seals *seals)
 		return;
 	clearerr(seals->file);
 	while ((c = getc(seals->file)) != EOF && c != '\n')
-		if (used < sizeof(seals->line))
+		if (used < PAQ_SEAL_LINE_LEN)
 			seals->line[used++] = c;
 	if (c == EOF && ferror(seals->file))
 		trouble("could not read file \"%s\": %m", seals->path);
@@ -574,17 +513,35 @@ check_seal(const Seals *seals)
 	return genuine;
 }
 
+/* Does the user not want to know of what was before the seal?  He has times in whole seconds. */
+static bool
+is_expected(const PaqSeal *seal)
+{
+	return wanted.has_from && seal->time < wanted.from + USECS_PER_SEC;
+}
+
+/* What is not sealed before that seal: has nothing been sealed yet, or nothing for some time? */
+static RestKind
+rest_kind(void)
+{
+	return done.started ? REST_BETWEEN : REST_BEFORE;
+}
+
 /*
- * A part of the file was there before it was sealed.  That is said when the key is first used;
- * later, nothing was sealed for some time.
+ * A part of the file was there before it was sealed.  That is no finding when the key is first
+ * used; later, nothing was sealed for some time.
  */
 static void
 take_unsealed(Sealed *file, const PaqSeal *seal)
 {
 	if (seal->to > file->end)
 	{
-		file->unsealed += seal->to - file->end;
-		if (done.started && is_news(file))
+		done.unsealed = array_grow(done.unsealed, done.nunsealed, &done.unsealed_size,
+								   sizeof(Unsealed));
+		done.unsealed[done.nunsealed++] = (Unsealed){
+			file - done.files, rest_kind(), file->end, seal->to, is_expected(seal)
+		};
+		if (done.started && !is_expected(seal) && is_news(file))
 			finding("file \"%s\": bytes %llu to %llu were written while nothing was sealed, before %s",
 					file->name, (unsigned long long) file->end,
 					(unsigned long long) seal->to, time_text(seal->time));
@@ -646,6 +603,26 @@ take_file(const char *directory, const PaqSeal *seal)
 				file->name, time_text(seal->time), (unsigned long long) seal->from);
 }
 
+/*
+ * Sequences that a seal has are covered if it is over bytes of the file of that number; -1: of
+ * none.  Otherwise they were written where no seal is.
+ */
+static void
+take_sequences(const PaqSeal *seal, int file)
+{
+	SealedRange *end = done.nranges > 0 ? &done.ranges[done.nranges - 1] : NULL;
+
+	if (file < 0 || !PAQ_SEAL_HAS_RANGE(seal->kind) || seal->from == seal->to)
+		rest_sequences(rest_kind(), seal->first, seal->last, is_expected(seal));
+	else if (end != NULL && end->file == file && end->last + 1 == seal->first)
+		end->last = seal->last;
+	else
+	{
+		done.ranges = array_grow(done.ranges, done.nranges, &done.ranges_size, sizeof(SealedRange));
+		done.ranges[done.nranges++] = (SealedRange){ file, seal->first, seal->last };
+	}
+}
+
 /* Was nothing sealed for longer than the seal before has said? */
 static void
 note_pause(const PaqSeal *seal)
@@ -675,13 +652,11 @@ take_seal(const Seals *seals)
 	else
 		note_pause(seal);
 	if (seal->last > 0)
-	{
-		if (done.first_sequence == 0)
-			done.first_sequence = seal->first;
 		done.last_sequence = seal->last;
-	}
 	if (seal->file[0] != '\0')
 		take_file(seals->directory, seal);
+	if (seal->last > 0)
+		take_sequences(seal, seal->file[0] != '\0' ? done.last_file : -1);
 	if (seal->kind == PAQ_SEAL_STOP || seal->kind == PAQ_SEAL_CHANGED)
 		done.may_grow = false;
 	else if (seal->kind != PAQ_SEAL_REMOVED)
@@ -705,20 +680,35 @@ known_len(const char *seal)
 	return len;
 }
 
-/* Is the line one of those that the user knows?  Then it is no longer looked for. */
+/* Note the lines of the known seals. */
 static void
-strike_known(const char *line, Size len)
+note_known(void)
 {
-	char	   *found = wanted.known;
+	char	   *known = wanted.known;
+	bool		found;
 
-	while (found != NULL && (found = strstr(found, "S1 ")) != NULL)
+	while ((known = strstr(known, "S1 ")) != NULL)
 	{
-		const Size	found_len = known_len(found);
+		const Size	len = known_len(known);
+		const char	end = known[len];
 
-		if (found_len == len && memcmp(found, line, len) == 0)
-			memset(found, ' ', len);
-		found += found_len;
+		known[len] = '\0';
+		(void) names_add(&wanted.known_lines, known, &found);
+		known[len] = end;
+		known += len;
 	}
+}
+
+/* If the line is one of those that the user knows, it is there. */
+static void
+strike_known(Seals *seals)
+{
+	uint64	   *is_there;
+
+	seals->line[seals->len] = '\0';
+	is_there = names_find(&wanted.known_lines, seals->line);
+	if (is_there != NULL)
+		*is_there = 1;
 }
 
 static void
@@ -732,7 +722,7 @@ check_seals(void)
 	{
 		if (check_seal(seals))
 		{
-			strike_known(seals->line, seals->len);
+			strike_known(seals);
 			take_seal(seals);
 		}
 		next_line(seals);
@@ -752,8 +742,18 @@ check_known(void)
 	while (left != NULL && (left = strstr(left, "S1 ")) != NULL)
 	{
 		const Size	len = known_len(left);
+		const char	end = left[len];
 		PaqSeal		seal;
+		bool		is_there;
 
+		left[len] = '\0';
+		is_there = *names_find(&wanted.known_lines, left) == 1;
+		left[len] = end;
+		if (is_there)
+		{
+			left += len;
+			continue;
+		}
 		if (!paq_seal_parse(left, len, &seal))
 			finding("a line of the known seals is no seal");
 		else if (seal.epoch >= done.secret.epoch)
@@ -797,6 +797,9 @@ check_time(void)
 	/* or else it would be long until one is missed */
 	if (done.last.time > now() + (int64) GRACE * USECS_PER_SEC)
 		finding("the last seal is of %s, which is yet to come", time_text(done.last.time));
+	if (wanted.has_from && done.last.time < wanted.from)
+		finding("the last seal is of %s, but there should be seals from %s on",
+				time_text(done.last.time), time_text(wanted.from));
 	if (wanted.has_until)
 	{
 		if (done.last.time < wanted.until)
@@ -859,10 +862,24 @@ check_files(void)
 	}
 }
 
+/* The sequences of files that are there, or of those that retention has removed */
+static Ranges
+sealed_sequences(bool removed)
+{
+	Ranges		ranges = {0};
+
+	for (int i = 0; i < done.nranges; i++)
+		if (done.files[done.ranges[i].file].missing == removed)
+			ranges_add(&ranges, done.ranges[i].first, done.ranges[i].last);
+	return ranges;
+}
+
 static void
 remark_removed(void)
 {
 	const Sealed *last = NULL;
+	Ranges		sequences = sealed_sequences(true);
+	Buffer		buf = {0};
 	int			count = 0;
 
 	for (int i = 0; i < done.nfiles; i++)
@@ -872,34 +889,64 @@ remark_removed(void)
 			if (last == NULL || done.files[i].removed_at >= last->removed_at)
 				last = &done.files[i];
 		}
+	if (sequences.count > 0)
+		buffer_puts(&buf, ", ");
+	ranges_put(&buf, &sequences);
+	buffer_putc(&buf, '\0');
 	if (count > 0)
-		remark("%d files were removed by retention, last \"%s\" at %s", count, last->name,
-			   time_text(last->removed_at));
+		remark("%d files were removed by retention%s, last \"%s\" at %s", count, buf.data,
+			   last->name, time_text(last->removed_at));
+	free(buf.data);
+	free(sequences.range);
 }
 
+/* What was there before the key, or while nothing was sealed, as far as it is there still */
 static void
-remark_unsealed(void)
+add_unsealed(void)
 {
-	const Sealed *last = NULL;
-	int			count = 0;
+	for (int i = 0; i < done.nunsealed; i++)
+	{
+		const Unsealed *part = &done.unsealed[i];
+		const Sealed *file = &done.files[part->file];
+
+		if (!file->missing)
+			rest_bytes(part->kind, path_of(file->directory, file->name), part->from, part->to,
+					   part->expected);
+	}
+}
+
+/* What is verified: that, and no more */
+static void
+print_verified(bool all)
+{
+	Ranges		sequences = sealed_sequences(false);
+	Buffer		buf = {0};
+	int			nfiles = 0;
 
 	for (int i = 0; i < done.nfiles; i++)
-		if (done.files[i].unsealed > 0 && !done.files[i].reported)
-		{
-			last = &done.files[i];
-			count++;
-		}
-	if (count > 0)
-		remark("the first %llu bytes of file \"%s\" were there before the key, and are not sealed",
-			   (unsigned long long) last->unsealed, last->name);
-	if (count > 1)
-		remark("the same goes for %d other files", count - 1);
+		nfiles += done.files[i].compared;
+	if (all)
+		printf(_("The trail is complete and unaltered"));
+	else
+		printf(_("What seals cover is complete and unaltered"));
+	ranges_put(&buf, &sequences);
+	if (sequences.count == 0)
+		buffer_puts(&buf, "no sequences");
+	buffer_putc(&buf, '\0');
+	printf(_(" from %s to %s,\n%s: %llu seals, %d files, %llu bytes compared.\n"),
+		   time_text(done.begin), time_text(done.last.time), buf.data,
+		   (unsigned long long) done.count, nfiles, (unsigned long long) done.bytes);
+	free(buf.data);
+	free(sequences.range);
 }
 
 static void
 report(void)
 {
-	remark_unsealed();
+	bool		all;
+
+	add_unsealed();
+	all = !rest_report();
 	remark_removed();
 	if (done.pauses > 0)
 		remark("%d times nothing was sealed for longer than expected, at most from %s to %s",
@@ -910,21 +957,20 @@ report(void)
 		if (!wanted.has_until && wanted.known == NULL && wanted.data_directory == NULL)
 			remark("whether the trail went on after that, --until, --seals or --pgdata would tell");
 	}
-	if (done.findings > MAX_FINDINGS)
-		printf(_("%d more findings\n"), done.findings - MAX_FINDINGS);
-	fwrite(remarks.data, 1, remarks.used, stdout);
-	if (done.findings > 0)
-		printf(_("The trail was ALTERED OR IS INCOMPLETE: %d findings.\n"), done.findings);
+	print_remarks();
+	if (findings() > 0)
+		printf(_("The trail was ALTERED OR IS INCOMPLETE: " INT64_FORMAT " findings.\n"), findings());
 	else if (current_status() != STATUS_FINE)
 		printf(_("The trail could not be verified.\n"));
 	else
-		printf(_("The trail is complete and unaltered from %s to %s,\n"
-				 "sequences %llu to %llu: %llu seals, %d files, %llu bytes compared.\n"),
-			   time_text(done.begin), time_text(done.last.time),
-			   (unsigned long long) done.first_sequence,
-			   (unsigned long long) done.last_sequence,
-			   (unsigned long long) done.count, done.nfiles,
-			   (unsigned long long) done.bytes);
+	{
+		if (!rest_is_expected())
+		{
+			printf(_("NOT ALL of the trail is covered by seals.\n"));
+			note_status(STATUS_ALTERED);
+		}
+		print_verified(all);
+	}
 	if (fflush(stdout) != 0 || ferror(stdout))
 		trouble("could not write to standard output: %m");
 }
@@ -974,20 +1020,19 @@ read_key(const char *path)
 }
 
 /* A time; also as time_text() writes it */
-static void
-parse_until(const char *text)
+static int64
+parse_time(const char *text)
 {
-	char	   *copy = checked_alloc(strlen(text) + 1);
-	char	   *end;
+	char	   *copy = checked_strdup(text);
+	char	   *end = strstr(copy, " UTC");
+	int64		result;
 
-	strcpy(copy, text);
-	end = strstr(copy, " UTC");
 	if (end != NULL && end[4] == '\0')
 		strcpy(end, "Z");
-	if (!parse_time_option(copy, &wanted.until))
+	if (!parse_time_option(copy, &result))
 		trouble("\"%s\" is no time", text);
-	wanted.has_until = true;
 	free(copy);
+	return result;
 }
 
 static void
@@ -999,6 +1044,7 @@ parse_verify_options(int argc, char **argv, Options *options)
 		{"progress", no_argument, NULL, 'P'},
 		{"until", required_argument, NULL, 1},
 		{"seals", required_argument, NULL, 2},
+		{"from", required_argument, NULL, 3},
 		{NULL, 0, NULL, 0}
 	};
 	bool		has_key = false;
@@ -1018,12 +1064,18 @@ parse_verify_options(int argc, char **argv, Options *options)
 				options->progress = true;
 				break;
 			case 1:
-				parse_until(optarg);
+				wanted.until = parse_time(optarg);
+				wanted.has_until = true;
 				break;
 			case 2:
 				wanted.known = read_text_file(optarg);
 				if (strstr(wanted.known, "S1 ") == NULL)
 					trouble("file \"%s\" has no seals", optarg);
+				note_known();
+				break;
+			case 3:
+				wanted.from = parse_time(optarg);
+				wanted.has_from = true;
 				break;
 			default:
 				pg_log_error_hint("Try \"%s --help\" for more information.", progname);
@@ -1129,7 +1181,7 @@ run_verify(int argc, char **argv)
 	check_files();
 	if (done.count > 0)
 		check_time();
-	else if (done.findings == 0)
+	else if (findings() == 0)
 		finding("there are no seals");
 	check_known();
 	if (wanted.data_directory != NULL)
