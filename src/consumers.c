@@ -360,8 +360,7 @@ static void
 add_lag(PaqRow *row, const PaqConsumer *consumer, const Trail *trail)
 {
 	const PaqPlace *place = &consumer->place;
-	const uint64 records = trail->end.sequence > place->sequence ?
-		trail->end.sequence - place->sequence : 0;
+	const uint64 records = paq_place_lag(place->sequence, trail->end.sequence);
 	TimestampTz since = 0;
 	uint64		bytes;
 	bool		bytes_known = paq_trail_bytes_behind(place->file, place->offset, &bytes);

@@ -427,6 +427,13 @@ like($text, qr/: 4 sequences/, 'records that are not wanted are not missing');
 like($text, qr/^! The trail itself says .*: 2 gaps/m, 'gaps are reported whoever is looked for');
 is(fact($text, 'Records'), 0, 'but are no records that are wanted');
 
+# Nothing is said of what was not looked at.
+like(report(file('whole.json', line(1, 0))), qr/There are no gaps, no damage was found/, 'no gaps');
+like(report('--to=2026-01-02', "$base/whole.json"),
+	qr/There\s+are\s+no\s+gaps\s+in\s+the\s+times\s+and\s+sequences\s+that\s+were\s+chosen, no/,
+	'no gaps among those that were chosen');
+unlike(report(file('empty.json')), qr/no gaps/, 'of no record nothing is said');
+
 # A part of the trail is in another directory: where is said, as far as records tell it.
 sub moved
 {
@@ -459,7 +466,7 @@ like($text,
 like($text, qr{moved/3\.json sequences 23 to 29 are missing\n}, 'but not if it was not changed');
 like($text, qr/^db1 +- +11 +31 +10 before$/m, 'what was before the first sequence');
 like($text, qr/^ *What was before the first sequence is not in these files: /m, 'is not there');
-unlike(report(file('whole.json', line(1, 0))), qr/before the first sequence/, 'unless there is none');
+unlike(report("$base/whole.json"), qr/before the first sequence/, 'unless there is none');
 
 # A record in parts that are too long to be put together is one record.
 my %part = (count => 3, length => 300_000_000, sha256 => '0' x 64);

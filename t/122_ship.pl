@@ -641,6 +641,9 @@ foreach (
 # A trail that begins anew
 # ---------------------------------------------------------------------------
 
+$file = new_consumer('behind');
+ship_once('behind', receiver($file));
+is(consumer('lag_records', 'behind'), 0, 'a consumer that has everything');
 $node->stop;
 mkdir("$tmp/away");
 rename($_, "$tmp/away/" . s{.*/}{}r) or die "rename: $!" foreach trail_files($node);
@@ -649,6 +652,7 @@ $ship = start_ship('files', receiver("$tmp/anew"));
 $node->start;
 my $end = some_records(5);
 cmp_ok($end, '<', 100, 'sequences begin anew');
+cmp_ok(consumer('lag_records', 'behind'), '>', 0, 'it has nothing of these');
 poll_until(sub { consumer('sequence', 'files') == $end });
 finish_trail_program($ship);
 is_shipped("$tmp/anew", 0, 'a trail that begins anew');

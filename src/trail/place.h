@@ -97,6 +97,17 @@ extern bool paq_consumer_lock(int fd);
 extern int	paq_consumer_owner(int fd);
 
 /*
+ * Returns how many records there are behind a consumer's place, up to the trail's end, of which
+ * these are the sequences.  Where they have begun anew, it is not known with which one: all up to
+ * the end count.
+ */
+static inline uint64
+paq_place_lag(uint64 place, uint64 end)
+{
+	return end >= place ? end - place : end;
+}
+
+/*
  * Files that were last written to after this time may have something that the consumer has not
  * acknowledged.  file_written: when the file of its place was last written to, 0 if it is gone.
  *

@@ -587,7 +587,7 @@ write_attention(void)
 	}
 	if (report->records + report->heartbeats == 0)
 		note(true, "There is no record.");
-	note(false, "That files are as the server has written them is not tested here: pg_audit_trail verify does that, if the trail is sealed.");
+	note(false, "That files are as the server has written them is not tested here: pg_audit_trail verify does that, as far as the trail is sealed.");
 }
 
 /* A section of spans, whose names are below that word */
@@ -708,8 +708,10 @@ write_completeness(void)
 		note(false, "What was before the first sequence is not in these files: retention or somebody else has removed it, or it is in another directory.");
 	if (current_status() == STATUS_TROUBLE)
 		note(true, "Not all files could be read: what is missing there is not known here.");
-	else if (report->gaps == 0 && report->nplaces == 0)
-		note(false, "There are no gaps, no damage was found, and no sequence is missing between the first and the last record of each server.");
+	else if (report->gaps == 0 && report->nplaces == 0 && report->read > 0)
+		note(false, "There are no gaps%s, no damage was found, and no sequence is missing between the first and the last record of each server.",
+			 filter_is_empty(&report->options.filter) ? "" :
+			 " in the times and sequences that were chosen");
 	if (report->unfinished > 0)
 		note(false, "The newest file ends within a record: it is being written, or was cut off.");
 	if (report->shortened > 0)

@@ -369,9 +369,7 @@ state_name(bool ended)
 static uint64
 lag(void)
 {
-	const uint64 last = walk_last_sequence(ship.walk);
-
-	return last > ship.consumer.place.sequence ? last - ship.consumer.place.sequence : 0;
+	return paq_place_lag(ship.consumer.place.sequence, walk_last_sequence(ship.walk));
 }
 
 /* One line of JSON on standard output */

@@ -13,9 +13,13 @@
  * for a file is in the seals before anything is in it; and seals are read on before a file
  * is called missing, for a removal is sealed before.
  *
- * Everything wrong is reported, in the order of the seals, up to MAX_FINDINGS.
+ * Everything wrong is reported, in the order of the seals.  What is stated as verified are the
+ * sequences that seals have of bytes which were compared; what else there is, or should be,
+ * verify_rest.c counts.  Unless the user has said that he knows of it, it makes the trail count as
+ * incomplete.
  *
- * Memory is bounded by the number of files that the seals have.
+ * Memory is bounded by the number of files that the seals have, genuine or not, and by how often
+ * sealing was interrupted.  Time grows no faster than what is read.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
