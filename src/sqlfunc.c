@@ -2,7 +2,8 @@
  *
  * sqlfunc.c
  *		The functions of the extension that do something, or show statistics;
- *		check.c has those that audit_check() needs.
+ *		check.c has those that audit_check() needs, extension.c those that concern the
+ *		extension's objects.
  *
  * All of them are for those to whom the extension's scripts grant them only.
  * They raise OBJECT_NOT_IN_PREREQUISITE_STATE if the library was not preloaded.
@@ -17,6 +18,8 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "executor/executor.h"
+#include "executor/spi.h"
 #include "file_util.h"
 #include "fmgr.h"
 #include "funcapi.h"
@@ -27,6 +30,7 @@
 #include "sqlfunc.h"
 #include "stats.h"
 #include "utils/builtins.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
@@ -63,6 +67,58 @@ audit_flush(PG_FUNCTION_ARGS)
 	paq_queue_wait_flushed(paq_queue_end());
 	paq_queue_wait_reported();
 	PG_RETURN_INT64((int64) paq_queue_flushed_sequence());
+}
+
+/*
+ * Call a set-returning function of PostgreSQL without arguments, and use each of its
+ * rows.  SPI would execute a query, which would be recorded.
+ */
+void
+paq_use_rows(Oid function, void (*use) (void *arg, TupleTableSlot *row), void *arg)
+{
+	LOCAL_FCINFO(fcinfo, 0);
+	FmgrInfo	flinfo;
+	ReturnSetInfo rsinfo = {0};
+	TupleTableSlot *slot;
+	const bool	push = !ActiveSnapshotSet();
+
+	/* A command with transactions of its own leaves none. */
+	if (push)
+		PushActiveSnapshot(GetTransactionSnapshot());
+	fmgr_info(function, &flinfo);
+	rsinfo.type = T_ReturnSetInfo;
+	rsinfo.econtext = CreateStandaloneExprContext();
+	rsinfo.allowedModes = SFRM_Materialize;
+	rsinfo.returnMode = SFRM_Materialize;
+	InitFunctionCallInfoData(*fcinfo, &flinfo, 0, InvalidOid, NULL,
+							 (Node *) &rsinfo);
+	FunctionCallInvoke(fcinfo);
+
+	if (rsinfo.setResult != NULL)
+	{
+		slot = MakeSingleTupleTableSlot(rsinfo.setDesc, &TTSOpsMinimalTuple);
+		while (tuplestore_gettupleslot(rsinfo.setResult, true, false, slot))
+			use(arg, slot);
+		ExecDropSingleTupleTableSlot(slot);
+		tuplestore_end(rsinfo.setResult);
+	}
+	FreeExprContext(rsinfo.econtext, true);
+	if (push)
+		PopActiveSnapshot();
+}
+
+/* An OID column of a row by its name; invalid if it is null or missing. */
+Oid
+paq_slot_oid(TupleTableSlot *slot, const char *column)
+{
+	const int	number = SPI_fnumber(slot->tts_tupleDescriptor, column);
+	Datum		value;
+	bool		isnull;
+
+	if (number <= 0)
+		return InvalidOid;
+	value = slot_getattr(slot, number, &isnull);
+	return isnull ? InvalidOid : DatumGetObjectId(value);
 }
 
 /* What the worker says of itself, as of one moment */

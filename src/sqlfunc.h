@@ -12,6 +12,7 @@
 
 #include "postgres.h"
 
+#include "executor/tuptable.h"
 #include "stats.h"
 #include "utils/builtins.h"
 
@@ -26,6 +27,9 @@ typedef struct PaqRow
 /* sqlfunc.c: raises an error unless the library was preloaded */
 extern void paq_require_preload(void);
 extern PaqWorkerStats paq_worker_stats(void);
+extern void paq_use_rows(Oid function, void (*use) (void *arg, TupleTableSlot *row),
+						 void *arg);
+extern Oid	paq_slot_oid(TupleTableSlot *slot, const char *column);
 
 static inline void
 paq_row_add(PaqRow *row, Datum value, bool isnull)

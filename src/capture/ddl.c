@@ -35,21 +35,15 @@
 #include "catalog/pg_tablespace.h"
 #include "catalog/pg_user_mapping.h"
 #include "commands/event_trigger.h"
-#include "executor/executor.h"
 #include "executor/spi.h"
 #include "fmgr.h"
-#include "funcapi.h"
+#include "sqlfunc.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
-#include "utils/snapmgr.h"
-#include "utils/tuplestore.h"
 
 PG_FUNCTION_INFO_V1(pg_audit_queue_ddl_command_end);
 PG_FUNCTION_INFO_V1(pg_audit_queue_sql_drop);
-
-/* Records the object that a row describes */
-typedef void (*RowRecorder) (PaqStatement *statement, TupleTableSlot *row);
 
 /* In place: upper case of ASCII letters. */
 static char *
@@ -58,44 +52,6 @@ upper_case(char *str)
 	for (char *p = str; p != NULL && *p != '\0'; p++)
 		*p = pg_ascii_toupper((unsigned char) *p);
 	return str;
-}
-
-/*
- * Call a set-returning function of PostgreSQL and record each of its rows.
- * SPI would execute a query, which pgaudit would record beside us.
- */
-static void
-record_rows(PaqStatement *statement, Oid function, RowRecorder record)
-{
-	LOCAL_FCINFO(fcinfo, 0);
-	FmgrInfo	flinfo;
-	ReturnSetInfo rsinfo = {0};
-	TupleTableSlot *slot;
-	const bool	push = !ActiveSnapshotSet();
-
-	/* A command with transactions of its own leaves none. */
-	if (push)
-		PushActiveSnapshot(GetTransactionSnapshot());
-	fmgr_info(function, &flinfo);
-	rsinfo.type = T_ReturnSetInfo;
-	rsinfo.econtext = CreateStandaloneExprContext();
-	rsinfo.allowedModes = SFRM_Materialize;
-	rsinfo.returnMode = SFRM_Materialize;
-	InitFunctionCallInfoData(*fcinfo, &flinfo, 0, InvalidOid, NULL,
-							 (Node *) &rsinfo);
-	FunctionCallInvoke(fcinfo);
-
-	if (rsinfo.setResult != NULL)
-	{
-		slot = MakeSingleTupleTableSlot(rsinfo.setDesc, &TTSOpsMinimalTuple);
-		while (tuplestore_gettupleslot(rsinfo.setResult, true, false, slot))
-			record(statement, slot);
-		ExecDropSingleTupleTableSlot(slot);
-		tuplestore_end(rsinfo.setResult);
-	}
-	FreeExprContext(rsinfo.econtext, true);
-	if (push)
-		PopActiveSnapshot();
 }
 
 /* A text column of a row by its name, palloc'ed; NULL if it is null or missing. */
@@ -126,20 +82,6 @@ firing_statement(FunctionCallInfo fcinfo, uint32 classes)
 		return NULL;
 	statement = paq_current_statement();
 	return statement != NULL && statement->query_desc == NULL ? statement : NULL;
-}
-
-/* An OID column of a row by its name; invalid if it is null or missing. */
-static Oid
-get_oid(TupleTableSlot *slot, const char *column)
-{
-	const int	number = SPI_fnumber(slot->tts_tupleDescriptor, column);
-	Datum		value;
-	bool		isnull;
-
-	if (number <= 0)
-		return InvalidOid;
-	value = slot_getattr(slot, number, &isnull);
-	return isnull ? InvalidOid : DatumGetObjectId(value);
 }
 
 /* Can objects of the catalog be in no schema, nor belong to something that is? */
@@ -192,7 +134,7 @@ object_name(const char *identity, const char *schema)
 static void
 describe_object(PaqSubject *subject, TupleTableSlot *row, Oid relid)
 {
-	const Oid	catalog = get_oid(row, "classid");
+	const Oid	catalog = paq_slot_oid(row, "classid");
 	const char *schema = get_text(row, "schema_name");
 	const char *identity = get_text(row, "object_identity");
 	const char *name = get_text(row, "object_name");
@@ -260,8 +202,8 @@ record_row(PaqStatement *statement, const PaqCommand *command, const PaqObject *
 		return;
 	}
 	statement->objects_known = true;
-	if (get_oid(row, "classid") == RelationRelationId)
-		relid = get_oid(row, "objid");
+	if (paq_slot_oid(row, "classid") == RelationRelationId)
+		relid = paq_slot_oid(row, "objid");
 	choice.rules = statement->choice.rules;
 	add_named(statement, relid, &choice);
 	if (!dropped || (choice.best == NULL && choice.later == NIL && !choice.by_rules &&
@@ -282,8 +224,9 @@ record_row(PaqStatement *statement, const PaqCommand *command, const PaqObject *
 
 /* A row of pg_event_trigger_ddl_commands() */
 static void
-record_command(PaqStatement *statement, TupleTableSlot *row)
+record_command(void *arg, TupleTableSlot *row)
 {
+	PaqStatement *statement = arg;
 	PaqCommand	command = statement->command;
 	PaqObject	object = {false, NULL, NULL};
 	char	   *tag = get_text(row, "command_tag");
@@ -315,7 +258,7 @@ pg_audit_queue_ddl_command_end(PG_FUNCTION_ARGS)
 	statement->command.level = GetCommandLogLevel(data->parsetree);
 	statement->command.node = nodeTag(data->parsetree);
 	statement->command.tag = CreateCommandTag(data->parsetree);
-	record_rows(statement, F_PG_EVENT_TRIGGER_DDL_COMMANDS, record_command);
+	paq_use_rows(F_PG_EVENT_TRIGGER_DDL_COMMANDS, record_command, statement);
 	paq_queue_admit_text();
 	PG_RETURN_NULL();
 }
@@ -325,8 +268,9 @@ pg_audit_queue_ddl_command_end(PG_FUNCTION_ARGS)
  * a schema and the types that come with tables are left out.
  */
 static void
-record_drop(PaqStatement *statement, TupleTableSlot *row)
+record_drop(void *arg, TupleTableSlot *row)
 {
+	PaqStatement *statement = arg;
 	PaqObject	object = {false, NULL, NULL};
 	char	   *type = get_text(row, "object_type");
 	char	   *schema = get_text(row, "schema_name");
@@ -350,7 +294,7 @@ pg_audit_queue_sql_drop(PG_FUNCTION_ARGS)
 	statement = firing_statement(fcinfo, PAQ_CLASS_BIT(PAQ_CLASS_DDL));
 	if (statement == NULL)
 		PG_RETURN_NULL();
-	record_rows(statement, F_PG_EVENT_TRIGGER_DROPPED_OBJECTS, record_drop);
+	paq_use_rows(F_PG_EVENT_TRIGGER_DROPPED_OBJECTS, record_drop, statement);
 	paq_queue_admit_text();
 	PG_RETURN_NULL();
 }
