@@ -96,20 +96,6 @@ ALTER TABLE audit_queue.records
     ALTER COLUMN system_identifier SET STATISTICS 0,
     ALTER COLUMN superuser SET STATISTICS 0;
 
--- Reading the table while the trail is elsewhere does not pass in silence.  This
--- function returns no rows, and says so.  A condition in the view would not be
--- evaluated where no partition has to be read.  The function comes first: a query
--- that wants few rows may read no further than the table.
-CREATE FUNCTION audit_queue.records_elsewhere()
-RETURNS SETOF audit_queue.records
-AS 'MODULE_PATHNAME', 'audit_records_elsewhere'
-LANGUAGE C STRICT STABLE PARALLEL SAFE ROWS 1;
-
-CREATE OR REPLACE VIEW pg_catalog.audit_records WITH (security_invoker = true) AS
-    SELECT * FROM audit_queue.records_elsewhere()
-     UNION ALL
-    SELECT * FROM audit_queue.records;
-
 -- The trail's files as rows, with the columns of the table.
 CREATE FUNCTION audit_queue.trail_handler()
 RETURNS fdw_handler
@@ -132,9 +118,78 @@ BEGIN
 END
 $$;
 
--- Moved to pg_catalog at the end, if nothing there is hidden by it.
 CREATE VIEW audit_queue.audit_trail WITH (security_invoker = true) AS
     SELECT * FROM audit_queue.trail;
+
+ALTER VIEW audit_queue.audit_trail SET SCHEMA pg_catalog;
+
+-- Reading the table while the trail is elsewhere does not pass in silence.  This
+-- function returns no rows, and says so.  A condition in the view would not be
+-- evaluated where no partition has to be read.  The function comes first: a query
+-- that wants few rows may read no further than the table.
+CREATE FUNCTION audit_queue.records_elsewhere()
+RETURNS SETOF audit_queue.trail
+AS 'MODULE_PATHNAME', 'audit_records_elsewhere'
+LANGUAGE C STRICT STABLE PARALLEL SAFE ROWS 1;
+
+CREATE OR REPLACE VIEW pg_catalog.audit_records WITH (security_invoker = true) AS
+    SELECT * FROM audit_queue.records_elsewhere()
+     UNION ALL
+    SELECT * FROM audit_queue.records;
+
+-- The table is where a loader has written, and nowhere else.  The loader makes it, and
+-- an event trigger does when a dump with partitions of it is restored; dropping it does
+-- nothing if it is used.
+CREATE FUNCTION audit_queue.make_table()
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'audit_queue_make_table'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+CREATE FUNCTION audit_queue.drop_table()
+RETURNS boolean
+AS 'MODULE_PATHNAME', 'audit_queue_drop_table'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+CREATE FUNCTION audit_queue.no_table()
+RETURNS trigger
+AS 'MODULE_PATHNAME', 'audit_queue_no_table'
+LANGUAGE C;
+
+-- What is called by name is in pg_catalog, and its name begins with audit_ or pg_stat_.
+-- What it hides there of others, and publications that carry the table, are for
+-- audit_check().
+CREATE FUNCTION audit_queue.names(
+    OUT name text,
+    OUT aside boolean,
+    OUT untrusted boolean,
+    OUT others text[],
+    OUT command text
+)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'audit_queue_names'
+LANGUAGE C STRICT STABLE PARALLEL SAFE ROWS 20;
+
+CREATE FUNCTION audit_queue.publications()
+RETURNS SETOF text
+AS 'MODULE_PATHNAME', 'audit_queue_publications'
+LANGUAGE C STRICT STABLE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp;
+
+CREATE FUNCTION audit_queue.step_aside()
+RETURNS void
+AS 'MODULE_PATHNAME', 'audit_queue_step_aside'
+LANGUAGE C STRICT VOLATILE PARALLEL UNSAFE;
+
+CREATE FUNCTION audit_queue.pg_audit_queue_extension()
+RETURNS event_trigger
+AS 'MODULE_PATHNAME'
+LANGUAGE C;
+
+CREATE EVENT TRIGGER pg_audit_queue_extension
+    ON ddl_command_end
+    EXECUTE FUNCTION audit_queue.pg_audit_queue_extension();
+
+ALTER EVENT TRIGGER pg_audit_queue_extension ENABLE ALWAYS;
 
 -- Records from from_time on, and before to_time; of these classes, users that logged in,
 -- and databases.  Null stands for any.  PostgreSQL puts the query in the place of the
@@ -274,12 +329,12 @@ CREATE FUNCTION audit_check(
 )
 RETURNS SETOF record
 LANGUAGE sql CALLED ON NULL INPUT VOLATILE
-SET search_path = pg_catalog, pg_temp
+SET search_path = pg_catalog, audit_queue, pg_temp
 AS $$
 WITH wanted AS MATERIALIZED (
     SELECT * FROM audit_queue.profile($1)
 ), stats AS MATERIALIZED (
-    SELECT * FROM pg_catalog.pg_stat_get_audit_queue()
+    SELECT * FROM pg_stat_get_audit_queue()
 ), coverage AS MATERIALIZED (
     SELECT * FROM audit_queue.policy_coverage()
 ), decided AS MATERIALIZED (
@@ -361,21 +416,20 @@ WITH wanted AS MATERIALIZED (
     SELECT r.oid, r.rolsuper AS everything, r.rolsuper OR c.writes AS writes,
            CASE WHEN r.rolsuper THEN 'member of ' || quote_ident(r.rolname) END AS by
       FROM pg_catalog.pg_roles r, setting s,
+           -- null where there is no table
+           LATERAL (SELECT to_regclass('audit_queue.records') AS oid) t,
            LATERAL (SELECT r.rolname IN ('pg_write_server_files', 'pg_execute_server_program')
                            OR (r.rolcreaterole AND s.version < 160000)
-                           OR EXISTS (SELECT FROM pg_catalog.pg_class t,
-                                             aclexplode(coalesce(t.relacl, acldefault('r', t.relowner))) a
-                                       WHERE t.oid = 'audit_queue.records'::regclass
+                           OR EXISTS (SELECT FROM pg_catalog.pg_class k,
+                                             aclexplode(coalesce(k.relacl, acldefault('r', k.relowner))) a
+                                       WHERE k.oid = t.oid
                                          AND a.privilege_type = 'TRUNCATE' AND a.grantee IN (0, r.oid))
-                           OR (r.rolbypassrls
-                               AND (has_any_column_privilege(r.oid, 'audit_queue.records'::regclass,
-                                                             'INSERT, UPDATE')
-                                    OR has_table_privilege(r.oid, 'audit_queue.records'::regclass,
-                                                           'DELETE'))) AS writes) c
+                           OR (r.rolbypassrls AND t.oid IS NOT NULL
+                               AND (has_any_column_privilege(r.oid, t.oid, 'INSERT, UPDATE')
+                                    OR has_table_privilege(r.oid, t.oid, 'DELETE'))) AS writes) c
      WHERE r.rolsuper OR c.writes OR r.rolreplication
         OR r.rolname IN ('audit_queue_reader', 'pg_read_server_files')
-        OR (r.rolbypassrls
-            AND has_any_column_privilege(r.oid, 'audit_queue.records'::regclass, 'SELECT'))
+        OR (r.rolbypassrls AND t.oid IS NOT NULL AND has_any_column_privilege(r.oid, t.oid, 'SELECT'))
      UNION ALL
     SELECT f.grantee, false, f.writes, f.name FROM file_function f
 ), belongs AS MATERIALIZED (
@@ -786,6 +840,30 @@ WITH wanted AS MATERIALIZED (
                           AND p.deptype = 'o' AND r.rolname = 'audit_queue_marker')
     HAVING count(*) > 0
      UNION ALL
+    SELECT 'trail_published', 'warning', 'PCI DSS 10.3.1, NIST AU-9, STIG SRG-APP-000118',
+           'Publications that carry the audit table of this database to subscribers: ',
+           'Have the audit table in a database of its own (pg_audit_queue.database), or publish tables by name.',
+           array_agg(quote_ident(p.name) ORDER BY p.name)
+      FROM audit_queue.publications() p (name) HAVING count(*) > 0
+     UNION ALL
+    SELECT 'names_hidden', 'warning', 'NIST CM-6',
+           'Found by their names with a schema only, because auditing has the same names: ',
+           'If their owners are trusted: ' || string_agg(n.command, '; ' ORDER BY n.name COLLATE "C") || ';',
+           array_agg(o ORDER BY o COLLATE "C")
+      FROM audit_queue.names() n,
+           LATERAL (SELECT array_to_string(n.others, ', ')) s (o)
+     WHERE NOT n.aside AND n.others <> '{}' HAVING count(*) > 0
+     UNION ALL
+    SELECT 'names_aside', CASE WHEN bool_or(n.untrusted) THEN 'warning' ELSE 'info' END, 'NIST CM-6',
+           'Not in pg_catalog, because others have the names'
+           || CASE WHEN bool_or(n.untrusted) THEN ', who could have a superuser execute what they have written: '
+                   ELSE ': ' END,
+           'Call them by these names, or SET search_path = pg_catalog, audit_queue.'
+           ' If nobody needs the names any more: '
+           || string_agg(n.command, '; ' ORDER BY n.name COLLATE "C") || ';',
+           array_agg(n.name ORDER BY n.name COLLATE "C")
+      FROM audit_queue.names() n WHERE n.aside HAVING count(*) > 0
+     UNION ALL
     SELECT 'restart_pending', 'warning', 'NIST CM-6',
            'Settings that have been changed in configuration files, and wait for a restart of the server: ',
            'Restart the server, or take them back.',
@@ -917,7 +995,7 @@ BEGIN
              WHERE c.oid IN ('audit_queue.trail'::pg_catalog.regclass,
                              'pg_catalog.audit_consumers'::pg_catalog.regclass,
                              'pg_catalog.audit_policy_rules'::pg_catalog.regclass,
-                             'audit_queue.audit_trail'::pg_catalog.regclass,
+                             'pg_catalog.audit_trail'::pg_catalog.regclass,
                              'pg_catalog.pg_stat_audit_queue'::pg_catalog.regclass,
                              'pg_catalog.pg_stat_audit_queue_classes'::pg_catalog.regclass)
              UNION ALL
@@ -935,12 +1013,19 @@ BEGIN
                              'pg_catalog.pg_stat_get_audit_queue()'::pg_catalog.regprocedure,
                              'pg_catalog.pg_stat_get_audit_queue_classes()'::pg_catalog.regprocedure,
                              'audit_queue.configuration_errors()'::pg_catalog.regprocedure,
+                             'audit_queue.drop_table()'::pg_catalog.regprocedure,
                              'audit_queue.log_classes(text)'::pg_catalog.regprocedure,
+                             'audit_queue.make_table()'::pg_catalog.regprocedure,
+                             'audit_queue.names()'::pg_catalog.regprocedure,
+                             'audit_queue.no_table()'::pg_catalog.regprocedure,
+                             'audit_queue.pg_audit_queue_extension()'::pg_catalog.regprocedure,
                              'audit_queue.policy_coverage()'::pg_catalog.regprocedure,
                              'audit_queue.profile(text)'::pg_catalog.regprocedure,
+                             'audit_queue.publications()'::pg_catalog.regprocedure,
                              'audit_queue.records_elsewhere()'::pg_catalog.regprocedure,
                              'audit_queue.setting_is_valid(text, text)'::pg_catalog.regprocedure,
                              'audit_queue.server_settings()'::pg_catalog.regprocedure,
+                             'audit_queue.step_aside()'::pg_catalog.regprocedure,
                              'audit_queue.trail_handler()'::pg_catalog.regprocedure)
         )
         SELECT DISTINCT
@@ -957,7 +1042,7 @@ $$;
 
 GRANT EXECUTE ON FUNCTION audit_queue.records_elsewhere(),
     audit_trail(timestamptz, timestamptz, text[], text[], text[]) TO audit_queue_reader;
-GRANT SELECT ON audit_queue.trail, audit_queue.audit_trail TO audit_queue_reader;
+GRANT SELECT ON audit_queue.trail, audit_trail TO audit_queue_reader;
 
 GRANT SELECT ON audit_policy_rules TO pg_monitor, audit_queue_reader;
 GRANT EXECUTE ON FUNCTION audit_policy_rules(),
@@ -972,24 +1057,23 @@ GRANT EXECUTE ON FUNCTION pg_stat_get_audit_queue(), pg_stat_get_audit_queue_cla
     audit_check(text) TO pg_monitor;
 GRANT USAGE ON SCHEMA audit_queue TO pg_monitor;
 GRANT EXECUTE ON FUNCTION audit_queue.configuration_errors(), audit_queue.log_classes(text),
-    audit_queue.policy_coverage(), audit_queue.profile(text), audit_queue.setting_is_valid(text, text), audit_queue.server_settings() TO pg_monitor;
+    audit_queue.names(), audit_queue.policy_coverage(), audit_queue.profile(text), audit_queue.publications(),
+    audit_queue.setting_is_valid(text, text), audit_queue.server_settings() TO pg_monitor;
 
--- Applications have tables of this name.  What is in pg_catalog comes before them.
+-- Where no loader has written, the table of version 1.0 goes, unless somebody has made
+-- something of it.
 DO $$
 DECLARE
-    other text;
+    reason text;
 BEGIN
-    SELECT format('%I.audit_trail', n.nspname) INTO other
-      FROM pg_namespace n
-     WHERE n.nspname <> 'audit_queue' AND NOT starts_with(n.nspname, 'pg_temp_')
-       AND (EXISTS (SELECT FROM pg_class c WHERE c.relname = 'audit_trail' AND c.relnamespace = n.oid)
-            OR EXISTS (SELECT FROM pg_type t WHERE t.typname = 'audit_trail' AND t.typnamespace = n.oid))
-     LIMIT 1;
-    IF other IS NULL THEN
-        ALTER VIEW audit_queue.audit_trail SET SCHEMA pg_catalog;
-    ELSE
-        RAISE WARNING 'view "audit_trail" is in schema "audit_queue"'
-            USING DETAIL = format('In "pg_catalog" it would hide %s.', other);
-    END IF;
+    PERFORM audit_queue.drop_table();
+EXCEPTION WHEN dependent_objects_still_exist THEN
+    GET STACKED DIAGNOSTICS reason = PG_EXCEPTION_DETAIL;
+    RAISE WARNING 'table "audit_queue.records" stays in this database, although nothing has been loaded into it'
+        USING DETAIL = coalesce(nullif(reason, ''), 'Somebody has granted privileges on it.'),
+              HINT = 'When that is gone, call audit_queue.drop_table(): pg_dump and publications have the table until then.';
 END
 $$;
+
+-- What applications have by the same names they find, and ours is in audit_queue.
+SELECT audit_queue.step_aside();

@@ -21,7 +21,7 @@
  *	src/guc.c		the settings, of which guc_list.h is the list
  *	src/stats.c		counters in shared memory
  *	src/sqlfunc.c	the SQL functions; src/check.c those of audit_check(), src/consumers.c
- *					those of consumers
+ *					those of consumers, src/extension.c those for its own objects
  *	src/compat.h	differences between PostgreSQL versions
  *
  * src/README.md explains how they work together.

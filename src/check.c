@@ -288,12 +288,18 @@ audit_queue_setting_is_valid(PG_FUNCTION_ARGS)
 									 GUC_ACTION_SET, false, 0, false) != 0);
 }
 
+/* The table in this database; invalid if there is none */
+static Oid
+table_of_records(void)
+{
+	return get_relname_relid("records", get_namespace_oid("audit_queue", true));
+}
+
 /* Has any partition of the table anything in it? */
 static bool
 table_has_rows(void)
 {
-	const Oid	schema = get_namespace_oid("audit_queue", true);
-	const Oid	table = get_relname_relid("records", schema);
+	const Oid	table = table_of_records();
 	bool		found = false;
 	ListCell   *lc;
 
@@ -329,23 +335,28 @@ hint_files(void)
 }
 
 /*
- * audit_queue.records_elsewhere() returns setof audit_queue.records
+ * audit_queue.records_elsewhere() returns setof audit_queue.trail
  *
  * No rows, but not silently if new records do not go into the table of this
- * database: no rows, or old ones, would be taken for the whole trail.  A table
- * without rows is an error; one with rows of an earlier time can be read, with a
- * warning.
+ * database: no rows, or old ones, would be taken for the whole trail.  No table, or one
+ * without rows, is an error; one with rows of an earlier time can be read, with a
+ * warning.  So can the database in which the loader is about to make the table.
  */
 Datum
 audit_records_elsewhere(PG_FUNCTION_ARGS)
 {
 	const bool	loaded = paq_queue_available();
 	const bool	in_files = loaded && paq_sink != PAQ_SINK_TABLE;
+	const bool	is_here = loaded && !in_files &&
+		strcmp(get_database_name(MyDatabaseId), paq_database) == 0;
 	bool		has_rows;
 
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
-	if (loaded && !in_files &&
-		strcmp(get_database_name(MyDatabaseId), paq_database) == 0)
+	if (is_here && !OidIsValid(table_of_records()))
+		ereport(WARNING,
+				(errmsg("no audit records have been loaded into this database yet"),
+				 errhint("Column \"last_error\" of view \"pg_stat_audit_queue\" has what may keep the loader from it.")));
+	if (is_here)
 		return (Datum) 0;
 
 	has_rows = table_has_rows();

@@ -151,13 +151,18 @@ sub differences
 make_database('created');
 my $expected = contents('created');
 cmp_ok(scalar(keys %$expected), '>', 40, 'there is a lot to compare');
+
+# The same with the table, which a loader makes
+make_database('with_table');
+sql('SELECT audit_queue.make_table()', 'with_table');
+my $expected_table = contents('with_table');
 is(sql("SELECT extversion FROM pg_extension WHERE extname = 'pg_audit_queue'", 'created'),
 	$current, 'CREATE EXTENSION makes the current version');
 
 # The comparison notices whatever an update script could get wrong, and nothing
 # else.
-sql('CREATE DATABASE changed TEMPLATE created');
-is(differences(contents('changed'), $expected), '', 'a copy has no differences');
+sql('CREATE DATABASE changed TEMPLATE with_table');
+is(differences(contents('changed'), $expected_table), '', 'a copy has no differences');
 sql('DROP DATABASE changed');
 foreach my $change (
 	'GRANT EXECUTE ON FUNCTION audit_flush() TO PUBLIC',
@@ -184,11 +189,16 @@ foreach my $change (
 	"UPDATE pg_extension SET extversion = 'x' WHERE extname = 'pg_audit_queue'",
 	"DELETE FROM pg_init_privs WHERE privtype = 'e' AND objoid = 'audit_records'::regclass")
 {
-	sql('CREATE DATABASE changed TEMPLATE created');
+	sql('CREATE DATABASE changed TEMPLATE with_table');
 	sql($change, 'changed');
-	isnt(differences(contents('changed'), $expected), '', "would be noticed: $change");
+	isnt(differences(contents('changed'), $expected_table), '', "would be noticed: $change");
 	sql('DROP DATABASE changed');
 }
+
+# Without the table it is again as CREATE EXTENSION has made it.
+is(sql('SELECT audit_queue.drop_table()', 'with_table'), 't', 'the table can be dropped again');
+is(differences(contents('with_table'), $expected), '', 'which leaves nothing');
+sql('DROP DATABASE with_table');
 
 foreach my $version (@released)
 {
@@ -250,7 +260,7 @@ sub call_everything
 		qq{SELECT 'SELECT * FROM ' || p.oid::regproc || '()' FROM pg_proc p
 			WHERE p.oid IN (SELECT d.objid $members AND d.classid = 'pg_proc'::regclass)
 			  AND p.pronargs = p.pronargdefaults
-			  AND p.prorettype NOT IN ('event_trigger'::regtype, 'fdw_handler'::regtype)
+			  AND p.prorettype NOT IN ('event_trigger'::regtype, 'fdw_handler'::regtype, 'trigger'::regtype)
 		   UNION ALL
 		   SELECT 'SELECT * FROM ' || c.oid::regclass FROM pg_class c
 			WHERE c.oid IN (SELECT d.objid $members AND d.classid = 'pg_class'::regclass)

@@ -39,6 +39,9 @@ sub sql
 	return unaudited_sql($node, @_);
 }
 
+# for what can be done with it
+sql('SELECT audit_queue.make_table()');
+
 my $profile;
 
 # Controls by finding, as the documentation has them in one table

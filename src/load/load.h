@@ -13,8 +13,14 @@
 #include "postgres.h"
 
 #include "datatype/timestamp.h"
+#include "nodes/pg_list.h"
 
 extern void paq_load_init(void);
 extern TimestampTz paq_load_tend(TimestampTz now);
+
+/* The table, in any database */
+extern bool paq_table_make(void);
+extern bool paq_table_drop(void);
+extern List *paq_table_publications(void);
 
 #endif							/* PAQ_LOAD_H */

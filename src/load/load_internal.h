@@ -6,7 +6,7 @@
  *	loader.c		the process: start, connection, main loop, what to do on errors
  *	files.c			which file is next, and its lines
  *	row.c			a line as a row for COPY
- *	table.c			a batch of rows, as one transaction; partitions
+ *	table.c			a batch of rows, as one transaction; partitions; the table itself
  *	retention.c		the record of what is removed; what goes with old partitions
  *	guard.c			in sessions: keeps them from the table's TOAST tables
  *

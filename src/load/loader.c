@@ -470,6 +470,28 @@ load(void)
 	remove_files();
 }
 
+/* Name publications that carry the table, if they are not those that were named before. */
+static void
+report_publications(void)
+{
+	static char *reported = NULL;
+	StringInfoData names;
+	ListCell   *lc;
+
+	initStringInfo(&names);
+	foreach(lc, paq_table_publications())
+		appendStringInfo(&names, "%s\"%s\"", names.len > 0 ? ", " : "",
+						 (char *) lfirst(lc));
+	if (names.len > 0 && (reported == NULL || strcmp(reported, names.data) != 0))
+		ereport(WARNING,
+				(errmsg("publications carry the audit table to subscribers: %s", names.data),
+				 errdetail("Subscriptions fail where the table is missing, and show the audit trail where it is not."),
+				 errhint("Have the audit table in a database of its own, or publish tables by name.")));
+	if (reported != NULL)
+		pfree(reported);
+	reported = MemoryContextStrdup(TopMemoryContext, names.data);
+}
+
 /* Look after the partitions. */
 static void
 maintain(TimestampTz now)
@@ -481,6 +503,7 @@ maintain(TimestampTz now)
 	maintenance.running = true;
 	begin_transaction();
 	paq_partitions_make_ahead(now);
+	report_publications();
 	commit_transaction();
 	do
 	{

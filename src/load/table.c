@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * table.c
- *		The table: batches of rows, what it has already, and its partitions.
+ *		The table: batches of rows, what it has already, its partitions, and the
+ *		table itself.
  *
  * PostgreSQL's own COPY inserts the rows.  The same transaction notes the
  * sequence that the table has reached with them in load_state, which has a row
@@ -12,6 +13,9 @@
  * that is gone, or an older one, by records of the series in the table that the
  * row does not cover.  Then nothing is loaded.  A checksum is no secret: against
  * those who mean to deceive, files.c looks for the rows before it removes a file.
+ *
+ * There is a table only where a loader has written, or where a dump of one is
+ * restored.  It is made as the extension's script would make it, as part of the extension.
  *
  * A partition is a day, UTC.  It is a table of its own first and is attached
  * then: that needs a lock on the table with which readers and writers go on.  It
@@ -55,6 +59,7 @@
 #include "compat.h"
 #include "executor/spi.h"
 #include "guc.h"
+#include "load/load.h"
 #include "load/load_internal.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
@@ -66,6 +71,7 @@
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/datetime.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/syscache.h"
@@ -110,22 +116,47 @@ run(const char *query, int nargs, Oid *types, Datum *values, int expected)
 	return SPI_processed;
 }
 
-/* Is there the object of that catalog, and does a superuser own it? */
-static bool
-is_superusers(Oid catalog, Oid object)
+static void
+run_command(const char *command)
+{
+	(void) run(command, 0, NULL, NULL, SPI_OK_UTILITY);
+}
+
+/* Run the command that is the result of a query, unless that is null. */
+static void
+run_result(const char *query)
+{
+	char	   *command = NULL;
+
+	if (run(query, 0, NULL, NULL, SPI_OK_SELECT) > 0)
+		command = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+	if (command != NULL)
+		run_command(command);
+}
+
+/* Owner of the object of that catalog; invalid if there is none */
+static Oid
+owner_of(Oid catalog, Oid object)
 {
 	const int	cache = get_object_catcache_oid(catalog);
 	HeapTuple	tuple = SearchSysCache1(cache, ObjectIdGetDatum(object));
 	Datum		owner;
 	bool		isnull;
-	bool		result;
 
 	if (!HeapTupleIsValid(tuple))
-		return false;
+		return InvalidOid;
 	owner = SysCacheGetAttr(cache, tuple, get_object_attnum_owner(catalog), &isnull);
-	result = superuser_arg(DatumGetObjectId(owner));
 	ReleaseSysCache(tuple);
-	return result;
+	return DatumGetObjectId(owner);
+}
+
+/* Is there the object of that catalog, and does a superuser own it? */
+static bool
+is_superusers(Oid catalog, Oid object)
+{
+	const Oid	owner = owner_of(catalog, object);
+
+	return OidIsValid(owner) && superuser_arg(owner);
 }
 
 /*
@@ -153,15 +184,265 @@ is_our_schema(Oid schema)
 		getExtensionOfObject(NamespaceRelationId, schema) == extension;
 }
 
+/* ----------
+ * The table itself
+ * ----------
+ */
+
 /*
- * OID of the table.  Owners may change at any time, so each transaction has to
- * ask.
+ * Whatever default privileges there are, nobody has any on the table.  The
+ * SQL script does the same for all objects of the extension.  They do not share
+ * a function: the loader, a superuser's process, would have to check its owner,
+ * too.
+ */
+static void
+revoke_all(const char *name)
+{
+	run_result(psprintf("SELECT 'REVOKE ALL ON " SCHEMA ".%s FROM '"
+						" || pg_catalog.string_agg(DISTINCT CASE a.grantee WHEN 0 THEN 'PUBLIC'"
+						" ELSE a.grantee::pg_catalog.regrole::text END, ', ')"
+						"  FROM pg_catalog.pg_class c, pg_catalog.aclexplode(c.relacl) a"
+						" WHERE c.oid = '" SCHEMA ".%s'::pg_catalog.regclass"
+						"   AND a.grantee <> c.relowner", name, name));
+}
+
+/* Keep no statistics of its columns, but for those that identify a record. */
+static void
+forgo_statistics(const char *name)
+{
+	run_result(psprintf("SELECT 'ALTER TABLE " SCHEMA ".%s ' || pg_catalog.string_agg("
+						"'ALTER COLUMN ' || pg_catalog.quote_ident(attname) || ' SET STATISTICS 0', ', ')"
+						"  FROM pg_catalog.pg_attribute"
+						" WHERE attrelid = '" SCHEMA ".%s'::pg_catalog.regclass"
+						"   AND attnum > 0 AND NOT attisdropped"
+						"   AND attname NOT IN ('series', 'sequence', 'log_time')", name, name));
+}
+
+/*
+ * The tables, but for statistics and privileges: as the script of version 1.0 makes them,
+ * with the columns of the foreign table.  The view stands in for load_state.
+ */
+static const char *const table_commands[] = {
+	"DROP VIEW " SCHEMA ".load_state",
+	"CREATE TABLE " SCHEMA ".load_state (series int8 PRIMARY KEY, sequence int8 NOT NULL,"
+	" loaded timestamptz NOT NULL, checksum int4 NOT NULL)",
+	"CREATE TABLE " SCHEMA ".records (LIKE " SCHEMA ".trail) PARTITION BY RANGE (log_time)",
+	"ALTER TABLE " SCHEMA ".records"
+	" ALTER COLUMN series SET NOT NULL, ALTER COLUMN sequence SET NOT NULL,"
+	" ALTER COLUMN log_time SET NOT NULL, ALTER COLUMN interrupted SET NOT NULL,"
+	" ALTER COLUMN cut SET NOT NULL, ALTER COLUMN incomplete SET NOT NULL,"
+	" ALTER COLUMN masked SET NOT NULL, ALTER COLUMN type SET NOT NULL",
+	"ALTER TABLE " SCHEMA ".load_state ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY",
+	"ALTER TABLE " SCHEMA ".records ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY"
+};
+
+/*
+ * Without the tables.  A dump of version 1.0 has COPY for load_state, if without rows, so
+ * there is something that takes it.
+ */
+static const char *const no_table_commands[] = {
+	"ALTER EXTENSION pg_audit_queue DROP TABLE " SCHEMA ".load_state",
+	"DROP TABLE " SCHEMA ".load_state, " SCHEMA ".records",
+	"CREATE VIEW " SCHEMA ".load_state AS SELECT NULL::int8 AS series, NULL::int8 AS sequence,"
+	" NULL::timestamptz AS loaded, NULL::int4 AS checksum WHERE false",
+	"CREATE TRIGGER no_table INSTEAD OF INSERT ON " SCHEMA ".load_state"
+	" FOR EACH ROW EXECUTE FUNCTION " SCHEMA ".no_table()"
+};
+
+/* Have the view audit_records, wherever it is (see extension.c), show that. */
+static void
+set_view(const char *query)
+{
+	const Oid	aside = get_relname_relid("audit_records", get_namespace_oid(SCHEMA, false));
+
+	run_command(psprintf("CREATE OR REPLACE VIEW %s.audit_records WITH (security_invoker = true) AS %s",
+						 OidIsValid(aside) ? SCHEMA : "pg_catalog", query));
+}
+
+static bool
+make_tables(void)
+{
+	for (int i = 0; i < lengthof(table_commands); i++)
+		run_command(table_commands[i]);
+	(void) run("SELECT pg_extension_config_dump('" SCHEMA ".load_state', '')",
+			   0, NULL, NULL, SPI_OK_SELECT);
+	forgo_statistics("records");
+	revoke_all("records");
+	revoke_all("load_state");
+	run_command("GRANT SELECT ON " SCHEMA ".records TO audit_queue_reader");
+	run_command("CREATE POLICY audit_queue_reader ON " SCHEMA ".records"
+				" FOR SELECT TO audit_queue_reader USING (true)");
+	set_view("SELECT * FROM " SCHEMA ".records_elsewhere() UNION ALL SELECT * FROM " SCHEMA ".records");
+	return true;
+}
+
+/* Has a loader written?  Partitions are made before anything is. */
+static bool
+has_records(void)
+{
+	return run("SELECT FROM pg_inherits WHERE inhparent = '" SCHEMA ".records'::regclass"
+			   " UNION ALL SELECT FROM " SCHEMA ".load_state",
+			   0, NULL, NULL, SPI_OK_SELECT) > 0;
+}
+
+/* Has somebody granted privileges on the tables? */
+static bool
+has_grants(void)
+{
+	return run("SELECT FROM pg_class c LEFT JOIN pg_init_privs i"
+			   "    ON (i.classoid, i.objoid, i.objsubid) = (c.tableoid, c.oid, 0)"
+			   " WHERE c.oid IN ('" SCHEMA ".records'::regclass, '" SCHEMA ".load_state'::regclass)"
+			   "   AND (c.relacl IS DISTINCT FROM i.initprivs"
+			   "        OR EXISTS (SELECT FROM pg_attribute a"
+			   "                    WHERE a.attrelid = c.oid AND a.attacl IS NOT NULL))",
+			   0, NULL, NULL, SPI_OK_SELECT) > 0;
+}
+
+static bool
+drop_tables(void)
+{
+	if (has_records())
+		return false;
+	if (has_grants())
+		ereport(ERROR,
+				(errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
+				 errmsg("cannot drop table %s because privileges on it were granted",
+						SCHEMA ".records")));
+	set_view("SELECT * FROM " SCHEMA ".records_elsewhere()");
+	for (int i = 0; i < lengthof(no_table_commands); i++)
+		run_command(no_table_commands[i]);
+	revoke_all("load_state");
+	return true;
+}
+
+/*
+ * Do something as the extension's script does it: what is made belongs to the extension,
+ * and to the owner of its schema; names are PostgreSQL's own; tables are where they are
+ * by default.  Returns what that returns.
+ */
+static bool
+act_as_script(bool (*act) (void))
+{
+	static const char *const settings[][2] = {
+		{"search_path", "pg_catalog, pg_temp"},
+		{"default_tablespace", ""},
+		{"default_table_access_method", "heap"}
+	};
+	const bool	was_creating = creating_extension;
+	const Oid	was_current = CurrentExtensionObject;
+	const int	level = NewGUCNestLevel();
+	volatile bool result = false;
+	Oid			user;
+	int			context;
+
+	GetUserIdAndSecContext(&user, &context);
+	PG_TRY();
+	{
+		SetUserIdAndSecContext(owner_of(NamespaceRelationId, get_namespace_oid(SCHEMA, false)),
+							   context | SECURITY_LOCAL_USERID_CHANGE);
+		creating_extension = true;
+		CurrentExtensionObject = get_extension_oid("pg_audit_queue", false);
+		for (int i = 0; i < lengthof(settings); i++)
+			(void) set_config_option(settings[i][0], settings[i][1], PGC_USERSET,
+									 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+		SPI_connect();
+		result = act();
+		SPI_finish();
+	}
+	PG_FINALLY();
+	{
+		creating_extension = was_creating;
+		CurrentExtensionObject = was_current;
+		SetUserIdAndSecContext(user, context);
+	}
+	PG_END_TRY();
+	AtEOXact_GUC(true, level);
+	return result;
+}
+
+/*
+ * Make the tables in this database, if it has the extension, in a schema of a superuser's,
+ * and neither table.  Returns whether they were made.  Version 1.0 has always had them,
+ * and lacks the foreign table.
+ *
+ * For superusers.  Needs a transaction with a snapshot; raises an error if it fails.
+ */
+bool
+paq_table_make(void)
+{
+	const Oid	schema = get_namespace_oid(SCHEMA, true);
+
+	if (!is_our_schema(schema) ||
+		OidIsValid(get_relname_relid("records", schema)) ||
+		!is_our_relation(get_relname_relid("load_state", schema), RELKIND_VIEW) ||
+		!is_our_relation(get_relname_relid("trail", schema), RELKIND_FOREIGN_TABLE))
+		return false;
+	return act_as_script(make_tables);
+}
+
+/*
+ * Drop the tables of this database, if no loader has written to them.  Returns whether
+ * they are gone.
+ *
+ * For superusers.  Raises ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST if somebody has made
+ * something of them, and other errors if it fails.
+ */
+bool
+paq_table_drop(void)
+{
+	const Oid	schema = get_namespace_oid(SCHEMA, true);
+
+	if (!is_our_schema(schema) ||
+		!is_our_relation(get_relname_relid("records", schema), RELKIND_PARTITIONED_TABLE) ||
+		!is_our_relation(get_relname_relid("load_state", schema), RELKIND_RELATION))
+		return false;
+	return act_as_script(drop_tables);
+}
+
+/*
+ * Names of the publications that carry any of the tables to subscribers, palloc'ed, in
+ * order.  Needs a transaction with a snapshot, and a search path that has nothing but
+ * what superusers have made.
+ */
+List *
+paq_table_publications(void)
+{
+	const MemoryContext context = CurrentMemoryContext;
+	List	   *names = NIL;
+	uint64		count;
+
+	SPI_connect();
+	count = run("SELECT DISTINCT p.pubname"
+				"  FROM pg_catalog.pg_publication_tables p"
+				"  JOIN pg_catalog.pg_namespace n ON n.nspname = p.schemaname"
+				"  JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = p.tablename"
+				" WHERE c.oid IN (pg_catalog.to_regclass('" SCHEMA ".records'),"
+				"                 pg_catalog.to_regclass('" SCHEMA ".load_state'))"
+				"    OR c.oid IN (SELECT t.relid FROM pg_catalog.pg_partition_tree("
+				"                         pg_catalog.to_regclass('" SCHEMA ".records')) t)"
+				" ORDER BY p.pubname",
+				0, NULL, NULL, SPI_OK_SELECT);
+	for (uint64 i = 0; i < count; i++)
+	{
+		char	   *name = SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1);
+		MemoryContext spi_context = MemoryContextSwitchTo(context);
+
+		names = lappend(names, pstrdup(name));
+		MemoryContextSwitchTo(spi_context);
+	}
+	SPI_finish();
+	return names;
+}
+
+/*
+ * OID of the table, which is made if this database has none yet.  Owners may change at
+ * any time, so each transaction has to ask.
  */
 static Oid
 table_oid(void)
 {
 	Oid			schema = get_namespace_oid(SCHEMA, true);
-	Oid			table = get_relname_relid("records", schema);
+	Oid			table;
 
 	if (!is_superusers(DatabaseRelationId, MyDatabaseId))
 		ereport(ERROR,
@@ -169,6 +450,11 @@ table_oid(void)
 				 errmsg("database \"%s\" of the audit table does not belong to a superuser",
 						paq_database),
 				 errhint("Its owner could drop it. Use ALTER DATABASE to change the owner.")));
+	if (paq_table_make())
+		ereport(LOG,
+				(errmsg("made table \"" SCHEMA ".records\" in database \"%s\"",
+						paq_database)));
+	table = get_relname_relid("records", schema);
 	if (!is_our_schema(schema) ||
 		!is_our_relation(table, RELKIND_PARTITIONED_TABLE) ||
 		!is_our_relation(get_relname_relid("load_state", schema), RELKIND_RELATION))
@@ -492,53 +778,6 @@ name_of(int day)
 
 	j2date(day + POSTGRES_EPOCH_JDATE, &year, &month, &mday);
 	return psprintf(PREFIX "%04d%02d%02d", year, month, mday);
-}
-
-static void
-run_command(const char *command)
-{
-	(void) run(command, 0, NULL, NULL, SPI_OK_UTILITY);
-}
-
-/* Run the command that is the result of a query, unless that is null. */
-static void
-run_result(const char *query)
-{
-	char	   *command = NULL;
-
-	if (run(query, 0, NULL, NULL, SPI_OK_SELECT) > 0)
-		command = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
-	if (command != NULL)
-		run_command(command);
-}
-
-/*
- * Whatever default privileges there are, nobody has any on the partition.  The
- * SQL script does the same for all objects of the extension.  They do not share
- * a function: the loader, a superuser's process, would have to check its owner,
- * too.
- */
-static void
-revoke_all(const char *name)
-{
-	run_result(psprintf("SELECT 'REVOKE ALL ON " SCHEMA ".%s FROM '"
-						" || pg_catalog.string_agg(DISTINCT CASE a.grantee WHEN 0 THEN 'PUBLIC'"
-						" ELSE a.grantee::pg_catalog.regrole::text END, ', ')"
-						"  FROM pg_catalog.pg_class c, pg_catalog.aclexplode(c.relacl) a"
-						" WHERE c.oid = '" SCHEMA ".%s'::pg_catalog.regclass"
-						"   AND a.grantee <> c.relowner", name, name));
-}
-
-/* Keep no statistics of its columns, but for those that identify a record. */
-static void
-forgo_statistics(const char *name)
-{
-	run_result(psprintf("SELECT 'ALTER TABLE " SCHEMA ".%s ' || pg_catalog.string_agg("
-						"'ALTER COLUMN ' || pg_catalog.quote_ident(attname) || ' SET STATISTICS 0', ', ')"
-						"  FROM pg_catalog.pg_attribute"
-						" WHERE attrelid = '" SCHEMA ".%s'::pg_catalog.regclass"
-						"   AND attnum > 0 AND NOT attisdropped"
-						"   AND attname NOT IN ('series', 'sequence', 'log_time')", name, name));
 }
 
 /*
