@@ -19,7 +19,6 @@ use PostgreSQL::Test::Utils;
 
 my $node = audited_node(
 	'main',
-	init     => [ extra => [ '--encoding=UTF8', '--locale=C' ] ],
 	settings => { log => 'ddl, role', flush_interval => '10ms' },
 	conf     => "autovacuum = off\n");
 

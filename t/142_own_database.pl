@@ -19,7 +19,7 @@ use PostgreSQL::Test::Utils;
 
 my $node = audited_node(
 	'main',
-	init     => [ allows_streaming => 'logical', extra => [ '--encoding=UTF8', '--locale=C' ] ],
+	init     => [ allows_streaming => 'logical' ],
 	settings => { log => 'all, -connect', flush_interval => '10ms' },
 	conf     => "autovacuum = off\n");
 my $files = PostgreSQL::Test::Utils::tempdir();
@@ -112,7 +112,7 @@ unlike((sql_as('paq_quiet', 'application', 'SELECT audit_check()'))[1], qr/./, '
 
 # A subscriber without the extension
 my $subscriber = PostgreSQL::Test::Cluster->new('subscriber');
-$subscriber->init;
+init_node($subscriber);
 $subscriber->append_conf('postgresql.conf', "autovacuum = off\n");
 $subscriber->start;
 $subscriber->safe_psql('postgres', 'CREATE TABLE t (a int PRIMARY KEY)');
