@@ -215,7 +215,7 @@ ok(poll_until(sub { $follow->{run}->pump_nb; $follow->{stderr} =~ /no record/ })
 ($code, $errors) = finish_trail_program($follow);
 is_harmless($errors, 'follow: messages');
 
-$node->command_ok([ 'sh', '-c', "pg_audit_trail keygen -D '" . $node->data_dir . "' >$tmp/key" ], 'a key');
+$node->command_ok([ 'sh', '-c', "umask 077; pg_audit_trail keygen -D '" . $node->data_dir . "' >$tmp/key" ], 'a key');
 ($status, $stdout, $stderr) = trail_program('verify', '-k', "$tmp/key", $dir);
 like($stdout, qr/evil.*is in no seal/, 'verify: a finding');
 is_harmless($stdout . $stderr, 'verify');
