@@ -242,13 +242,20 @@ sub reload_settings
 {
 	my ($node, %settings) = @_;
 	my $names   = join '|', sort keys %settings;
+
+	# retention may remove a file after it was listed, and some of the records
+	my $lines   = sub {
+		my ($file) = @_;
+		my $text = eval { trail_text($file) };
+
+		die $@ if !defined $text && -e $file;
+		return split /\n/, $text // '';
+	};
 	my $records = sub {
 		flush_trail($node);
 		return grep { /"command":"SET".*"objectName":"pg_audit_queue\.(?:$names)"/ }
-		  trail_lines($node);
+		  map { $lines->($_) } trail_files($node);
 	};
-
-	# retention may remove some of them meanwhile
 	my %before = map { $_ => 1 } $records->();
 
 	$node->append_conf('postgresql.conf', settings_text(%settings));
