@@ -60,6 +60,7 @@ shmem_request(void)
 {
 	if (prev_shmem_request_hook)
 		prev_shmem_request_hook();
+	paq_drain_check_library();
 	RequestAddinShmemSpace(add_size(add_size(paq_queue_shmem_size(),
 											 paq_stats_shmem_size(MaxBackends)),
 									paq_policy_shmem_size()));

@@ -19,5 +19,6 @@
  * returns when it has to be called next.
  */
 extern void paq_drain_register(TimestampTz (*tend) (TimestampTz now));
+extern void paq_drain_check_library(void);
 
 #endif							/* PAQ_DRAIN_H */

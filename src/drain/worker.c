@@ -62,6 +62,8 @@
 
 /* Of the process, as pg_stat_activity shows it */
 #define WORKER_NAME			"pg_audit_queue worker"
+#define LIBRARY_NAME		"pg_audit_queue"
+#define MAIN_NAME			"paq_drain_main"
 
 /* How long a worker that ended is missed, in s */
 #define RESTART_DELAY		1
@@ -706,12 +708,7 @@ paq_drain_main(Datum arg)
 	pqsignal(SIGUSR1, procsignal_sigusr1_handler);
 	BackgroundWorkerUnblockSignals();
 
-	/* Found by name, this is not the library that the postmaster has loaded? */
-	if (loop.tend == NULL)
-		ereport(FATAL,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("the library of the background worker is another one than that in \"shared_preload_libraries\""),
-				 errhint("Preload \"pg_audit_queue\" without a path, and use \"dynamic_library_path\" to say where it is.")));
+	Assert(loop.tend != NULL);	/* see paq_drain_check_library() */
 
 	/* OpenSSL's digests, in salvage.c, are owned by somebody. */
 	CurrentResourceOwner = ResourceOwnerCreate(NULL, WORKER_NAME);
@@ -817,8 +814,8 @@ paq_drain_register(TimestampTz (*tend) (TimestampTz now))
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS;
 	worker.bgw_start_time = BgWorkerStart_PostmasterStart;
 	worker.bgw_restart_time = RESTART_DELAY;
-	strlcpy(worker.bgw_library_name, "pg_audit_queue", BGW_MAXLEN);
-	strlcpy(worker.bgw_function_name, "paq_drain_main", BGW_MAXLEN);
+	strlcpy(worker.bgw_library_name, LIBRARY_NAME, BGW_MAXLEN);
+	strlcpy(worker.bgw_function_name, MAIN_NAME, BGW_MAXLEN);
 	strlcpy(worker.bgw_name, WORKER_NAME, BGW_MAXLEN);
 	strlcpy(worker.bgw_type, WORKER_NAME, BGW_MAXLEN);
 	RegisterBackgroundWorker(&worker);
@@ -830,4 +827,36 @@ paq_drain_register(TimestampTz (*tend) (TimestampTz now))
 				 errhint("Increase the configuration parameter \"max_worker_processes\".")));
 	if (!IsPostmasterEnvironment)
 		paq_queue_drain_alone = drain_alone;
+}
+
+/*
+ * When all libraries are preloaded: is this the one that is found by its name, as
+ * the worker is, the loader, and the SQL functions?  Another copy, preloaded by its
+ * path, would record, and nobody would write the trail, so the server must not start.
+ */
+void
+paq_drain_check_library(void)
+{
+	MemoryContext context = CurrentMemoryContext;
+	void	   *volatile found = NULL;
+	char	   *volatile reason = "There is another copy.";
+
+	PG_TRY();
+	{
+		found = load_external_function(LIBRARY_NAME, MAIN_NAME, false, NULL);
+	}
+	PG_CATCH();
+	{
+		/* not reported as it is: an error would be recorded, in memory yet to come */
+		MemoryContextSwitchTo(context);
+		reason = psprintf("PostgreSQL says: %s.", CopyErrorData()->message);
+		FlushErrorState();
+	}
+	PG_END_TRY();
+	if (found != (void *) paq_drain_main)
+		ereport(FATAL,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the preloaded library pg_audit_queue is not the one that is found by that name"),
+				 errdetail("%s The background worker would not write what is recorded.", reason),
+				 errhint("Set \"shared_preload_libraries\" to \"pg_audit_queue\", without a path, and use \"dynamic_library_path\" to say where it is.")));
 }
