@@ -74,6 +74,11 @@ ALTER SYSTEM SET pg_audit_queue.log_filename = '../audit';
 ALTER SYSTEM SET pg_audit_queue.log_file_mode = 'rw';
 ALTER SYSTEM SET pg_audit_queue.log_retention_age = '1MB';
 ALTER SYSTEM SET pg_audit_queue.log_retention_size = '90d';
+-- what removes records has a unit, whatever it could be without one
+ALTER SYSTEM SET pg_audit_queue.log_retention_age = 7;
+ALTER SYSTEM SET pg_audit_queue.log_retention_size = '20480';
+ALTER SYSTEM SET pg_audit_queue.consumer_keep_size = 1;
+ALTER SYSTEM SET pg_audit_queue.table_retention = '7';
 ALTER SYSTEM SET pg_audit_queue.log_rotation_age = '1MB';
 ALTER SYSTEM SET pg_audit_queue.log_rotation_size = '1d';
 ALTER SYSTEM SET pg_audit_queue.overflow = 'sometimes';

@@ -39,7 +39,6 @@
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/formatting.h"
-#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 

@@ -408,6 +408,18 @@ paq_guc_find(const char *name)
 #endif
 }
 
+/* GUC's entries of all settings, *n of them */
+static inline struct config_generic **
+paq_guc_variables(int *n)
+{
+#if PG_VERSION_NUM >= 160000
+	return get_guc_variables(n);
+#else
+	*n = GetNumConfigOptions();
+	return get_guc_variables();
+#endif
+}
+
 /*
  * The "extra" of the value that RESET would give the setting, which GUC has no
  * function for.  Up to 18, config_generic is the first part of a struct for each

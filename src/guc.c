@@ -30,20 +30,29 @@
 #include "catalog/pg_authid.h"
 #include "compat.h"
 #include "guc.h"
+#include "lib/stringinfo.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "nodes/pg_list.h"
 #include "record/record.h"
 #include "stats.h"
 #include "trail/layer.h"
+#include "utils/timestamp.h"
 #include "utils/varlena.h"
 
 #define PREFIX		"pg_audit_queue."
 
 #define VALUE_LEN	32			/* space for the text of a number */
 
+/* How long retention of less than a day waits, see paq_retention_begins() */
+#define NOTICE_MS	(SECS_PER_HOUR * 1000)
+
 void		(*paq_setting_change_hook) (const PaqSettingChange *change) = NULL;
 
 uint32		paq_mask_patterns_version = 0;
+
+/* When something that removes records got another value in this process, or before it */
+static TimestampTz amounts_changed = 0;
 
 /*
  * What GUC keeps with each value of each setting, from the check hook on.  It
@@ -179,16 +188,29 @@ paq_set_rule_classes(uint32 recorded, uint32 ignored)
 	update_wanted();
 }
 
+bool
+paq_retention_is_short(int minutes)
+{
+	return minutes > 0 && minutes < HOURS_PER_DAY * MINS_PER_HOUR;
+}
+
+TimestampTz
+paq_retention_begins(int minutes, TimestampTz now)
+{
+	return !paq_retention_is_short(minutes) ? DT_NOBEGIN :
+		TimestampTzPlusMilliseconds(Min(amounts_changed, now), NOTICE_MS);
+}
+
 /* ---------------------------------------------------------------------------
  * Values and their changes
  * ---------------------------------------------------------------------------
  */
 
-/* Units of a setting, from its own on */
+/* The unit that is one of GUC's flags, and those above it */
 static const Unit *
-units_of(const struct config_generic *setting)
+units_from(int flags)
 {
-	switch (setting->flags & GUC_UNIT)
+	switch (flags & GUC_UNIT)
 	{
 		case GUC_UNIT_BYTE:
 			return byte_units;
@@ -205,22 +227,29 @@ units_of(const struct config_generic *setting)
 	}
 }
 
+/* A number in that unit, with the largest one in which it is whole; buf has VALUE_LEN bytes. */
+static const char *
+amount_text(char *buf, int flags, int value)
+{
+	const Unit *unit = units_from(flags);
+
+	while (value > 0 && unit->next != 0 && value % unit->next == 0)
+		value /= (unit++)->next;
+	snprintf(buf, VALUE_LEN, "%d%s", value, value > 0 ? unit->name : "");
+	return buf;
+}
+
 /* An integer as SHOW shows it.  GUC's own function for that allocates memory. */
 static const char *
 int_text(char *buf, const struct config_generic *setting, int value)
 {
-	const Unit *unit = units_of(setting);
-
 	/* only permissions are shown in a way of their own */
 	if (paq_guc_int_has_show_hook(setting))
 	{
 		snprintf(buf, VALUE_LEN, "%04o", value);
 		return buf;
 	}
-	while (value > 0 && unit->next != 0 && value % unit->next == 0)
-		value /= (unit++)->next;
-	snprintf(buf, VALUE_LEN, "%d%s", value, value > 0 ? unit->name : "");
-	return buf;
+	return amount_text(buf, setting->flags, value);
 }
 
 /* A new value as SHOW will show it; buf has VALUE_LEN bytes. */
@@ -382,6 +411,62 @@ static bool
 check_string(char **newval, void **extra, GucSource source)
 {
 	return make_extra(extra, source, 0);
+}
+
+/* Put another text in the place of a value; false when out of memory. */
+static bool
+replace_value(char **newval, const char *text)
+{
+	char	   *copy = paq_guc_alloc(strlen(text) + 1);
+
+	if (copy == NULL)
+		return false;
+	strcpy(copy, text);
+	paq_guc_free(*newval);
+	*newval = copy;
+	return true;
+}
+
+/*
+ * A number whose unit has to be named, except for 0 and below, which are no limit;
+ * unit is what it is counted in.  It becomes part of *extra, and its text that which
+ * SHOW would show of an integer.
+ */
+static bool
+check_amount(char **newval, void **extra, GucSource source, int unit, int min, int max)
+{
+	const char *hint = NULL;
+	char		buf[VALUE_LEN];
+	char		max_buf[VALUE_LEN];
+	int			value;
+	int			bare;
+
+	if (!parse_int(*newval, &value, unit, &hint))
+	{
+		if (hint != NULL)
+			GUC_check_errhint("%s", _(hint));
+		return false;
+	}
+	if (value < min || value > max)
+	{
+		GUC_check_errdetail("It is outside the valid range (%d .. %s).",
+							min, amount_text(max_buf, unit, max));
+		return false;
+	}
+	amount_text(buf, unit, value);
+	if (value > 0 && parse_int(*newval, &bare, 0, NULL))
+	{
+		GUC_check_errdetail("A unit is required, because what exceeds the value is removed; without one it would be \"%s\".",
+							buf);
+		GUC_check_errhint(unit == GUC_UNIT_MIN ?
+						  "Units are \"min\", \"h\", and \"d\"." :
+						  "Units are \"kB\", \"MB\", \"GB\", and \"TB\".");
+		return false;
+	}
+	if (!replace_value(newval, buf) || !make_extra(extra, source, sizeof(int)))
+		return false;
+	*(int *) extra_data(*extra) = value;
+	return true;
 }
 
 /*
@@ -723,6 +808,14 @@ show_file_mode(void)
 	return buf;
 }
 
+static void
+take_amount(int *variable, int value)
+{
+	if (*variable != value)
+		amounts_changed = GetCurrentTimestamp();
+	*variable = value;
+}
+
 static const char *
 null_if_empty(const char *list)
 {
@@ -747,6 +840,16 @@ ASSIGN_HOOK(name, bool, .boolval = newval, (void) 0)
 int			variable = boot; \
 ASSIGN_HOOK(name, int, .intval = newval, (void) 0)
 #define PAQ_FILE_MODE PAQ_INT
+#define PAQ_AMOUNT(name, variable, boot, min, max, context, unit, ...) \
+int			variable = boot; \
+static char *name##_text = NULL; \
+static bool \
+check_##name(char **newval, void **extra, GucSource source) \
+{ \
+	return check_amount(newval, extra, source, unit, min, max); \
+} \
+ASSIGN_HOOK(name, const char *, .stringval = unconstify(char *, newval), \
+			take_amount(&variable, *(int *) extra_data(extra)))
 #define PAQ_ENUM(name, variable, boot, ...) \
 int			variable = boot; \
 ASSIGN_HOOK(name, int, .enumval = newval, (void) 0)
@@ -775,31 +878,111 @@ ASSIGN_HOOK(name, const char *, .stringval = unconstify(char *, newval), \
 #include "guc_list.h"
 
 /*
- * The value that the configuration has for a setting that is not defined yet; NULL
- * if it has none.
+ * Would the server start with that value of a setting of ours?  It need not be
+ * possible to set it now.
  */
-static char *
-value_before_definition(const char *name)
+bool
+paq_setting_is_valid(const char *name, const char *value)
 {
-	const char *value = GetConfigOption(name, true, false);
+	struct config_generic *setting = paq_guc_find(name);
 
-	return value != NULL ? pstrdup(value) : NULL;
+	return setting != NULL && (setting->flags & GUC_CUSTOM_PLACEHOLDER) == 0 &&
+		pg_strncasecmp(name, PREFIX, strlen(PREFIX)) == 0 &&
+		set_config_option(name, value, PGC_POSTMASTER, PGC_S_FILE, GUC_ACTION_SET,
+						  false, DEBUG3, false) != 0;
 }
 
 /*
- * A wrong value in the configuration is a warning when a setting is defined, and the
- * default is used.  Not for this one: the trail would be there for all to read.
+ * Does a line of the configuration files keep PostgreSQL from using what it says of
+ * auditing?  A later line with the same name takes its place, be that right or wrong.
+ */
+static bool
+is_wrong(const ConfigVariable *line)
+{
+	if (line->errmsg != NULL)
+		return true;
+	for (const ConfigVariable *later = line->next; later != NULL; later = later->next)
+		if (later->errmsg == NULL && pg_strcasecmp(later->name, line->name) == 0)
+			return false;
+	if (pg_strncasecmp(line->name, PREFIX, strlen(PREFIX)) == 0)
+		return !paq_setting_is_valid(line->name, line->value);
+
+	/* Of a file with a name that it does not know, PostgreSQL uses nothing. */
+	return strchr(line->name, '.') == NULL && paq_guc_find(line->name) == NULL;
+}
+
+int
+paq_settings_count_wrong(void)
+{
+	ConfigVariable *head = NULL;
+	ConfigVariable *tail = NULL;
+	int			wrong = 0;
+
+	/* If they cannot be read, that is a line with an error. */
+	(void) ParseConfigFile(ConfigFileName, true, NULL, 0, 0, DEBUG3, &head, &tail);
+	(void) ParseConfigFile(PG_AUTOCONF_FILENAME, false, NULL, 0, 0, DEBUG3, &head, &tail);
+	for (const ConfigVariable *line = head; line != NULL; line = line->next)
+		if (is_wrong(line))
+			wrong++;
+	FreeConfigVariables(head);
+	return wrong;
+}
+
+/* A setting as the configuration has it */
+typedef struct ConfiguredSetting
+{
+	char	   *name;
+	char	   *value;
+} ConfiguredSetting;
+
+/* What the configuration has with our prefix, before anything of it is defined */
+static List *
+read_before_definition(void)
+{
+	int			n;
+	struct config_generic **variables = paq_guc_variables(&n);
+	List	   *result = NIL;
+
+	for (int i = 0; i < n; i++)
+	{
+		const char *name = variables[i]->name;
+		ConfiguredSetting *setting;
+
+		if (pg_strncasecmp(name, PREFIX, strlen(PREFIX)) != 0)
+			continue;
+		setting = palloc(sizeof(*setting));
+		setting->name = pstrdup(name);
+		setting->value = pstrdup(GetConfigOption(name, false, false));
+		result = lappend(result, setting);
+	}
+	return result;
+}
+
+/*
+ * PostgreSQL does not start with a wrong value of a setting of its own.  Of a
+ * library's it warns, and uses the default; ours may record nothing, or leave it
+ * for all to read.
  */
 static void
-require_encryption(const char *wanted)
+require_valid(const List *configured)
 {
-	const char *name = PREFIX "log_encryption";
+	StringInfoData wrong;
+	ListCell   *lc;
 
-	if (wanted != NULL && pg_strcasecmp(wanted, GetConfigOption(name, false, false)) != 0)
+	initStringInfo(&wrong);
+	foreach(lc, configured)
+	{
+		const ConfiguredSetting *setting = (const ConfiguredSetting *) lfirst(lc);
+
+		if (!paq_setting_is_valid(setting->name, setting->value))
+			appendStringInfo(&wrong, "%s\"%s\"", wrong.len > 0 ? ", " : "", setting->name);
+	}
+	if (wrong.len > 0)
 		ereport(FATAL,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("invalid value for parameter \"%s\": \"%s\"", name, wanted),
-				 errdetail("The audit trail would not be encrypted.")));
+				(errcode(ERRCODE_CONFIG_FILE_ERROR),
+				 errmsg("configuration has wrong settings of pg_audit_queue: %s", wrong.data),
+				 errdetail("The server would record less than it is meant to, or show it to others."),
+				 errhint("The warnings before this message say what is wrong.")));
 }
 
 /*
@@ -810,7 +993,7 @@ require_encryption(const char *wanted)
 void
 paq_guc_init(void)
 {
-	char	   *encryption = value_before_definition(PREFIX "log_encryption");
+	List	   *configured = read_before_definition();
 
 #define PAQ_BOOL(name, variable, boot, context, brief, more) \
 	DefineCustomBoolVariable(PREFIX #name, brief, more, &variable, boot, \
@@ -822,6 +1005,10 @@ paq_guc_init(void)
 							check_int, assign_##name, show);
 #define PAQ_INT(...)		INT_VARIABLE(__VA_ARGS__, NULL)
 #define PAQ_FILE_MODE(...)	INT_VARIABLE(__VA_ARGS__, show_file_mode)
+#define PAQ_AMOUNT(name, variable, boot, min, max, context, unit, brief, more) \
+	DefineCustomStringVariable(PREFIX #name, brief, more, &name##_text, #boot, \
+							   context, GUC_NOT_IN_SAMPLE, \
+							   check_##name, assign_##name, NULL);
 #define PAQ_ENUM(name, variable, boot, options, context, brief, more) \
 	DefineCustomEnumVariable(PREFIX #name, brief, more, &variable, boot, options, \
 							 context, GUC_NOT_IN_SAMPLE, \
@@ -840,6 +1027,6 @@ paq_guc_init(void)
 #define PAQ_NAMES(name, variable, ...)		LIST_VARIABLE(name, __VA_ARGS__, check_names)
 #include "guc_list.h"
 
-	require_encryption(encryption);
 	MarkGUCPrefixReserved("pg_audit_queue");
+	require_valid(configured);
 }

@@ -14,6 +14,7 @@
 
 #include "postgres.h"
 
+#include "datatype/timestamp.h"
 #include "utils/guc.h"
 
 /* Values of pg_audit_queue.mode */
@@ -52,6 +53,7 @@ typedef enum PaqSinkKind
 /* The variables; a list of classes is a class bitmap */
 #define PAQ_BOOL(name, variable, ...)		extern bool variable;
 #define PAQ_INT(name, variable, ...)		extern int variable;
+#define PAQ_AMOUNT(name, variable, ...)		extern int variable;
 #define PAQ_FILE_MODE(name, variable, ...)	extern int variable;
 #define PAQ_ENUM(name, variable, ...)		extern int variable;
 #define PAQ_STRING(name, variable, ...)		extern char *variable;
@@ -63,6 +65,14 @@ typedef enum PaqSinkKind
 /* Classes of which something may be recorded, by session auditing or by rules */
 extern uint32 paq_wanted_classes;
 extern void paq_set_rule_classes(uint32 recorded, uint32 ignored);
+
+/*
+ * Retention of less than a day may be a mistake that removes the trail.  It begins
+ * only an hour after the setting was made, or the server started, so that what is
+ * said of it can be seen.  The latter returns when, -infinity for other retention.
+ */
+extern bool paq_retention_is_short(int minutes);
+extern TimestampTz paq_retention_begins(int minutes, TimestampTz now);
 
 /*
  * Patterns stand one behind the other, each with its terminator, and one more
@@ -102,6 +112,16 @@ extern void (*paq_setting_change_hook) (const PaqSettingChange *change);
 extern bool paq_parse_classes(const char *value, bool of_log, uint32 *classes,
 							  char **unknown);
 extern char *paq_setting_value(const char **name, bool reset);
+
+/* Would the server start with that value? */
+extern bool paq_setting_is_valid(const char *name, const char *value);
+
+/*
+ * How many lines of the configuration files, as they are now, keep their values from
+ * being used: those of our settings that are wrong, and what makes PostgreSQL use
+ * nothing of a file.
+ */
+extern int	paq_settings_count_wrong(void);
 
 /*
  * Show all processes the values that this one has: the server's, in the postmaster

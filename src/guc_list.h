@@ -10,7 +10,10 @@
  *
  *	PAQ_BOOL(name, variable, default, context, short, long)
  *	PAQ_INT(name, variable, default, min, max, context, unit, short, long)
- *	PAQ_FILE_MODE(...)		the same, shown in octal
+ *	PAQ_AMOUNT(...)			the same, a string to GUC, so that a unit can be demanded:
+ *							for what removes records, where one unit taken for
+ *							another one is noticed too late
+ *	PAQ_FILE_MODE(...)		as PAQ_INT, shown in octal
  *	PAQ_ENUM(name, variable, default, options, context, short, long)
  *	PAQ_STRING(name, variable, default, check, context, flags, short, long)
  *	PAQ_CLASSES(name, variable, default, check, context, short, long)
@@ -151,22 +154,22 @@ PAQ_STRING(log_line_prefix, paq_log_line_prefix, "%m [%p] %e %q%u@%d %h ",
 		   check_string, PGC_SIGHUP, 0,
 		   "Prefix of each line in the pgaudit format.",
 		   "Escapes are those of log_line_prefix; %e is the outcome of the statement.")
-PAQ_INT(consumer_keep_size, paq_consumer_keep_size, -1, -1, INT_MAX,
-		PGC_SIGHUP, GUC_UNIT_KB,
-		"Total size of audit trail files up to which they are kept for consumers that have not acknowledged them.",
-		"-1 means no limit.")
+PAQ_AMOUNT(consumer_keep_size, paq_consumer_keep_size, -1, -1, INT_MAX,
+		   PGC_SIGHUP, GUC_UNIT_KB,
+		   "Total size of audit trail files up to which they are kept for consumers that have not acknowledged them.",
+		   "-1 means no limit.")
 PAQ_INT(log_record_max_size, paq_log_record_max_size, 0, 0, 1024 * 1024,
 		PGC_SIGHUP, GUC_UNIT_KB,
 		"Length from which on a record of format json goes on in parts.",
 		"Less than 8kB counts as that. 0 means no limit.")
-PAQ_INT(log_retention_age, paq_log_retention_age, 0, 0, INT_MAX / 60,
-		PGC_SIGHUP, GUC_UNIT_MIN,
-		"Time after which a finished audit trail file is removed.",
-		"0 means never.")
-PAQ_INT(log_retention_size, paq_log_retention_size, 0, 0, INT_MAX,
-		PGC_SIGHUP, GUC_UNIT_KB,
-		"Total size of audit trail files above which the oldest are removed.",
-		"0 means no limit.")
+PAQ_AMOUNT(log_retention_age, paq_log_retention_age, 0, 0, INT_MAX / 60,
+		   PGC_SIGHUP, GUC_UNIT_MIN,
+		   "Time after which a finished audit trail file is removed.",
+		   "0 means never.")
+PAQ_AMOUNT(log_retention_size, paq_log_retention_size, 0, 0, INT_MAX,
+		   PGC_SIGHUP, GUC_UNIT_KB,
+		   "Total size of audit trail files above which the oldest are removed.",
+		   "0 means no limit.")
 PAQ_INT(log_rotation_age, paq_log_rotation_age, 24 * 60, 0, INT_MAX / 60,
 		PGC_SIGHUP, GUC_UNIT_MIN,
 		"Time after which a new audit trail file is started.",
@@ -197,10 +200,10 @@ PAQ_STRING(database, paq_database, "postgres",
 PAQ_BOOL(table_logged, paq_table_logged, true, PGC_SIGHUP,
 		 "Makes new partitions of the audit table crash-safe.",
 		 "If off, they are unlogged, and a crash of the server empties them.")
-PAQ_INT(table_retention, paq_table_retention, 0, 0, INT_MAX / 60,
-		PGC_SIGHUP, GUC_UNIT_MIN,
-		"Time after which a partition of the audit table is dropped.",
-		"Counted from the end of the partition's day. 0 means never.")
+PAQ_AMOUNT(table_retention, paq_table_retention, 0, 0, INT_MAX / 60,
+		   PGC_SIGHUP, GUC_UNIT_MIN,
+		   "Time after which a partition of the audit table is dropped.",
+		   "Counted from the end of the partition's day. 0 means never.")
 PAQ_ENUM(table_synchronous_commit, paq_table_synchronous_commit,
 		 SYNCHRONOUS_COMMIT_OFF, synchronous_commit_options, PGC_SIGHUP,
 		 "synchronous_commit of the transactions that write the audit table.",
@@ -208,6 +211,7 @@ PAQ_ENUM(table_synchronous_commit, paq_table_synchronous_commit,
 
 #undef PAQ_BOOL
 #undef PAQ_INT
+#undef PAQ_AMOUNT
 #undef PAQ_FILE_MODE
 #undef PAQ_ENUM
 #undef PAQ_STRING

@@ -50,6 +50,8 @@ init_worker_stats(PaqWorkerStats *worker)
 	pg_atomic_init_u64(&worker->seals, 0);
 	pg_atomic_init_u64(&worker->high_water, 0);
 	pg_atomic_init_u64(&worker->unflushed_since, 0);
+	pg_atomic_init_u64(&worker->setting_errors, 0);
+	pg_atomic_init_u64(&worker->policy_errors, 0);
 	pg_atomic_init_u32(&worker->worker_pid, 0);
 	SpinLockInit(&worker->mutex);
 }

@@ -89,6 +89,8 @@ typedef struct PaqWorkerStats
 	pg_atomic_uint64 seals;
 	pg_atomic_uint64 high_water;	/* most bytes of the queue in use */
 	pg_atomic_uint64 unflushed_since;	/* TimestampTz; 0: all is flushed */
+	pg_atomic_uint64 setting_errors;	/* of configuration files, and of the */
+	pg_atomic_uint64 policy_errors; /* policy file, when they were last read */
 	pg_atomic_uint32 worker_pid;	/* 0: not running */
 
 	/* All below is written and read by paq_stats_begin_write() and its friends. */

@@ -69,8 +69,7 @@ foreach my $case (
 }
 
 # Wrong values.  PostgreSQL knows an extension's settings only when it loads
-# the extension, and then complains about wrong values without stopping; the
-# default is used.
+# the extension, and then warns of wrong values; the library does not let it start.
 
 my %wrong = (
 	commit_wal             => [ 'perhaps',   qr/requires a Boolean value/ ],
@@ -93,8 +92,9 @@ my %wrong = (
 	log_parameter          => [ 'perhaps',   qr/requires a Boolean value/ ],
 	log_parameter_max_size => [ '-1',        qr/outside the valid range/ ],
 	log_relation           => [ 'perhaps',   qr/requires a Boolean value/ ],
-	log_retention_age      => [ '1 parsec',  qr/HINT: .*"min", "h", and "d"/ ],
-	log_retention_size     => [ '-1',        qr/outside the valid range/ ],
+	log_encryption         => [ 'aes-256',   qr/HINT: .*none, aes-128-gcm, aes-256-gcm/ ],
+	log_retention_age      => [ '7',         qr/DETAIL:  A unit is required, .*"7min".*HINT: .*"min", "h", and "d"/s ],
+	log_retention_size     => [ '20480',     qr/DETAIL:  A unit is required, .*"20MB".*HINT: .*"kB", "MB", "GB", and "TB"/s ],
 	log_rotation_age       => [ '-1',        qr/outside the valid range/ ],
 	log_record_max_size    => [ '-1kB',      qr/outside the valid range/ ],
 	log_rotation_size      => [ '1 parsec',  qr/HINT: .*"B", "kB", "MB"/ ],
@@ -116,34 +116,22 @@ my %wrong = (
 	table_retention        => [ '-1',        qr/outside the valid range/ ],
 	table_synchronous_commit => [ 'yes',     qr/HINT: .*off, local/ ]);
 
-# boot_val is not shown as the setting is where that is in octal
-$node->start;
-my %defaults = map { split /=/, $_, 2 } split /\n/, unaudited_sql(
-	$node, q{
-	SELECT format('%s=%s', substr(name, length('pg_audit_queue.') + 1),
-				  CASE WHEN name ~ 'file_mode' THEN '0600' ELSE boot_val END)
-	  FROM pg_settings WHERE name LIKE 'pg\_audit\_queue.%'});
 $node->stop;
-
 my ($started, $log) = start_with(
 	settings_text(map { $_ => $wrong{$_}[0] } sort keys %wrong)
 	  . "pg_audit_queue.lgo = 'all'\n"
 	  . "pg_audit_queue.queue_sizes = '1MB'\n");
-ok($started, 'wrong values do not stop the server');
+ok(!$started, 'the server does not start with wrong values');
 my @messages = split /^(?=.*(?:WARNING|ERROR|LOG|FATAL):  )/m, $log;
+my ($fatal) = grep { /FATAL:  configuration has wrong settings of pg_audit_queue: / } @messages;
 foreach my $name (sort keys %wrong)
 {
 	my $explanation = $wrong{$name}[1];
-	my ($message) = grep { /"pg_audit_queue\.\Q$name\E"/ } @messages;
+	my ($message) = grep { /WARNING: .*"pg_audit_queue\.\Q$name\E"/ } @messages;
 
 	isnt($message, undef, "$name: the wrong value is reported");
 	like($message // '', $explanation, 'with what is possible');
-	is( unaudited_sql(
-			$node,
-			"SELECT setting FROM pg_settings
-			  WHERE name = 'pg_audit_queue.$name'"),
-		$defaults{$name},
-		'and not used');
+	like($fatal // '', qr/"pg_audit_queue\.$name"/, 'and named');
 }
 foreach my $name (qw(lgo queue_sizes))
 {
@@ -151,7 +139,34 @@ foreach my $name (qw(lgo queue_sizes))
 		$log,
 		qr/invalid configuration parameter name "pg_audit_queue\.$name"/,
 		"$name: a misspelt name is reported");
+	like($fatal // '', qr/"pg_audit_queue\.$name"/, 'and named');
 }
+restore_conf();
+
+# Any of them is enough, wherever it is said.
+foreach my $case (
+	[ 'log, once' => sub { start_with("pg_audit_queue.log = 'dll, write'\n") } ],
+	[ 'log, in capitals' => sub { start_with("PG_AUDIT_QUEUE.LOG = 'dll'\n") } ],
+	[ 'a name' => sub { start_with("pg_audit_queue.lgo = 'all'\n") } ],
+	[ 'ALTER SYSTEM' => sub {
+			append_to_file("$data/postgresql.auto.conf", "pg_audit_queue.log = 'dll'\n");
+			start_with('');
+		} ])
+{
+	my ($what, $start) = @$case;
+
+	($started, $log) = $start->();
+	ok(!$started, "no start: $what");
+	like($log, qr/FATAL:  configuration has wrong settings of pg_audit_queue: "pg_audit_queue\.(?:log|lgo)"\n/, "the reason: $what");
+	$node->stop if $started;
+	restore_conf();
+}
+append_to_file("$data/postgresql.auto.conf", "pg_audit_queue.log = 'all'\n");
+ok((start_with("pg_audit_queue.log = 'dll'\n"))[0], 'a right value behind a wrong one will do');
+$node->stop;
+append_to_file("$data/postgresql.auto.conf", "pg_audit_queue.log = 'all, -connect'\n");
+restore_conf();
+$node->start;
 foreach my $name (sort keys %wrong)
 {
 	my ($ret, $stdout, $stderr) = $node->psql('postgres',
@@ -163,19 +178,58 @@ foreach my $name (sort keys %wrong)
 my ($ret, $stdout, $stderr) =
   $node->psql('postgres', q{ALTER SYSTEM SET pg_audit_queue.lgo = 'all'});
 isnt($ret, 0, 'ALTER SYSTEM with a misspelt name');
-$node->stop;
-restore_conf();
-$node->start;
 
-# Not so if the trail would be readable by mistake
+# A unit is not demanded of what means no limit, and the value is shown as that of a
+# number.
+foreach my $case (
+	[ log_retention_age => '0', '0' ],
+	[ log_retention_age => '  10080 min ', '7d' ],
+	[ log_retention_size => '1024MB', '1GB' ],
+	[ log_retention_size => '1.5GB', '1536MB' ],
+	[ consumer_keep_size => '-1', '-1' ],
+	[ table_retention => '90min', '90min' ])
+{
+	my ($name, $value, $shown) = @$case;
+
+	$node->safe_psql('postgres', "ALTER SYSTEM SET pg_audit_queue.$name = '$value'");
+	$node->reload;
+	ok(poll_until(sub { unaudited_sql($node, "SHOW pg_audit_queue.$name") eq $shown }),
+		"$name = '$value' is $shown");
+	unaudited_sql($node, "ALTER SYSTEM RESET pg_audit_queue.$name");
+}
+foreach my $value ('7', '7.5', '0x7', ' 7 ', '2147483647')
+{
+	($ret, $stdout, $stderr) =
+	  $node->psql('postgres', "ALTER SYSTEM SET pg_audit_queue.log_retention_age = '$value'");
+	like($stderr, qr/ERROR: .*(?:A unit is required|outside the valid range)/s, "not without a unit: '$value'");
+}
+
+# The library by its path: it is the same, or the server does not start.
 $node->stop;
-($started, $log) = start_with(settings_text(log_encryption => 'aes-256'));
-ok(!$started, 'the server does not start with a wrong log_encryption');
-like(
-	$log,
-	qr/FATAL: .*"pg_audit_queue.log_encryption": "aes-256".*DETAIL:  .*would not be encrypted/s,
-	'because the trail would be in plain text');
+my $installed = `pg_config --pkglibdir`;
+chomp $installed;
+my $elsewhere = PostgreSQL::Test::Utils::tempdir();
+copy("$installed/pg_audit_queue.so", "$elsewhere/pg_audit_queue.so") or die "copy: $!";
+($started, $log) = start_with("shared_preload_libraries = '$elsewhere/pg_audit_queue.so'\n");
+ok(!$started, 'no start with another copy of the library');
+like($log, qr/FATAL:  the preloaded library pg_audit_queue is not the one that is found by that name\n.*HINT: .*without a path/s,
+	'and the log says what to do');
+$node->stop if $started;
 restore_conf();
+($started, $log) = start_with("shared_preload_libraries = '$elsewhere/pg_audit_queue.so'\ndynamic_library_path = '/nowhere'\n");
+ok(!$started, 'no start if none is found by its name');
+like($log, qr/FATAL:  the preloaded library pg_audit_queue is not the one.*DETAIL: .*could not (?:access file|load library) "pg_audit_queue"/s, 'and the reason');
+restore_conf();
+foreach my $path ("$installed/pg_audit_queue.so", '$libdir/pg_audit_queue')
+{
+	($started, $log) = start_with("shared_preload_libraries = '$path'\n");
+	ok($started, "preloaded as $path");
+	$node->safe_psql('postgres', "SELECT 'preloaded as $path'");
+	flush_trail($node);
+	is(texts_in_trail($node, "preloaded as $path"), 1, 'the worker works');
+	$node->stop;
+	restore_conf();
+}
 $node->start;
 
 # A queue directory is one server's

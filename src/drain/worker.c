@@ -556,6 +556,36 @@ nap(TimestampTz now, TimestampTz then, bool retaining)
 }
 
 /*
+ * Warn of retention that does not even leave a day to notice it, before it removes
+ * anything.
+ */
+static void
+warn_of_short_retention(void)
+{
+	static int	warned = 0;
+	const bool	of_table = paq_sink == PAQ_SINK_TABLE;
+	const int	minutes = of_table ? paq_table_retention : paq_log_retention_age;
+
+	if (paq_retention_is_short(minutes) && minutes != warned)
+		ereport(WARNING,
+				(errmsg("audit records will be removed when they are %d minutes old", minutes),
+				 errdetail("This begins in an hour, or an hour after the start of the server."),
+				 errhint("If it is not meant, set \"%s\" to more than a day.",
+						 of_table ? "pg_audit_queue.table_retention" :
+						 "pg_audit_queue.log_retention_age")));
+	warned = minutes;
+}
+
+/* The configuration has been read: tell others what it says, and whether it is wrong. */
+static void
+take_over_settings(void)
+{
+	paq_settings_publish();
+	pg_atomic_write_u64(&paq_stats->worker.setting_errors, paq_settings_count_wrong());
+	warn_of_short_retention();
+}
+
+/*
  * Read the configuration file, and the policy file.  Changes are recorded on the way, before they
  * take effect.  The outcome is that of reading the file: one that cannot be
  * read changes nothing, while a wrong value only stays without effect.
@@ -568,7 +598,7 @@ reload(void)
 	ProcessConfigFile(PGC_SIGHUP);
 	record_command("RELOAD", NULL,
 				   PgReloadTime != last_reload ? 0 : ERRCODE_CONFIG_FILE_ERROR);
-	paq_settings_publish();
+	take_over_settings();
 	reload_policy(false);
 }
 
@@ -722,7 +752,7 @@ paq_drain_main(Datum arg)
 	before_shmem_exit(worker_exit, (Datum) 0);
 	paq_setting_change_hook = record_setting;
 	record_command("WORKER START", NULL, 0);
-	paq_settings_publish();
+	take_over_settings();
 	reload_policy(true);
 
 	if (sigsetjmp(local_sigjmp_buf, 1) != 0)

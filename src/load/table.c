@@ -757,12 +757,12 @@ paq_start_of(int day)
 
 /*
  * The first day that table_retention says the table has; INT_MIN if it keeps
- * all.
+ * all, or has not begun.
  */
 int
 paq_first_day(TimestampTz now)
 {
-	if (paq_table_retention == 0)
+	if (paq_table_retention == 0 || now < paq_retention_begins(paq_table_retention, now))
 		return INT_MIN;
 	return paq_day_of(now - (TimestampTz) paq_table_retention *
 					  SECS_PER_MINUTE * USECS_PER_SEC);
@@ -894,14 +894,15 @@ oldest_partition(int day)
 bool
 paq_partitions_drop_oldest(TimestampTz now, bool *recording)
 {
+	const int	first_day = paq_first_day(now);
 	char	   *name;
 	bool		due;
 
 	*recording = false;
-	if (paq_table_retention == 0)
+	if (first_day == INT_MIN)
 		return false;
 	SPI_connect();
-	name = oldest_partition(paq_first_day(now));
+	name = oldest_partition(first_day);
 	due = name != NULL;
 	if (due)
 	{

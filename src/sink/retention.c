@@ -140,7 +140,8 @@ static TimestampTz
 due_at(TimestampTz mtime)
 {
 	return paq_log_retention_age == 0 ? DT_NOEND :
-		mtime + paq_log_retention_age * (SECS_PER_MINUTE * USECS_PER_SEC);
+		Max(mtime + paq_log_retention_age * (SECS_PER_MINUTE * USECS_PER_SEC),
+			paq_retention_begins(paq_log_retention_age, GetCurrentTimestamp()));
 }
 
 /*
