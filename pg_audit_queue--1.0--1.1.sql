@@ -39,6 +39,8 @@ CREATE FUNCTION pg_stat_get_audit_queue(
     OUT current_file text,
     OUT worker_pid integer,
     OUT loader_pid integer,
+    OUT setting_errors bigint,
+    OUT policy_errors bigint,
     OUT trail_size bigint,
     OUT oldest_file text,
     OUT oldest_file_time timestamptz,
@@ -281,6 +283,30 @@ $$;
 CREATE OPERATOR FAMILY audit_queue.marker USING btree;
 ALTER OPERATOR FAMILY audit_queue.marker USING btree OWNER TO audit_queue_marker;
 
+-- The policy file as it is now, as pg_hba_file_rules shows pg_hba.conf
+CREATE FUNCTION audit_policy_rules(
+    OUT rule_number integer,
+    OUT file_name text,
+    OUT line_number integer,
+    OUT action text,
+    OUT database text[],
+    OUT user_name text[],
+    OUT address text[],
+    OUT class text[],
+    OUT object text[],
+    OUT options text[],
+    OUT in_effect boolean,
+    OUT error text
+)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME'
+LANGUAGE C STRICT VOLATILE PARALLEL SAFE;
+
+CREATE VIEW audit_queue.audit_policy_rules WITH (security_invoker = true) AS
+    SELECT * FROM audit_policy_rules();
+
+ALTER VIEW audit_queue.audit_policy_rules SET SCHEMA pg_catalog;
+
 -- Wrong values in configuration files, for who may read these; those that only wait
 -- for a restart are not wrong, be they removed lines, which have no name.  Whether
 -- they do is known when the files have been read, so it is asked for each row; and
@@ -292,27 +318,49 @@ CREATE FUNCTION audit_queue.configuration_errors()
 RETURNS SETOF text
 LANGUAGE sql VOLATILE
 SET search_path = pg_catalog, pg_temp
-AS $$
+BEGIN ATOMIC
     SELECT coalesce(f.name, 'syntax') || coalesce(' in ' || f.sourcefile || ' line ' || f.sourceline, '')
            || ': ' || coalesce(quote_literal(f.setting) || ': ', '') || f.error
            || coalesce(' (allowed: '
                        || (SELECT CASE p.vartype WHEN 'bool' THEN 'on, off'
                                                  WHEN 'enum' THEN array_to_string(p.enumvals, ', ')
                                                  WHEN 'integer' THEN concat_ws(' ', p.min_val, 'to', p.max_val, p.unit)
-                                  END
+                                                 WHEN 'string' THEN
+                                  CASE WHEN p.name IN ('pg_audit_queue.log', 'pg_audit_queue.immediate_log',
+                                                       'pg_audit_queue.mask_literals')
+                                       THEN array_to_string(audit_queue.log_classes('all'), ', ') || ', all, none'
+                                       WHEN p.name IN ('pg_audit_queue.log_retention_age', 'pg_audit_queue.table_retention')
+                                       THEN '0, or a number with min, h or d'
+                                       WHEN p.name IN ('pg_audit_queue.log_retention_size', 'pg_audit_queue.consumer_keep_size')
+                                       THEN '0, or a number with kB, MB, GB or TB'
+                                  END END
                              FROM pg_catalog.pg_settings p
                             WHERE p.name = lower(f.name COLLATE "C")) || ')', '')
       FROM pg_catalog.pg_file_settings f
      WHERE f.error IS NOT NULL
-       AND (f.name IS NULL OR starts_with(lower(f.name COLLATE "C"), 'pg_audit_queue.'))
+       AND (f.name IS NULL OR starts_with(lower(f.name COLLATE "C"), 'pg_audit_queue.')
+            -- because of which PostgreSQL uses nothing of the file; not translated, either
+            OR f.error = 'unrecognized configuration parameter')
        AND (SELECT p.pending_restart AND audit_queue.setting_is_valid(p.name, f.setting)
               FROM pg_catalog.pg_settings p
              WHERE p.name = lower(f.name COLLATE "C")) IS NOT TRUE
        -- PostgreSQL does not translate this
        AND NOT (f.name IS NULL
                 AND f.error ~ '^parameter ".*" cannot be changed without restarting the server$')
-     ORDER BY f.seqno
-$$;
+     ORDER BY f.seqno;
+END;
+
+-- What is wrong with the policy file, of which nothing is in effect then.  As above,
+-- the setting keeps the query in here.
+CREATE FUNCTION audit_queue.policy_errors()
+RETURNS SETOF text
+LANGUAGE sql VOLATILE
+SET search_path = pg_catalog, pg_temp
+BEGIN ATOMIC
+    SELECT coalesce(r.file_name || coalesce(' line ' || r.line_number, '') || ': ', '') || r.error
+      FROM pg_catalog.audit_policy_rules() r
+     WHERE r.error IS NOT NULL;
+END;
 
 -- What may be wrong with auditing on this server, for a profile of rules.  Names in
 -- here are PostgreSQL's own whatever the caller's search path is, and text that
@@ -330,7 +378,7 @@ CREATE FUNCTION audit_check(
 RETURNS SETOF record
 LANGUAGE sql CALLED ON NULL INPUT VOLATILE
 SET search_path = pg_catalog, audit_queue, pg_temp
-AS $$
+BEGIN ATOMIC
 WITH wanted AS MATERIALIZED (
     SELECT * FROM audit_queue.profile($1)
 ), stats AS MATERIALIZED (
@@ -373,9 +421,11 @@ WITH wanted AS MATERIALIZED (
            max(r.setting) FILTER (WHERE r.name = 'pg_audit_queue.log_line_prefix') AS prefix,
            max(r.setting) FILTER (WHERE r.name = 'pg_audit_queue.overflow') AS overflow,
            max(r.setting) FILTER (WHERE r.name = 'pg_audit_queue.sink') AS sink,
-           max(r.setting) FILTER (WHERE r.name = 'pg_audit_queue.log_retention_age')::bigint AS age,
-           max(r.setting) FILTER (WHERE r.name = 'pg_audit_queue.log_retention_size')::bigint * 1024 AS size,
-           max(r.setting) FILTER (WHERE r.name = 'pg_audit_queue.table_retention')::bigint AS table_age
+           extract(epoch FROM max(r.setting) FILTER (WHERE r.name = 'pg_audit_queue.log_retention_age')
+                              ::interval)::bigint / 60 AS age,
+           pg_size_bytes(max(r.setting) FILTER (WHERE r.name = 'pg_audit_queue.log_retention_size')) AS size,
+           extract(epoch FROM max(r.setting) FILTER (WHERE r.name = 'pg_audit_queue.table_retention')
+                              ::interval)::bigint / 60 AS table_age
       FROM raw r
 ), kept AS MATERIALIZED (
     -- what limits the trail; how fast it grows, bytes a day, and what it lacks
@@ -469,7 +519,9 @@ WITH wanted AS MATERIALIZED (
            CASE WHEN starts_with(lower(c.config COLLATE "C"), 'pg_audit_queue.log=')
                 THEN audit_queue.log_classes(substr(c.config, 20)) END AS classes,
            CASE WHEN starts_with(lower(c.config COLLATE "C"), 'pg_audit_queue.role=')
-                THEN lower(c.config COLLATE "C") <> 'pg_audit_queue.role=' END AS by_object
+                THEN lower(c.config COLLATE "C") <> 'pg_audit_queue.role=' END AS by_object,
+           audit_queue.setting_is_valid(split_part(c.config, '=', 1),
+                                        substr(c.config, strpos(c.config, '=') + 1)) AS valid
       FROM pg_catalog.pg_db_role_setting d, unnest(d.setconfig) AS c (config)
      WHERE starts_with(lower(c.config COLLATE "C"), 'pg_audit_queue.')
 ), logs AS MATERIALIZED (
@@ -508,7 +560,7 @@ WITH wanted AS MATERIALIZED (
        AND EXISTS (SELECT FROM belongs b WHERE b.everything AND b.member = r.oid)
 ), override AS MATERIALIZED (
     -- and which of them have all recorded, or something in sessions that there can be
-    SELECT coalesce(l.everything, false) AS selects_all,
+    SELECT o.valid, coalesce(l.everything, false) AS selects_all,
            (o.setrole = 0 OR r.rolcanlogin) AND (o.setdatabase = 0 OR d.datallowconn)
            AND coalesce(o.classes <> '{}', o.by_object, false) AS selects,
            CASE WHEN o.setrole = 0 THEN ''
@@ -524,7 +576,9 @@ WITH wanted AS MATERIALIZED (
       LEFT JOIN pg_catalog.pg_roles r ON r.oid = o.setrole
       LEFT JOIN pg_catalog.pg_database d ON d.oid = o.setdatabase
      UNION ALL
-    SELECT false, false, 'function ' || p.oid::regprocedure::text || ': ' || c.config
+    SELECT audit_queue.setting_is_valid(split_part(c.config, '=', 1),
+                                        substr(c.config, strpos(c.config, '=') + 1)),
+           false, false, 'function ' || p.oid::regprocedure::text || ': ' || c.config
       FROM pg_catalog.pg_proc p, unnest(p.proconfig) AS c (config)
      WHERE starts_with(lower(c.config COLLATE "C"), 'pg_audit_queue.')
 ), granted AS MATERIALIZED (
@@ -538,8 +592,11 @@ WITH wanted AS MATERIALIZED (
 ), errors AS MATERIALIZED (
     SELECT v.visible,
            EXISTS (SELECT FROM raw r WHERE r.name = 'shared_preload_libraries') AS pending_visible,
-           CASE WHEN v.visible THEN ARRAY(SELECT e FROM audit_queue.configuration_errors() e) END AS list
-      FROM (SELECT has_table_privilege('pg_catalog.pg_file_settings', 'SELECT')
+           CASE WHEN v.visible THEN ARRAY(SELECT e FROM audit_queue.configuration_errors() e) END AS list,
+           v.policy_visible,
+           CASE WHEN v.policy_visible THEN ARRAY(SELECT e FROM audit_queue.policy_errors() e) END AS policy
+      FROM (SELECT has_function_privilege('pg_catalog.audit_policy_rules()'::regprocedure, 'EXECUTE') AS policy_visible,
+                    has_table_privilege('pg_catalog.pg_file_settings', 'SELECT')
                    AND has_function_privilege('pg_catalog.pg_show_all_file_settings()', 'EXECUTE')
                    AS visible) v
 ), found (finding, severity, control, detail, remedy, names) AS (
@@ -691,6 +748,14 @@ WITH wanted AS MATERIALIZED (
            NULL
       FROM kept k WHERE k.age = 0 AND k.size = 0
      UNION ALL
+    SELECT 'retention_short', 'error', 'PCI DSS 10.5.1, NIST AU-11',
+           'Records are removed after ' || k.age || ' minutes, less than a day. It begins an hour after'
+           ' it was set, or the start of the server.',
+           k.remedy,
+           NULL
+      FROM kept k
+     WHERE k.age BETWEEN 1 AND 1440 - 1
+     UNION ALL
     SELECT 'retention_short', 'warning', 'PCI DSS 10.5.1',
            'Records are removed after ' || k.age / 1440 || ' days, '
            || CASE WHEN k.age < 90 * 1440 THEN '90 have to be at hand.'
@@ -698,7 +763,7 @@ WITH wanted AS MATERIALIZED (
            k.remedy,
            NULL
       FROM kept k
-     WHERE lower($1 COLLATE "C") = 'pci' AND k.age BETWEEN 1 AND 365 * 1440 - 1
+     WHERE lower($1 COLLATE "C") = 'pci' AND k.age BETWEEN 1440 AND 365 * 1440 - 1
      UNION ALL
     SELECT 'retention_by_size', 'warning', 'PCI DSS 10.5.1',
            'Files are removed when there are more than ' || k.size || ' bytes, whatever their age:'
@@ -876,12 +941,40 @@ WITH wanted AS MATERIALIZED (
            e.list
       FROM errors e WHERE cardinality(e.list) > 0
      UNION ALL
+    SELECT 'configuration_errors', 'error', 'NIST CM-6',
+           'When the configuration files were last read, values in them were wrong, and others are used: '
+           || q.setting_errors || CASE WHEN e.visible THEN '; no more, but they have not been read since.' ELSE '.' END,
+           CASE WHEN e.visible THEN 'SELECT pg_reload_conf();'
+                ELSE 'Let a superuser call audit_check(), to see which.' END,
+           NULL
+      FROM errors e, stats q WHERE q.setting_errors > 0 AND cardinality(e.list) > 0 IS NOT TRUE
+     UNION ALL
+    SELECT 'overrides_wrong', 'error', 'NIST CM-6, NIST AU-12(3)',
+           'Settings of roles, databases or functions have wrong values: sessions use others instead, functions fail: ',
+           'ALTER ROLE ... SET, ALTER DATABASE ... SET, or ALTER FUNCTION ... SET, with a right one.',
+           array_agg(o.shown ORDER BY o.shown COLLATE "C")
+      FROM override o WHERE NOT o.valid HAVING count(*) > 0
+     UNION ALL
+    SELECT 'policy_errors', 'error', 'NIST CM-6, NIST AU-12',
+           'The policy file has errors, and the rules that were there before are in effect, if any were: ',
+           'Correct them, then SELECT pg_reload_conf();',
+           e.policy
+      FROM errors e WHERE cardinality(e.policy) > 0
+     UNION ALL
+    SELECT 'policy_errors', 'error', 'NIST CM-6, NIST AU-12',
+           'The policy file could not be used when it was last read: there were ' || q.policy_errors || ' errors.',
+           CASE WHEN e.policy_visible THEN 'SELECT pg_reload_conf(); and see the server log.'
+                ELSE 'Let a member of pg_monitor call audit_check(), to see which.' END,
+           NULL
+      FROM errors e, stats q WHERE q.policy_errors > 0 AND cardinality(e.policy) > 0 IS NOT TRUE
+     UNION ALL
     SELECT 'not_visible', 'info', 'NIST CM-6',
            'Not looked at, because ' || quote_ident(CURRENT_USER) || ' may not: ',
            'Let a superuser call audit_check().',
            array_remove(ARRAY[CASE WHEN NOT e.visible THEN 'wrong values in configuration files' END,
-                              CASE WHEN NOT e.pending_visible THEN 'what waits for a restart' END], NULL)
-      FROM errors e WHERE NOT (e.visible AND e.pending_visible)
+                              CASE WHEN NOT e.pending_visible THEN 'what waits for a restart' END,
+                              CASE WHEN NOT e.policy_visible THEN 'errors of the policy file' END], NULL)
+      FROM errors e WHERE NOT (e.visible AND e.pending_visible AND e.policy_visible)
 )
 SELECT f.finding, f.severity, f.control,
        f.detail
@@ -890,32 +983,8 @@ SELECT f.finding, f.severity, f.control,
        || CASE WHEN f.names IS NULL THEN '' ELSE '.' END,
        f.remedy
   FROM found f
- ORDER BY array_position(ARRAY['error', 'warning', 'info'], f.severity), f.finding COLLATE "C"
-$$;
-
--- The policy file as it is now, as pg_hba_file_rules shows pg_hba.conf
-CREATE FUNCTION audit_policy_rules(
-    OUT rule_number integer,
-    OUT file_name text,
-    OUT line_number integer,
-    OUT action text,
-    OUT database text[],
-    OUT user_name text[],
-    OUT address text[],
-    OUT class text[],
-    OUT object text[],
-    OUT options text[],
-    OUT in_effect boolean,
-    OUT error text
-)
-RETURNS SETOF record
-AS 'MODULE_PATHNAME'
-LANGUAGE C STRICT VOLATILE PARALLEL SAFE;
-
-CREATE VIEW audit_queue.audit_policy_rules WITH (security_invoker = true) AS
-    SELECT * FROM audit_policy_rules();
-
-ALTER VIEW audit_queue.audit_policy_rules SET SCHEMA pg_catalog;
+ ORDER BY array_position(ARRAY['error', 'warning', 'info'], f.severity), f.finding COLLATE "C";
+END;
 
 -- Which of the rules in effect would decide about such a statement.  address: null is a
 -- Unix-domain socket; object: with its schema, null is none; outcome: ok, failed or
@@ -1020,6 +1089,7 @@ BEGIN
                              'audit_queue.no_table()'::pg_catalog.regprocedure,
                              'audit_queue.pg_audit_queue_extension()'::pg_catalog.regprocedure,
                              'audit_queue.policy_coverage()'::pg_catalog.regprocedure,
+                             'audit_queue.policy_errors()'::pg_catalog.regprocedure,
                              'audit_queue.profile(text)'::pg_catalog.regprocedure,
                              'audit_queue.publications()'::pg_catalog.regprocedure,
                              'audit_queue.records_elsewhere()'::pg_catalog.regprocedure,
@@ -1057,8 +1127,8 @@ GRANT EXECUTE ON FUNCTION pg_stat_get_audit_queue(), pg_stat_get_audit_queue_cla
     audit_check(text) TO pg_monitor;
 GRANT USAGE ON SCHEMA audit_queue TO pg_monitor;
 GRANT EXECUTE ON FUNCTION audit_queue.configuration_errors(), audit_queue.log_classes(text),
-    audit_queue.names(), audit_queue.policy_coverage(), audit_queue.profile(text), audit_queue.publications(),
-    audit_queue.setting_is_valid(text, text), audit_queue.server_settings() TO pg_monitor;
+    audit_queue.names(), audit_queue.policy_coverage(), audit_queue.policy_errors(), audit_queue.profile(text),
+    audit_queue.publications(), audit_queue.setting_is_valid(text, text), audit_queue.server_settings() TO pg_monitor;
 
 -- Where no loader has written, the table of version 1.0 goes, unless somebody has made
 -- something of it.

@@ -238,7 +238,7 @@ add_queue_columns(PaqRow *row, const PaqStatsCounters *counters, bool all)
 }
 
 static void
-add_worker_columns(PaqRow *row)
+add_worker_columns(PaqRow *row, bool all)
 {
 	const PaqWorkerStats worker = paq_worker_stats();
 	const uint32 worker_pid = pg_atomic_read_u32(&paq_stats->worker.worker_pid);
@@ -250,6 +250,11 @@ add_worker_columns(PaqRow *row)
 	paq_row_add_text(row, worker.current_file);
 	paq_row_add(row, Int32GetDatum(worker_pid), worker_pid == 0);
 	paq_row_add(row, Int32GetDatum(loader_pid), loader_pid == 0);
+	if (all)
+	{
+		add_count(row, pg_atomic_read_u64(&paq_stats->worker.setting_errors));
+		add_count(row, pg_atomic_read_u64(&paq_stats->worker.policy_errors));
+	}
 }
 
 /* Size of a file system, and what is free; null if that cannot be known. */
@@ -292,7 +297,7 @@ stats_row(FunctionCallInfo fcinfo, bool all)
 
 	reset_time = paq_stats_since_reset(&counters);
 	add_queue_columns(&row, &counters, all);
-	add_worker_columns(&row);
+	add_worker_columns(&row, all);
 	if (all)
 	{
 		add_disk_columns(&row);

@@ -19,8 +19,8 @@
 /* The columns of a row, in order */
 typedef struct PaqRow
 {
-	Datum		values[40];
-	bool		nulls[40];
+	Datum		values[48];
+	bool		nulls[48];
 	int			n;
 } PaqRow;
 

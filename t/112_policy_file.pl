@@ -178,8 +178,8 @@ my @errors = (
 	[ 'record all all',                  'missing field "address"' ],
 	[ 'record all all all',              'missing field "class"' ],
 	[ 'record all all all all',          'missing field "object"' ],
-	[ 'Record all all all all all',      'unrecognized action "Record"' ],
-	[ '"record" all all all all all',    'unrecognized action "record"' ],
+	[ 'Record all all all all all',      'unrecognized action "Record" (valid actions are record and ignore)' ],
+	[ '"record" all all all all all',    'unrecognized action "record" (valid actions are record and ignore)' ],
 	[ 'record,ignore all all all all all', 'multiple values for field "action"' ],
 	[ 'record "" all all all all',       'empty word in field "database"' ],
 	[ 'record all a,"" all all all',     'empty word in field "user"' ],
@@ -199,9 +199,9 @@ my @errors = (
 	[ 'record all all 10.0.0.256 all all',       'invalid IP address "10.0.0.256"' ],
 	[ 'record all all example.com all all',      'invalid IP address "example.com"' ],
 	[ 'record all all "all" all all',            'invalid IP address "all"' ],
-	[ 'record all all all foo all',              'unrecognized class "foo"' ],
-	[ 'record all all all - all',                'unrecognized class ""' ],
-	[ 'record all all all read,"write" all',     'unrecognized class "write"' ],
+	[ 'record all all all foo all',              qr/^unrecognized class "foo" \(valid classes are ddl, .*, write, .*, and command tags\)$/ ],
+	[ 'record all all all - all',                qr/^unrecognized class "" \(valid classes are ddl, .*, write, .*, and command tags\)$/ ],
+	[ 'record all all all read,"write" all',     qr/^unrecognized class "write" \(valid classes are ddl, .*, write, .*, and command tags\)$/ ],
 	[ 'record all all all none all',             'class "none" is not for rules' ],
 	[ 'record all all all -config all',          'class "config" is always recorded' ],
 	[
@@ -214,8 +214,8 @@ my @errors = (
 	[ 'record all all all all rows>1',           'missing field before "rows>1"' ],
 	[ 'record all all all all mandatory',        'missing field before "mandatory"' ],
 	[ 'record all all all all /[',               qr/invalid regular expression "\[": brackets \[\] not balanced/ ],
-	[ 'record all all all all all colour=red',   'unrecognized condition or option "colour=red"' ],
-	[ 'record all all all all all ""',           'unrecognized condition or option ""' ],
+	[ 'record all all all all all colour=red',   qr/^unrecognized condition or option "colour=red" \(valid ones are outcome, .*, name, mandatory\)$/ ],
+	[ 'record all all all all all ""',           qr/^unrecognized condition or option "" \(valid ones are outcome, .*, name, mandatory\)$/ ],
 	[ 'record all all all all all mode=commit mode=queued', 'option "mode" given twice' ],
 	[ 'record all all all all all rows>1 rows<9',           'condition "rows" given twice' ],
 	[ 'ignore all all all all all mandatory',    'option "mandatory" is for rules to record only' ],
@@ -226,10 +226,10 @@ my @errors = (
 	[ 'record all all all all all outcome=ok,""', 'empty value for condition "outcome"' ],
 	[ 'record all all all all all mode>=commit', 'option "mode" requires operator "="' ],
 	[ 'record all all all all all mode=commit,queued', 'multiple values for option "mode"' ],
-	[ 'record all all all all all mode=Commit',  'invalid value for option "mode": "Commit"' ],
-	[ 'record all all all all all parameters=yes', 'invalid value for option "parameters": "yes"' ],
-	[ 'record all all all all all statement=none', 'invalid value for option "statement": "none"' ],
-	[ 'record all all all all all outcome=okay', 'invalid value for condition "outcome": "okay"' ],
+	[ 'record all all all all all mode=Commit',  'invalid value for option "mode": "Commit" (valid values are queued, commit, immediate)' ],
+	[ 'record all all all all all parameters=yes', 'invalid value for option "parameters": "yes" (valid values are on, off)' ],
+	[ 'record all all all all all statement=none', 'invalid value for option "statement": "none" (valid values are on, off, normalized)' ],
+	[ 'record all all all all all outcome=okay', 'invalid value for condition "outcome": "okay" (valid values are ok, failed, denied)' ],
 	[ 'record all all all all all rows>=-1',     'invalid value for condition "rows": "-1"' ],
 	[ 'record all all all all all rows>=1k',     'invalid value for condition "rows": "1k"' ],
 	[ 'record all all all all all rows<>1',      'invalid value for condition "rows": ">1"' ],
@@ -267,7 +267,8 @@ put("$rules\nrecord all all all all all nothing\n");
 reload();
 rules_stay($checksum, qr/line 8: unrecognized condition or option "nothing"/, 'one wrong rule');
 is(sql('SELECT rule_number, error FROM audit_policy_rules WHERE line_number IN (5, 8)'),
-	"3|\n|unrecognized condition or option \"nothing\"", 'the others are shown');
+	"3|\n|unrecognized condition or option \"nothing\" (valid ones are outcome, rows, duration, currentuser, mode, parameters, statement, name, mandatory)",
+	'the others are shown');
 
 # Files that are none
 

@@ -205,8 +205,11 @@ reload_policy(bool at_start)
 {
 	PaqText		texts[PAQ_NSTATEMENT_FIELDS] = {{NULL, 0}};
 	PaqPolicyChange change;
+	bool		changed;
 
-	if (!paq_policy_reload(at_start, &change))
+	changed = paq_policy_reload(at_start, &change);
+	pg_atomic_write_u64(&paq_stats->worker.policy_errors, change.nerrors);
+	if (!changed)
 		return;
 	paq_set_text(texts, PAQ_FIELD_COMMAND, "RELOAD");
 	paq_set_text(texts, PAQ_FIELD_OBJECT_TYPE, "POLICY");

@@ -37,6 +37,7 @@ typedef struct PaqPolicyChange
 	const char *old_checksum;	/* of the rules in effect before; NULL: there were none */
 	const char *new_checksum;	/* of those in effect now */
 	const char *error;			/* why the file is not in effect; NULL: it is */
+	int			nerrors;		/* how many there are in it */
 } PaqPolicyChange;
 
 /*

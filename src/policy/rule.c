@@ -31,6 +31,8 @@
 #include "libpq/ifaddr.h"
 #include "mb/pg_wchar.h"
 #include "policy/policy_internal.h"
+#include "record/record.h"
+#include "utils/formatting.h"
 
 /* A message gets no longer, whatever the word that it shows, bytes */
 #define MAX_MESSAGE		500
@@ -142,6 +144,13 @@ complain(char **error, const char *format,...)
 			   "...");
 	*error = buf.data;
 	return false;
+}
+
+/* Append a word to a list of those that are possible. */
+static void
+add_word(StringInfo words, const char *word)
+{
+	appendStringInfo(words, "%s%s", words->len > 0 ? ", " : "", word);
 }
 
 /* Is it that word, with its special meaning? */
@@ -385,13 +394,30 @@ make_addresses(List *tokens, PaqRule *rule, char **error)
  *-------------------------------------------------------------------------
  */
 
+/* The words that are classes, but for command tags */
+static const char *
+class_words(void)
+{
+	StringInfoData words;
+
+	initStringInfo(&words);
+	for (int c = 0; c < PAQ_NCLASSES; c++)
+		if (c != PAQ_CLASS_CONFIG)
+			add_word(&words, asc_tolower(paq_class_name(c), strlen(paq_class_name(c))));
+	add_word(&words, "truncate");
+	add_word(&words, "temp");
+	add_word(&words, "all");
+	return words.data;
+}
+
 static bool
 make_tag(const char *word, PaqClassItem *item, char **error)
 {
 	item->kind = PAQ_CLASS_TAG;
 	item->tag = GetCommandTagEnum(word);
 	if (item->tag == CMDTAG_UNKNOWN)
-		return complain(error, "unrecognized class \"%s\"", word);
+		return complain(error, "unrecognized class \"%s\" (valid classes are %s, and command tags)",
+						word, class_words());
 	return true;
 }
 
@@ -567,6 +593,9 @@ static bool
 choose(const Option *option, const char *word, const Choice *choices, int *value,
 	   char **error)
 {
+	StringInfoData words;
+
+	initStringInfo(&words);
 	for (; choices->word != NULL; choices++)
 	{
 		if (strcmp(word, choices->word) == 0)
@@ -574,9 +603,10 @@ choose(const Option *option, const char *word, const Choice *choices, int *value
 			*value = choices->value;
 			return true;
 		}
+		add_word(&words, choices->word);
 	}
-	return complain(error, "invalid value for %s \"%s\": \"%s\"", option_kind(option),
-					option->name, word);
+	return complain(error, "invalid value for %s \"%s\": \"%s\" (valid values are %s)",
+					option_kind(option), option->name, word, words.data);
 }
 
 /* A number without a sign; *unit is what is behind it. */
@@ -783,6 +813,18 @@ lookup_option(const char *word, size_t len)
 	return NULL;
 }
 
+static bool
+complain_of_option(const char *word, char **error)
+{
+	StringInfoData words;
+
+	initStringInfo(&words);
+	for (int i = 0; i < lengthof(options); i++)
+		add_word(&words, options[i].name);
+	return complain(error, "unrecognized condition or option \"%s\" (valid ones are %s)",
+					word, words.data);
+}
+
 /* A condition or option; *given has a bit for each that there was before. */
 static bool
 make_option(List *tokens, uint32 *given, PaqRule *rule, char **error)
@@ -793,7 +835,7 @@ make_option(List *tokens, uint32 *given, PaqRule *rule, char **error)
 	uint32		bit;
 
 	if (option == NULL)
-		return complain(error, "unrecognized condition or option \"%s\"", word);
+		return complain_of_option(word, error);
 	bit = 1U << (option - options);
 	if (*given & bit)
 		return complain(error, "%s \"%s\" given twice", option_kind(option), option->name);
@@ -822,7 +864,8 @@ make_action(List *tokens, PaqRule *rule, char **error)
 		return complain(error, "multiple values for field \"%s\"", field_names[FIELD_ACTION]);
 	rule->verdict.record = is_word(token, "record");
 	if (!rule->verdict.record && !is_word(token, "ignore"))
-		return complain(error, "unrecognized action \"%s\"", token->string);
+		return complain(error, "unrecognized action \"%s\" (valid actions are record and ignore)",
+						token->string);
 	return true;
 }
 

@@ -65,6 +65,7 @@ static uint64 current_generation = 0;
 
 /* Why the policy file is not in effect, as far as postmaster or worker know; NULL: it is */
 static char *problem = NULL;
+static int	nproblems = 0;		/* that there are; the text is of the first */
 
 /* The worker's: what the kept file has, as far as it can be used */
 static PaqKept kept;
@@ -136,6 +137,7 @@ report_problems(const char *path, const char *error, List *lines)
 			(errcode(ERRCODE_CONFIG_FILE_ERROR),
 			 errmsg("audit policy file \"%s\" is not in effect", path),
 			 errdetail_plural("There is %d error.", "There are %d errors.", count, count)));
+	nproblems = count;
 	return count > 1 ? psprintf("%s (and %d more)", first, count - 1) : first;
 }
 
@@ -436,6 +438,7 @@ put_into_effect(PaqRuleSet *set)
 			announce("");
 			pfree(set);
 			set_string(&problem, "could not keep the rules of the audit policy file");
+			nproblems = 1;
 		}
 	}
 }
@@ -495,7 +498,10 @@ check_kept(void)
 		pfree(kept.set);
 		kept.set = NULL;
 		if (problem == NULL)
+		{
 			set_string(&problem, "the kept rules of the audit policy were changed, or cannot be read");
+			nproblems = 1;
+		}
 		ereport(LOG,
 				(errcode(ERRCODE_CONFIG_FILE_ERROR),
 				 errmsg("kept audit policy was changed, or cannot be read"),
@@ -537,6 +543,7 @@ paq_policy_reload(bool at_start, PaqPolicyChange *change)
 	change->old_checksum = null_if_empty(kept.recorded);
 	change->new_checksum = null_if_empty(recorded_name(current));
 	change->error = problem;
+	change->nerrors = problem != NULL ? nproblems : 0;
 	if (is_to_be_recorded())
 		return true;
 	set_string(&recorded_problem, problem);

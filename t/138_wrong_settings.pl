@@ -1,0 +1,200 @@
+# Settings whose wrong value would record less, or remove records, when they are
+# changed while the server runs, or for roles, databases and sessions; and errors of
+# the policy file: audit_check(), the statistics and the server log say so.  At the
+# start of the server: 025_startup.pl.
+#
+# Copyright (c) 2026, pg_audit_queue contributors
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::RealBin;
+use PaqTest;
+
+use JSON::PP;
+use Test::More;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+
+my $node = audited_node(
+	'main',
+	settings => { log => 'all', flush_interval => '20ms' },
+	conf     => "autovacuum = off\n");
+my $conf = slurp_file($node->data_dir . '/postgresql.conf');
+my $policy = $node->data_dir . '/audit_policy.conf';
+
+sub sql { return unaudited_sql($node, @_) }
+
+sub write_file
+{
+	my ($path, $text) = @_;
+
+	unlink $path;
+	append_to_file($path, $text);
+	return;
+}
+
+# Reload, and wait until the worker has: its record of that is written afterwards.
+sub reload
+{
+	my $position = -s $node->logfile;
+	my $records  = sub {
+		flush_trail($node);
+		return sql("SELECT records FROM pg_stat_audit_queue_classes WHERE class = 'CONFIG'");
+	};
+	my $before = $records->();
+
+	$node->reload;
+	poll_until(sub { $records->() > $before }) or die 'no reload';
+	return $position;
+}
+
+# What audit_check() finds, as a role or as a superuser
+sub found
+{
+	my ($role) = @_;
+	my @rows = map { decode_json($_) } split /\n/,
+	  sql(($role ? "SET ROLE $role; " : '') . 'SELECT row_to_json(c) FROM audit_check() c');
+
+	return { map { $_->{finding} => $_ } @rows };
+}
+
+# How many errors the statistics know, of settings or of the policy
+sub errors
+{
+	my ($what) = @_;
+
+	return sql("SELECT ${what}_errors FROM pg_stat_audit_queue");
+}
+
+# Replace the worker by another one.
+sub replace_worker
+{
+	return wait_for_worker($node, kill_worker($node, 'TERM'));
+}
+
+# Wrong lines in configuration files
+
+sql('CREATE ROLE monitor LOGIN IN ROLE pg_monitor');
+is(errors('setting'), 0, 'nothing is wrong');
+foreach my $case (
+	[ "pg_audit_queue.log = 'dll, write'", qr/invalid value for parameter "pg_audit_queue\.log": "dll, write"/,
+		qr/pg_audit_queue\.log in .*: 'dll, write': .*\(allowed: .*\bddl\b.*\bwrite\b.*, all, none\)/ ],
+	[ "pg_audit_queue.mode = 'comit'", qr/invalid value for parameter "pg_audit_queue\.mode"/,
+		qr/'comit': .*\(allowed: queued, commit, immediate\)/ ],
+	[ "pg_audit_queue.log_retention_age = '7'", qr/DETAIL:  A unit is required/,
+		qr/'7': .*\(allowed: 0, or a number with min, h or d\)/ ],
+	[ "pg_audit_queue.lgo = 'all'", qr/"pg_audit_queue\.lgo"/, qr/pg_audit_queue\.lgo in .*'all'/ ],
+	[ "autovacum = on", qr/"autovacum"/, qr/autovacum in / ],
+	[ "pg_audit_queue.log = ", qr/syntax error/, qr/syntax/ ])
+{
+	my ($line, $logged, $shown) = @$case;
+
+	write_file($node->data_dir . '/postgresql.conf', "$conf$line\n");
+	my $position = reload();
+	my $log = slurp_file($node->logfile, $position);
+
+	like($log, $logged, "$line: the log says so");
+	is($node->safe_psql('postgres', 'SHOW pg_audit_queue.log'), 'all', 'the old value stays');
+	is(errors('setting'), 1, 'the statistics say so');
+	my $finding = found()->{configuration_errors};
+	is($finding->{severity}, 'error', 'audit_check(), too');
+	like($finding->{detail}, $shown, 'with what is allowed');
+	like(found('monitor')->{configuration_errors}{detail}, qr/others are used: 1\.$/, 'to monitoring as well');
+	write_file($node->data_dir . '/postgresql.conf', $conf);
+	is(found()->{configuration_errors}{remedy}, 'SELECT pg_reload_conf();', 'mended, but not read yet');
+	reload();
+	is(errors('setting'), 0, 'mended');
+	is(found()->{configuration_errors}, undef, 'and found no more');
+}
+append_to_file($node->data_dir . '/postgresql.auto.conf', "pg_audit_queue.log = 'dll'\n");
+reload();
+is(errors('setting'), 1, 'the file of ALTER SYSTEM');
+replace_worker();
+is(errors('setting'), 1, 'another worker knows it');
+sql("ALTER SYSTEM RESET pg_audit_queue.log");
+reload();
+is(errors('setting'), 0, 'mended by ALTER SYSTEM');
+
+# Roles, databases, sessions: what is wrong leaves the server's value
+
+sql('CREATE ROLE wrong SUPERUSER LOGIN; CREATE DATABASE other');
+sql(q{INSERT INTO pg_db_role_setting SELECT 0, oid, '{pg_audit_queue.log=noone}' FROM pg_roles WHERE rolname = 'wrong';
+	INSERT INTO pg_db_role_setting SELECT oid, 0, '{pg_audit_queue.mode=comit}' FROM pg_database WHERE datname = 'other'});
+my ($status, $stdout, $stderr) = $node->psql('postgres', "SHOW pg_audit_queue.log; SELECT 'of a wrong role'",
+	extra_params => [ '-U', 'wrong' ]);
+like($stdout, qr/^all$/m, 'a role with a wrong setting has the value of the server');
+flush_trail($node);
+is(texts_in_trail($node, 'of a wrong role'), 1, 'and is recorded');
+my $finding = found()->{overrides_wrong};
+is($finding->{severity}, 'error', 'audit_check() says so');
+like($finding->{detail}, qr/: database other: pg_audit_queue\.mode=comit, superuser wrong: pg_audit_queue\.log=noone\.$/, 'of whom');
+sql('ALTER ROLE wrong RESET ALL; ALTER DATABASE other RESET ALL');
+is(found()->{overrides_wrong}, undef, 'mended');
+{
+	local $ENV{PGOPTIONS} = '-c pg_audit_queue.log=dll';
+	($status, $stdout, $stderr) = $node->psql('postgres', 'SELECT 1');
+	isnt($status, 0, 'no session with a wrong value in its options');
+	like($stderr, qr/FATAL:  invalid value for parameter "pg_audit_queue\.log": "dll"/, 'which it is told');
+}
+
+# Retention of less than a day: nothing is removed before somebody can have seen it
+
+$node->safe_psql('postgres', "SELECT 'old'");
+flush_trail($node);
+sql('SELECT audit_rotate()');
+my ($old) = grep { slurp_file($_) =~ /'old'/ } trail_files($node);
+utime 1e9, 1e9, $old or die "utime: $!";
+$node->append_conf('postgresql.conf', settings_text(log_retention_age => '7min'));
+my $position = reload();
+like(slurp_file($node->logfile, $position),
+	qr/WARNING:  audit records will be removed when they are 7 minutes old\n.*HINT: .*"pg_audit_queue\.log_retention_age" to more than a day/s,
+	'the log warns of minutes');
+$finding = found()->{retention_short};
+is($finding->{severity}, 'error', 'audit_check() as well');
+like($finding->{detail}, qr/after 7 minutes, less than a day/, 'of how many');
+sql('SELECT audit_rotate()');
+reload();
+ok(-e $old, 'nothing is removed yet');
+unlike(slurp_file($node->logfile, $position), qr/will be removed.*will be removed/s, 'the warning comes once');
+$node->append_conf('postgresql.conf', settings_text(log_retention_age => '1d'));
+reload();
+ok(poll_until(sub { !-e $old }), 'a day is meant');
+is(found()->{retention_short}, undef, 'and no finding');
+$node->append_conf('postgresql.conf', settings_text(log_retention_age => '0'));
+reload();
+
+# The policy file
+
+is(errors('policy'), 0, 'no policy file, no errors');
+write_file($policy, "record all all all raed all\nrecrod all all all all all\nrecord all all all all all mode=comit\nrecord all all all all all rules\n");
+is(found('monitor')->{policy_errors}{severity}, 'error', 'audit_check() knows errors before they are read');
+reload();
+is(errors('policy'), 4, 'the statistics have their number');
+$finding = found('monitor')->{policy_errors};
+foreach my $part (
+	qr/audit_policy\.conf line 1: unrecognized class "raed" \(valid classes are ddl, .*\bread\b.*, and command tags\)/,
+	qr/line 2: unrecognized action "recrod" \(valid actions are record and ignore\)/,
+	qr/line 3: invalid value for option "mode": "comit" \(valid values are queued, commit, immediate\)/,
+	qr/line 4: unrecognized condition or option "rules" \(valid ones are outcome, rows, .*\bname, mandatory\)/)
+{
+	like($finding->{detail}, $part, 'what is wrong, and what would be right');
+}
+replace_worker();
+ok(poll_until(sub { errors('policy') == 4 }), 'another worker knows them');
+sql('CREATE ROLE somebody; GRANT EXECUTE ON FUNCTION audit_check(text), pg_stat_get_audit_queue() TO somebody;'
+	  . ' GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA audit_queue TO somebody; GRANT USAGE ON SCHEMA audit_queue TO somebody');
+is(found('somebody')->{policy_errors}{severity}, 'error', 'who may not see the rules is told as well');
+like(found('somebody')->{not_visible}{detail}, qr/errors of the policy file/, 'and what he may not see');
+$node->restart;
+is(errors('policy'), 4, 'they are known from the start');
+write_file($policy, "record all all all read all\n");
+is(found()->{policy_errors}{remedy}, 'SELECT pg_reload_conf(); and see the server log.', 'mended, but not read yet');
+reload();
+is(errors('policy'), 0, 'mended');
+is(found()->{policy_errors}, undef, 'and found no more');
+$node->stop;
+
+done_testing();
