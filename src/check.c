@@ -278,13 +278,18 @@ audit_queue_log_classes(PG_FUNCTION_ARGS)
 Datum
 audit_queue_setting_is_valid(PG_FUNCTION_ARGS)
 {
-	const char *name = text_to_cstring(PG_GETARG_TEXT_PP(0));
-	const char *value = text_to_cstring(PG_GETARG_TEXT_PP(1));
-
 	paq_require_preload();
-	PG_RETURN_BOOL(pg_strncasecmp(name, "pg_audit_queue.", strlen("pg_audit_queue.")) == 0 &&
-				   set_config_option(name, value, PGC_POSTMASTER, PGC_S_FILE,
-									 GUC_ACTION_SET, false, 0, false) != 0);
+	PG_RETURN_BOOL(paq_setting_is_valid(text_to_cstring(PG_GETARG_TEXT_PP(0)),
+										text_to_cstring(PG_GETARG_TEXT_PP(1))));
+}
+
+bool
+paq_is_for_check(PGFunction function)
+{
+	return function == audit_policy_rules ||
+		function == audit_queue_log_classes || function == audit_queue_profile ||
+		function == audit_queue_server_settings ||
+		function == audit_queue_setting_is_valid || paq_is_statistics(function);
 }
 
 /* The table in this database; invalid if there is none */

@@ -383,6 +383,13 @@ audit_queue_classes(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
+bool
+paq_is_statistics(PGFunction function)
+{
+	return function == audit_queue_stats || function == audit_queue_stats_1_1 ||
+		function == audit_queue_classes;
+}
+
 /*
  * audit_queue_stats_reset() returns void
  *

@@ -31,6 +31,13 @@ extern void paq_use_rows(Oid function, void (*use) (void *arg, TupleTableSlot *r
 						 void *arg);
 extern Oid	paq_slot_oid(TupleTableSlot *slot, const char *column);
 
+/* Is that the C function of a view of statistics?  Of one that audit_check() needs? */
+extern bool paq_is_statistics(PGFunction function);
+extern bool paq_is_for_check(PGFunction function);
+
+/* policy/view.c; audit_check() calls it, too */
+extern PGDLLEXPORT Datum audit_policy_rules(PG_FUNCTION_ARGS);
+
 static inline void
 paq_row_add(PaqRow *row, Datum value, bool isnull)
 {

@@ -19,6 +19,7 @@
  *	outcome.c		how statements end
  *	relation.c		records of the relations of a statement
  *	named.c			relations that a utility statement names
+ *	look.c			statements that only look at the statistics
  *	trail_access.c	uses of the trail's own tables and files
  *	config.c		changes of our settings
  *	protocol.c		fast-path calls, and commands of walsenders

@@ -278,6 +278,9 @@ extern bool paq_event_choose(PaqEvent *event, const PaqSubject *subject, int sql
 extern PaqText paq_encode_settings(uint32 *flags);
 
 /* publish.c */
+extern bool paq_excused;		/* what is executed now does not wait */
+extern bool paq_may_excuse(void);
+extern void paq_excuse(bool excused);
 extern void paq_register_exit(void);
 extern void paq_publish_now(PaqPending *pending, int sqlstate);
 extern void paq_publish_list(dlist_head *records, PaqError *error,
@@ -426,6 +429,11 @@ extern void paq_relation_init(void);
 extern Oid	paq_named_relation(const RangeVar *name);
 extern void paq_choose_utility(PaqStatement *statement, Node *parsetree);
 
+/* look.c */
+extern bool paq_may_look(void);
+extern bool paq_only_looks(const PlannedStmt *plan);
+extern bool paq_is_own_look(Oid function);
+
 /* trail_access.c */
 #define PAQ_KNOWN_RELATIONS	64	/* a power of 2 */
 
@@ -500,7 +508,7 @@ paq_statement_find(QueryDesc *queryDesc)
 static inline void
 paq_statement_admit(PaqStatement *statement)
 {
-	if (!dlist_is_empty(&statement->records))
+	if (!dlist_is_empty(&statement->records) && likely(!paq_excused))
 		paq_queue_admit();
 }
 

@@ -98,8 +98,14 @@ begin_start(QueryDesc *queryDesc)
 
 	if (likely(whole))
 	{
+		const bool	looks = unlikely(IsA(queryDesc->plannedstmt->planTree, FunctionScan)) &&
+			paq_stack.frame == NULL && paq_may_excuse() &&
+			paq_only_looks(queryDesc->plannedstmt);
+
 		paq_session_warm();
-		paq_settle(PAQ_SPACE_WAIT);
+		paq_settle(looks ? PAQ_SPACE_NOWAIT : PAQ_SPACE_WAIT);
+		if (unlikely(looks))
+			paq_excuse(true);
 		paq_statement_forget(queryDesc);
 	}
 	frame = paq_frame_push(NULL, whole ? queryDesc : NULL);

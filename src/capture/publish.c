@@ -23,6 +23,11 @@
  * Waiting happens only where an error may be raised, and after everything that
  * has to do with the records themselves.
  *
+ * A statement that only looks at statistics is excused from waiting, because who
+ * wants to know why sessions wait must get an answer.  Its records are deferred,
+ * up to MAX_DEFERRED_BYTES of them, and whatever else the session does waits for
+ * them.
+ *
  * Must not know what a statement is.
  *
  * Locking: none.
@@ -86,6 +91,8 @@ static struct
 /* Records of this session so far */
 static int64 session_lines = 0;
 
+bool		paq_excused = false;
+
 static pg_on_exit_callback exit_callback;
 static bool exit_registered = false;
 
@@ -138,6 +145,32 @@ note_position(uint64 pos, bool immediate, bool commit, uint32 length, bool spill
 }
 
 /*
+ * May what is executed next be excused from waiting?  Not if the session has yet to
+ * wait for something else, before its transaction commits, say.
+ */
+bool
+paq_may_excuse(void)
+{
+	return awaited.statement == 0 && awaited.commit == 0 &&
+		dlist_is_empty(&held.records);
+}
+
+/* What is executed now is excused from waiting, or not. */
+void
+paq_excuse(bool excused)
+{
+	paq_excused = excused;
+}
+
+/* The space policy of what is executed now */
+static inline PaqSpaceWait
+patience(PaqSpaceWait wait)
+{
+	return unlikely(paq_excused) && deferred.loose_bytes < MAX_DEFERRED_BYTES ?
+		PAQ_SPACE_NOWAIT : wait;
+}
+
+/*
  * Publish one record, unless the space policy drops it.  Returns false if there
  * is no space; may raise if wait is PAQ_SPACE_WAIT.  The record is then still
  * pending.
@@ -168,6 +201,7 @@ publish_pending(PaqPending *pending, PaqSpaceWait wait)
 void
 paq_publish_deferred(PaqSpaceWait wait)
 {
+	wait = patience(wait);
 	while (!dlist_is_empty(&deferred.records))
 		if (!publish_pending(dlist_head_element(PaqPending, node,
 												&deferred.records), wait))
@@ -275,14 +309,18 @@ paq_publish_list(dlist_head *records, PaqError *error, PaqSpaceWait wait)
 	if (dlist_is_empty(records))
 		return;
 	end_time = GetCurrentTimestamp();
+	wait = patience(wait);
 	while (!dlist_is_empty(records))
 	{
 		PaqPending *pending = dlist_head_element(PaqPending, node, records);
+		uint32		length;
 
 		pending = finish_record(pending, error, end_time);
 		if (pending == NULL)
 			continue;
-		(void) publish_or_defer(pending, wait);
+		length = paq_pending_header(pending)->length;
+		if (!publish_or_defer(pending, wait) && paq_excused)
+			deferred.loose_bytes += length;
 		wait = PAQ_SPACE_NOWAIT;
 	}
 }
@@ -479,7 +517,11 @@ wait_for(uint64 *pos, PaqSpaceWait wait, bool commits)
 	paq_publish_deferred(wait);
 	target = *pos;
 	*pos = 0;
-	if (target != 0 && !(commits && paq_wal_replaces_wait(target)))
+	if (target == 0)
+		return;
+	if (unlikely(paq_excused))
+		paq_queue_request_flush(target);
+	else if (!(commits && paq_wal_replaces_wait(target)))
 		paq_queue_wait_flushed(target);
 }
 

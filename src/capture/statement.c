@@ -217,8 +217,10 @@ paq_is_clients(void)
 void
 paq_settle(PaqSpaceWait wait)
 {
+	if (unlikely(paq_excused))
+		paq_excuse(false);		/* that was for an earlier statement */
 	if (paq_stack.frame == NULL)
-		paq_text_errno = 0;		/* of texts of an earlier statement */
+		paq_text_errno = 0;		/* of texts of one, too */
 	if (likely(!paq_owes_records()))
 		return;
 	paq_publish_deferred(wait);

@@ -38,6 +38,7 @@ before_commit(void)
 {
 	bool		timeout = StatementTimeout > 0 && paq_logged_in &&
 		!get_timeout_active(STATEMENT_TIMEOUT);
+	PaqSpaceWait wait = PAQ_SPACE_WAIT;
 	bool		login;
 
 	if (timeout)
@@ -48,13 +49,15 @@ before_commit(void)
 							PAQ_RECORD_INCOMPLETE);
 	login = paq_connect_login();
 	before_commit_runs = !login;
+	if (login)
+		wait = paq_may_look() ? PAQ_SPACE_NOWAIT : paq_unrefused();
 	paq_prepare_held();
 
 	/* The client has not begun a transaction yet when it logs in. */
 	if (!login)
 		paq_wait_commit(true);
 	if (paq_stack.frame == NULL)
-		paq_wait_statement(login ? paq_unrefused() : PAQ_SPACE_WAIT);
+		paq_wait_statement(wait);
 
 	if (timeout)
 		disable_timeout(STATEMENT_TIMEOUT, false);
