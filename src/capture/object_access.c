@@ -105,6 +105,15 @@ look_up_call(Oid function, Call *call)
 	ReleaseSysCache(tuple);
 }
 
+/* Is the function in a schema that the extension uses? */
+static bool
+is_in_own_schema(const Call *call)
+{
+	return call->subject.schema != NULL &&
+		(strcmp(call->subject.schema, "audit_queue") == 0 ||
+		 strcmp(call->subject.schema, "pg_catalog") == 0);
+}
+
 /*
  * Is a call of the function by the statement to be recorded?  *choice is for the
  * record, NULL if there are no rules.
@@ -135,7 +144,13 @@ record_call(Oid function)
 	if (statement == NULL)
 		return;
 	look_up_call(function, &call);
-	if (call.in_catalog || !choose_call(statement, &call, &space, &choice))
+	if (call.in_catalog)
+		return;
+
+	/* Of audit_check() there is one record for each of its statements. */
+	if (!statement->top_level && is_in_own_schema(&call) && paq_is_own_look(function))
+		return;
+	if (!choose_call(statement, &call, &space, &choice))
 		return;
 	if (!paq_is_left_out(choice))
 	{
