@@ -286,7 +286,7 @@ audit_queue_setting_is_valid(PG_FUNCTION_ARGS)
 bool
 paq_is_for_check(PGFunction function)
 {
-	return function == audit_policy_rules ||
+	return function == audit_policy_rules || function == audit_queue_policy_coverage ||
 		function == audit_queue_log_classes || function == audit_queue_profile ||
 		function == audit_queue_server_settings ||
 		function == audit_queue_setting_is_valid || paq_is_statistics(function);

@@ -35,8 +35,9 @@ extern Oid	paq_slot_oid(TupleTableSlot *slot, const char *column);
 extern bool paq_is_statistics(PGFunction function);
 extern bool paq_is_for_check(PGFunction function);
 
-/* policy/view.c; audit_check() calls it, too */
+/* Of the policy's; audit_check() calls them, too */
 extern PGDLLEXPORT Datum audit_policy_rules(PG_FUNCTION_ARGS);
+extern PGDLLEXPORT Datum audit_queue_policy_coverage(PG_FUNCTION_ARGS);
 
 static inline void
 paq_row_add(PaqRow *row, Datum value, bool isnull)

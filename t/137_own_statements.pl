@@ -29,7 +29,7 @@ sub is_short
 	is_deeply([ grep { $_->{exitCode} ne $outcome } @records ], [], 'with the outcome');
 	cmp_ok(scalar(grep { $_->{class} eq 'READ' } @records), '>=', 2, 'each statement has a record');
 	is_deeply(
-		[ grep { /profile|server_settings|log_classes|setting_is_valid|stat_get|policy_rules/ } map { $_->{objectName} // '' } @records ],
+		[ grep { /profile|server_settings|log_classes|setting_is_valid|stat_get|policy_rules|coverage/ } map { $_->{objectName} // '' } @records ],
 		[], 'and what it calls of the library has none');
 	ok((grep { $_->{class} eq 'READ' && ($_->{commandText} // '') ne '' } @records), 'and so has the call');
 	return;
