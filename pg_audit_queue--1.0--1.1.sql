@@ -756,7 +756,7 @@ WITH wanted AS MATERIALIZED (
       FROM kept k
      WHERE k.age BETWEEN 1 AND 1440 - 1
      UNION ALL
-    SELECT 'retention_short', 'warning', 'PCI DSS 10.5.1',
+    SELECT 'retention_short', 'warning', 'PCI DSS 10.5.1, NIST AU-11',
            'Records are removed after ' || k.age / 1440 || ' days, '
            || CASE WHEN k.age < 90 * 1440 THEN '90 have to be at hand.'
                    ELSE '365 have to be kept: see that there are copies.' END,
