@@ -134,14 +134,6 @@ is($node->safe_psql('postgres', 'SHOW pg_audit_queue.mode'),
 	'queued', 'and not used');
 $node->adjust_conf('postgresql.conf', 'pg_audit_queue.mode', "'queued'");
 
-$log_position = -s $node->logfile;
-$node->append_conf('postgresql.conf', "pg_audit_queue.lgo = 'all'\n");
-$node->restart;
-like(
-	slurp_file($node->logfile, $log_position),
-	qr/invalid configuration parameter name "pg_audit_queue.lgo"/,
-	'a misspelt name is reported at start');
-
 # A place for the trail that cannot be one keeps the server from starting
 
 $node->stop;
