@@ -382,10 +382,12 @@ class Acknowledged:
                 yield client, int(number), kind, state
 
 
-def verify(bindir, folder, findings):
-    """What pg_audit_trail says of the seals of a trail that nobody has changed."""
+def verify(bindir, folder, until, findings):
+    """What pg_audit_trail says of the seals of a trail that nobody has changed, and that
+    is sealed until then; until the end, if that is None."""
+    options = [] if until is None else ["--until", until]
     done = subprocess.run(
-        [os.path.join(bindir, "pg_audit_trail"), "verify", "-k",
+        [os.path.join(bindir, "pg_audit_trail"), "verify", *options, "-k",
          os.path.join(folder, "verification-key"), "-D", os.path.join(folder, "data"),
          os.path.join(folder, "audit")], capture_output=True, check=False)
     if done.returncode != 0:

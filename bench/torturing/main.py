@@ -52,6 +52,9 @@ POINTS = ("pending-replaced", "writer-borrowed", "ring-claimed", "ring-unplaced"
           "detour-taken", "restore-done", "restore-synced")
 LOADER_POINTS = ("load-done", "load-committed", "load-removed")
 SEAL_POINTS = ("heartbeat-written", "seal-written", "seal-stored")
+
+# The time in SQL, as verify takes it
+UTC = "to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SSZ')"
 FAILURES = (f"trail-write {errno.ENOSPC}", f"trail-write {errno.EIO}",
             f"trail-fsync {errno.EIO}")
 FAULTS = {"point": 60, "stopped": 40, "failing": 15}
@@ -201,10 +204,11 @@ class Torture:
             settings["pg_audit_queue.log_encryption_key_command"] = f"cat '{file}'"
         return settings
 
-    def _verify(self):
-        """The seals, while the server runs or not."""
+    def _verify(self, until=None):
+        """The seals of a server that was stopped, or of one that has sealed its trail
+        since that time."""
         if self._sealed():
-            verify(self.options.bindir, self.folder, self.findings)
+            verify(self.options.bindir, self.folder, until, self.findings)
 
     # -- clients --------------------------------------------------------------
 
@@ -394,7 +398,8 @@ class Torture:
         end = time.monotonic() + LIMIT
         row = None
         while row is None:
-            row = self._try(connection, "SELECT audit_flush(), dropped_full + dropped_memory"
+            row = self._try(connection, "SELECT audit_flush(), dropped_full + dropped_memory,"
+                                        f" {UTC}, {'audit_seal()' if self._sealed() else 'NULL'}"
                                         " FROM audit_queue_stats")
             if row is None:
                 if time.monotonic() > end:
@@ -410,7 +415,7 @@ class Torture:
         else:
             # only a sequence tells how far to read while the worker writes
             self.told += told
-        self._verify()
+        self._verify(until=row[2])
         self.checks += 1
         if not self.options.keep and not self._sealed():
             self.trail.remove_read(KEPT_FILES)
