@@ -105,20 +105,38 @@ ok($idle_wakeups, 'an idle server comes to rest');
 my $idle_sleeps = sleeps($idle_worker);
 my $idle_since  = time;
 
-# A worker that cannot start: by its name it is found in another library than
-# the one that is preloaded.  Sessions say so while they wait for it; look later.
+# A worker that cannot start again: by its name it is found in another library than
+# the one that was preloaded.  Sessions say so while they wait for it; look later.
 
 my $without = audited_node(
 	'without',
 	settings => { queue_size => '64kB' },
 	conf     => "autovacuum = off\n",
 	start    => 0);
-my $other_library = PostgreSQL::Test::Utils::tempdir() . '/pg_audit_queue.so';
-copy($without->config_data('--pkglibdir') . '/pg_audit_queue.so', $other_library)
-  or die "copy: $!";
-$without->append_conf('postgresql.conf',
-	"shared_preload_libraries = '$other_library'\n");
+my @copies = map { PostgreSQL::Test::Utils::tempdir() } 1 .. 2;
+foreach my $copy (@copies)
+{
+	copy($without->config_data('--pkglibdir') . '/pg_audit_queue.so', $copy)
+	  or die "copy: $!";
+}
+$without->append_conf('postgresql.conf', "dynamic_library_path = '" . join(':', @copies) . "'\n");
 $without->start;
+my ($postmaster) = slurp_file($without->data_dir . '/postmaster.pid') =~ /^(\d+)/;
+my $former_worker = poll_until(
+	sub {
+		foreach my $process (glob '/proc/[0-9]*')
+		{
+			my ($status, $title) = map { eval { slurp_file("$process/$_") } // '' } qw(status cmdline);
+
+			return $process =~ s{.*/}{}r
+			  if $status =~ /^PPid:\s+$postmaster$/m && $title =~ /pg_audit_queue worker/;
+		}
+		return 0;
+	});
+unlink("$copies[0]/pg_audit_queue.so") or die "unlink: $!";
+kill('TERM', $former_worker) or die "kill: $!";
+ok(wait_for_log($without, qr/FATAL:  the library of the background worker is another one/, 0),
+	'the worker does not start again when the library was replaced');
 my $lonely = start_psql(
 	$without, q{SELECT 'immediate'},
 	name     => 'immediate',
@@ -215,7 +233,7 @@ my $succeeded = succeeded('full', $full);
 cmp_ok($succeeded, '>', 100, 'full: it is cancelled, after some that succeeded');
 cmp_ok(in_log($without, qr/FATAL:  the library of the background worker is another one/),
 	'>', 5, 'the server log says what is wrong');
-$without->append_conf('postgresql.conf', "shared_preload_libraries = 'pg_audit_queue'\n");
+$without->append_conf('postgresql.conf', "dynamic_library_path = '\$libdir'\n");
 $without->restart;
 create_extension($without);
 flush_trail($without);

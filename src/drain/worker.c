@@ -741,7 +741,12 @@ paq_drain_main(Datum arg)
 	pqsignal(SIGUSR1, procsignal_sigusr1_handler);
 	BackgroundWorkerUnblockSignals();
 
-	Assert(loop.tend != NULL);	/* see paq_drain_check_library() */
+	/* The start's check, below, does not know of a copy that came into the path later. */
+	if (loop.tend == NULL)
+		ereport(FATAL,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the library of the background worker is another one than that in \"shared_preload_libraries\""),
+				 errhint("Remove the other copy from \"dynamic_library_path\", or restart the server.")));
 
 	/* OpenSSL's digests, in salvage.c, are owned by somebody. */
 	CurrentResourceOwner = ResourceOwnerCreate(NULL, WORKER_NAME);
