@@ -19,7 +19,8 @@
  * through a hook is known of it; see at_abort() in xact.c.
  *
  * Must not raise, except that in PG_CATCH, and in the context callback, the lack of
- * memory for the copy of an error becomes the error.
+ * memory for the copy of an error becomes the error.  In the callback it is raised as
+ * any error is there: PostgreSQL has given up the message that it was about by then.
  *
  * Locking: none.
  *
@@ -125,13 +126,31 @@ note_message(const char *message, const char *statement)
 }
 
 /*
- * The error on top of PostgreSQL's stack of errors, copied to state.context; NULL if
- * it cannot be had.  There is no other way to its message, and this one takes memory.
- * If there is none, that is another error, which stays on top and is the one that
- * goes on.
+ * Returns the error on top of PostgreSQL's stack of errors, copied to state.context.
+ * There is no other way to its message.  Raises if there is no memory for it.
  */
 static const ErrorData *
 copy_error(void)
+{
+	MemoryContext old_context;
+	const ErrorData *copy;
+
+	if (state.context == NULL)
+		state.context = AllocSetContextCreate(TopMemoryContext,
+											  "pg_audit_queue error",
+											  ALLOCSET_DEFAULT_SIZES);
+	old_context = MemoryContextSwitchTo(state.context);
+	copy = CopyErrorData();
+	MemoryContextSwitchTo(old_context);
+	return copy;
+}
+
+/*
+ * Returns a copy of the error that is being caught; NULL if there is no memory for it.
+ * That is another error then, which stays on top and is the one that goes on.
+ */
+static const ErrorData *
+copy_error_caught(void)
 {
 	const uint32 interrupts = InterruptHoldoffCount;
 	const uint32 cancels = QueryCancelHoldoffCount;
@@ -140,12 +159,7 @@ copy_error(void)
 
 	PG_TRY();
 	{
-		if (state.context == NULL)
-			state.context = AllocSetContextCreate(TopMemoryContext,
-												  "pg_audit_queue error",
-												  ALLOCSET_DEFAULT_SIZES);
-		MemoryContextSwitchTo(state.context);
-		copy = CopyErrorData();
+		copy = copy_error();
 	}
 	PG_CATCH();
 	{
@@ -188,7 +202,7 @@ note_error(int sqlstate, const char *statement)
 	set_message(NULL);
 	if (sqlstate == ERRCODE_OUT_OF_MEMORY)
 		return;
-	copy = copy_error();
+	copy = copy_error_caught();
 	if (copy != NULL && copy->message != NULL)
 		note_message(copy->message, statement);
 	free_copy();
@@ -319,13 +333,23 @@ paq_error_context(void *frame)
 	const int	sqlstate = geterrcode();
 	const ErrorData *copy;
 
+	/* A message of a frame further out, or one that goes with a success */
 	if (frame != paq_stack.frame || !is_error_code(sqlstate))
 		return;
 	inner.error.sqlstate = 0;
-	if ((paq_outcome_bits(sqlstate) & PAQ_OUTCOME_DENIED) == 0)
+
+	/* Not a denial, or one that nobody wants to be told of */
+	if ((paq_outcome_bits(sqlstate) & PAQ_OUTCOME_DENIED) == 0 ||
+		((paq_log_classes & PAQ_DENIED_BIT) == 0 && !paq_class_is_wanted(PAQ_CLASS_ERROR)))
 		return;
+
+	/* It will be a PANIC, and nothing may be allocated. */
+	if (CritSectionCount > 0)
+		return;
+
+	free_copy();
 	copy = copy_error();
-	if (copy != NULL && copy->elevel == ERROR)
+	if (copy->elevel == ERROR)
 	{
 		if (inner.message != NULL)
 			pfree(inner.message);
@@ -357,5 +381,10 @@ paq_error_handled(void)
 			paq_error_record(&event, &inner.error);
 	}
 	inner.error.sqlstate = 0;
+	if (unlikely(inner.message != NULL))
+	{
+		pfree(inner.message);
+		inner.message = NULL;
+	}
 	paq_forget_error();
 }
