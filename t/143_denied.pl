@@ -635,5 +635,49 @@ with_rules('ignore all nobody all all all outcome=ok', \@all, 'successes that ar
 with_rules('record all nobody all all all rows>=1000', \@all, 'a condition that does not hold');
 with_rules('record all nobody all all all outcome=denied', \@all, 'a rule that records them');
 
+# set_config() has a record also where a rule that hangs on the end records its statement, and
+# decides against that then; and where it is called while a statement is planned
+
+unaudited_sql(
+	$node, q{
+	CREATE FUNCTION s.switch() RETURNS text IMMUTABLE LANGUAGE plpgsql AS
+		'BEGIN RETURN set_config(''role'', ''none'', false); END';
+});
+unlink $node->data_dir . '/audit_policy.conf';
+append_to_file($node->data_dir . '/audit_policy.conf',
+	"record all all all all all outcome=denied\nrecord all all all set_role all\n");
+$node->reload;
+ok( poll_until(
+		sub { unaudited_sql($node, 'SELECT bool_and(in_effect) FROM audit_policy_rules') eq 't' }),
+	'rules about switches of roles');
+is( join(' ', columns('class command', records_of(q{SELECT set_config('role', 'none', false)}))),
+	'MISC|SET', 'a rule that decides at the end');
+is(join(' ', columns('class command', records_of('SELECT s.switch()'))),
+	'FUNCTION|EXECUTE MISC|SET', 'a call while a statement is planned');
+
+# A message that has the SQLSTATE of a denial.  Its session has memory for it, but, with one
+# of these limits at least, not for a copy.
+
+my $message = q{DO $$BEGIN
+	RAISE NOTICE USING ERRCODE = '42501', MESSAGE = repeat('x', 64 * 1024 * 1024);
+END$$};
+my $refused = 0;
+foreach my $mb (map { 32 * $_ } 2 .. 20)
+{
+	my ($status, $stdout, $stderr) = $node->psql(
+		'postgres', qq{
+		SELECT pg_backend_pid() AS pid \\gset
+		\\setenv PID :pid
+		\\! prlimit --pid \$PID --as=\$((\$(awk '/^VmSize/ {print \$2}' /proc/\$PID/status) * 1024 + $mb * 1024 * 1024)):
+		$message;
+		SELECT 'goes on'},
+		on_error_stop => 0);
+
+	$refused++ if $stderr =~ /out of memory/;
+	is($stdout, 'goes on', "a message of 64 MB, with $mb MB for it");
+}
+cmp_ok($refused, '>', 0, 'for some of them there was no memory');
+cmp_ok($refused, '<', 19, 'for some there was');
+
 $node->stop;
 done_testing();

@@ -41,6 +41,9 @@ static ExecutorFinish_hook_type prev_ExecutorFinish = NULL;
 static ExecutorEnd_hook_type prev_ExecutorEnd = NULL;
 static ExecutorCheckPerms_hook_type prev_ExecutorCheckPerms = NULL;
 
+/* What the session was excused from waiting for, if paq_excused; only compared */
+static const QueryDesc *excused = NULL;
+
 /*
  * An error leaves the executor's function.  PostgreSQL will not call the executor
  * for this query any more, so its statement ends here, if it is still known.
@@ -105,7 +108,10 @@ begin_start(QueryDesc *queryDesc)
 		paq_session_warm();
 		paq_settle(looks ? PAQ_SPACE_NOWAIT : PAQ_SPACE_WAIT);
 		if (unlikely(looks))
+		{
 			paq_excuse(true);
+			excused = queryDesc;
+		}
 		paq_statement_forget(queryDesc);
 	}
 	frame = paq_frame_push(NULL, whole ? queryDesc : NULL);
@@ -285,6 +291,9 @@ begin_query(QueryDesc *queryDesc)
 {
 	PaqStatement *statement = paq_statement_find(queryDesc);
 
+	/* a portal that was started before */
+	if (unlikely(paq_excused) && paq_stack.frame == NULL && queryDesc != excused)
+		paq_excuse(false);
 	look_at_rows(statement, queryDesc);
 	return paq_frame_push(statement, paq_capture_possible() ? queryDesc : NULL);
 }

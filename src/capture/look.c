@@ -106,6 +106,11 @@ has_forbidden(Node *node, void *context)
 {
 	if (node == NULL)
 		return false;
+
+	/* What makes a value of a user's type evaluates the CHECKs of domains in it. */
+	if ((IsA(node, CoerceViaIO) || IsA(node, FuncExpr)) &&
+		exprType(node) >= FirstNormalObjectId)
+		return true;
 	if (IsA(node, SubPlan) || IsA(node, AlternativeSubPlan) ||
 		IsA(node, CoerceToDomain) ||
 		check_functions_in_node(node, is_forbidden_function, NULL))

@@ -147,7 +147,10 @@ record_call(Oid function)
 	if (call.in_catalog)
 		return;
 
-	/* Of audit_check() there is one record for each of its statements. */
+	/*
+	 * What audit_check() calls to look at settings has no record beside that of the
+	 * statement, whoever calls it within one.
+	 */
 	if (!statement->top_level && is_in_own_schema(&call) && paq_is_own_look(function))
 		return;
 	if (!choose_call(statement, &call, &space, &choice))
@@ -166,30 +169,24 @@ record_call(Oid function)
  * plan a statement, to make the value of a parameter, or in a parallel worker that
  * builds an index; or where nothing is audited.  The client may want nothing but
  * that call.  The record cannot wait for an outcome.  If PostgreSQL calls the
- * function several times for one message, one record is enough.  always: also for
- * a function of PostgreSQL's own.
+ * function several times for one message, one record is enough.  The subject is what
+ * settings and rules are asked about; NULL: there is a record whatever they say.
  */
 static void
-record_early_call(Oid function, bool always)
+record_early(Oid function, PaqEvent *event, const PaqSubject *subject)
 {
 	static Oid	last_function = InvalidOid;
 	static TimestampTz last_message = 0;
 	static Size text_bytes = 0; /* in records of the last message */
 	const TimestampTz message = GetCurrentStatementStartTimestamp();
-	PaqEvent	event = {.class = PAQ_CLASS_FUNCTION};
-	Call		call;
 
 	if (function == last_function && message == last_message)
 		return;
-	look_up_call(function, &call);
-	event.object_name = call.name;
-	if (call.in_catalog && !always)
-		return;
-	event.start_time = GetCurrentTimestamp();
-	if (!always)
+	event->start_time = GetCurrentTimestamp();
+	if (subject != NULL)
 	{
 		paq_policy_follow();
-		if (!paq_event_choose(&event, &call.subject, -1))
+		if (!paq_event_choose(event, subject, -1))
 			return;
 	}
 	paq_settle(PAQ_SPACE_WAIT);
@@ -198,18 +195,32 @@ record_early_call(Oid function, bool always)
 		text_bytes = 0;
 	last_function = function;
 	last_message = message;
-	event.flags = PAQ_RECORD_NO_OUTCOME | PAQ_RECORD_PARAM_NOT_LOGGED;
-	event.command = GetCommandTagName(CMDTAG_EXECUTE);
-	event.object_type = "FUNCTION";
-	if (paq_verdict_wish(event.verdict, false).statement && text_bytes > PAQ_MAX_TEXT_BYTES)
-		event.flags |= PAQ_RECORD_STMT_PREVIOUS;
+	event->flags = PAQ_RECORD_NO_OUTCOME | PAQ_RECORD_PARAM_NOT_LOGGED;
+	if (paq_verdict_wish(event->verdict, false).statement && text_bytes > PAQ_MAX_TEXT_BYTES)
+		event->flags |= PAQ_RECORD_STMT_PREVIOUS;
 	else
 	{
-		paq_event_set_text(&event, true);
-		text_bytes += event.shown[0].len;
+		paq_event_set_text(event, true);
+		text_bytes += event->shown[0].len;
 	}
-	paq_record_event(&event, 0);
+	paq_record_event(event, 0);
 	paq_queue_admit_text();
+}
+
+/* The record of such a call.  always: also for a function of PostgreSQL's own. */
+static void
+record_early_call(Oid function, bool always)
+{
+	PaqEvent	event = {.class = PAQ_CLASS_FUNCTION};
+	Call		call;
+
+	look_up_call(function, &call);
+	if (call.in_catalog && !always)
+		return;
+	event.object_name = call.name;
+	event.object_type = "FUNCTION";
+	event.command = GetCommandTagName(CMDTAG_EXECUTE);
+	record_early(function, &event, always ? NULL : &call.subject);
 }
 
 /*
@@ -281,6 +292,28 @@ record_file_call(Oid function)
 }
 
 /*
+ * Returns true if it is certain that the statement has a record.  The records of
+ * functions that it calls are not its own, and rules can yet decide against those that
+ * hang on its end.
+ */
+static bool
+is_surely_recorded(const PaqStatement *statement)
+{
+	dlist_iter	iter;
+
+	if (!statement->recorded || dlist_is_empty(unconstify(dlist_head *, &statement->records)))
+		return statement->recorded;
+	dlist_foreach(iter, unconstify(dlist_head *, &statement->records))
+	{
+		const PaqPending *pending = dlist_container(PaqPending, node, iter.cur);
+
+		if (!pending->is_call && pending->choice == NULL)
+			return true;
+	}
+	return false;
+}
+
+/*
  * set_config() is about to be called, which can do what SET ROLE does.  Of which
  * setting is not known here: a record that SET ROLE would have is made, unless the
  * statement has one of its own.
@@ -295,7 +328,16 @@ look_at_set_config(void)
 	PaqStatement *statement = paq_current_statement();
 	PaqChoice	choice = {NULL};
 
-	if (statement == NULL || statement->recorded || is_recorded_call(statement))
+	if (paq_stack.frame == NULL)
+	{
+		PaqEvent	event = {
+			.class = PAQ_CLASS_SET_ROLE, .command = GetCommandTagName(CMDTAG_SET)
+		};
+
+		record_early(F_SET_CONFIG, &event, &subject);
+		return;
+	}
+	if (statement == NULL || is_surely_recorded(statement) || is_recorded_call(statement))
 		return;
 	if (likely(!paq_policy.has_rules))
 	{
