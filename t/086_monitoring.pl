@@ -140,6 +140,15 @@ unaudited_sql($node, "SELECT audit_consumer_create('siem')");
 my ($grants) = $page =~ /^```sql\n(GRANT SELECT .*?)^```/ms;
 unaudited_sql($node, $grants =~ s/\baudit_monitor\b/least/gr);
 
+
+# As the page says, whatever the exporter's database has by these names
+my ($path) = $page =~ /^(ALTER ROLE audit_monitor SET search_path = .*?;)$/m;
+unaudited_sql($node, $path);
+unaudited_sql($node, $path =~ s/\baudit_monitor\b/least/r);
+unaudited_sql($node, "CREATE TABLE public.$_ (a int)") foreach qw(pg_stat_audit_queue audit_consumers);
+unaudited_sql($node, 'CREATE FUNCTION public.audit_check() RETURNS int LANGUAGE sql RETURN 1');
+is(unaudited_sql($node, 'SELECT count(*) FROM audit_queue.names() WHERE aside'), 3, 'ours have stepped aside');
+
 foreach my $case ([ audit_monitor => '' ], [ least => 'pg_audit_queue_check' ], [ nobody => 'all' ])
 {
 	my ($role, $refused) = @$case;
@@ -153,6 +162,9 @@ foreach my $case ([ audit_monitor => '' ], [ least => 'pg_audit_queue_check' ], 
 		is($status, $wanted, "$role, $what: " . ($wanted ? 'refused' : 'works'));
 	}
 }
+
+unaudited_sql($node, 'DROP TABLE public.pg_stat_audit_queue, public.audit_consumers; DROP FUNCTION public.audit_check()');
+unaudited_sql($node, $_) foreach split /\n/, unaudited_sql($node, 'SELECT command FROM audit_queue.names() WHERE aside');
 
 # ---------------------------------------------------------------------------
 # promtool
