@@ -175,6 +175,19 @@ foreach my $tables ('TABLES IN SCHEMA audit_queue', 'TABLE audit_queue.records',
 }
 is(finding('trail', 'trail_published'), '', 'no other');
 
+# Whatever happens to publications, partitions are made.
+($partition) = sql(q{SELECT max(inhrelid::regclass::text) FROM pg_inherits WHERE inhparent = 'audit_queue.records'::regclass}, 'trail');
+my $locker = $node->background_psql('trail');
+$locker->query_safe('SET allow_system_table_mods = on; BEGIN; ALTER VIEW pg_publication_tables SET (security_barrier = false)');
+sql("DROP TABLE $partition", 'trail');
+$log = -s $node->logfile;
+$node->reload;
+ok(wait_for_log($node, qr/LOG:  .*publications of the audit table could not be looked at: canceling statement due to lock timeout/, $log),
+	'publications cannot be looked at');
+is(sql("SELECT to_regclass('$partition') IS NOT NULL", 'trail'), 't', 'partitions are made nevertheless');
+$locker->query_safe('ROLLBACK');
+$locker->quit;
+
 # Dumps.  Set sink = file, so that nothing is loaded while they are compared.
 reload(sink => 'file');
 ok(poll_until(sub { !defined stats($node)->{loader_pid} }), 'the loader leaves');

@@ -134,6 +134,7 @@ static struct
 {
 	TimestampTz due;
 	bool		running;
+	bool		is_done;		/* but for what is reported */
 	bool		recording;		/* something will be removed when that is
 								 * recorded */
 }			maintenance;
@@ -503,7 +504,6 @@ maintain(TimestampTz now)
 	maintenance.running = true;
 	begin_transaction();
 	paq_partitions_make_ahead(now);
-	report_publications();
 	commit_transaction();
 	do
 	{
@@ -517,6 +517,12 @@ maintain(TimestampTz now)
 		maintenance.recording = !paq_expire(now);
 		commit_transaction();
 	}
+	/* last: whatever fails there takes nothing along */
+	maintenance.is_done = true;
+	begin_transaction();
+	report_publications();
+	commit_transaction();
+	maintenance.is_done = false;
 	maintenance.running = false;
 	maintenance.due = TimestampTzPlusMilliseconds(now, maintenance.recording ? RECORDING_DELAY :
 											  MAINTENANCE_INTERVAL);
@@ -535,12 +541,17 @@ failed(const ErrorData *edata)
 	paq_stats_worker_error(message);
 	if (maintenance.running)
 	{
-		maintenance.running = maintenance.recording = false;
+		const bool	is_done = maintenance.is_done;
+
+		maintenance.running = maintenance.is_done = false;
+		if (!is_done)
+			maintenance.recording = false;
 		maintenance.due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
 													  MAINTENANCE_RETRY);
 		ereport(LOG,
-				(errmsg("partitions of the audit table could not be maintained: %s",
-						message),
+				(is_done ?
+				 errmsg("publications of the audit table could not be looked at: %s", message) :
+				 errmsg("partitions of the audit table could not be maintained: %s", message),
 				 errdetail("This is tried again in a minute.")));
 		return;
 	}
