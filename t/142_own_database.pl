@@ -231,6 +231,17 @@ is(sql(q{SET search_path = trap, pg_catalog; SELECT audit_queue.make_table(), au
 is(sql(q{SELECT a.atttypid::regtype FROM pg_attribute a WHERE attrelid = 'audit_queue.load_state'::regclass AND attname = 'loaded'}, 'copied'),
 	'timestamp with time zone', 'of PostgreSQL\'s types');
 
+# What a loader has written is seen under the lock that keeps it from writing.
+my $writer = $node->background_psql('copied');
+$writer->query_safe(q{BEGIN; CREATE TABLE audit_queue.records_20200101 PARTITION OF audit_queue.records
+	FOR VALUES FROM ('2020-01-01') TO ('2020-01-02')});
+my $dropper = start_psql($node, 'SELECT audit_queue.drop_table()', database => 'copied', name => 'dropper');
+ok(poll_until(sub { sql(q{SELECT wait_event_type FROM pg_stat_activity WHERE application_name = 'dropper'}) eq 'Lock' }), 'one waits');
+$writer->query_safe('COMMIT');
+$writer->quit;
+is((finish_psql($dropper))[1], "f\n", 'who drops a table waits for who writes to it, and looks then');
+is(tables('copied'), 'load_state records', 'it stays');
+
 # DROP EXTENSION takes everything along.
 is((sql_as('paq_quiet', 'restored', 'DROP EXTENSION pg_audit_queue'))[1], '', 'DROP EXTENSION, with the trail');
 is(sql(q{SELECT count(*) FROM pg_namespace WHERE nspname = 'audit_queue'}, 'restored'), 0, 'nothing is left');

@@ -23,4 +23,9 @@ extern bool paq_table_make(void);
 extern bool paq_table_drop(void);
 extern List *paq_table_publications(void);
 
+/* What commands need in any database */
+extern bool paq_is_superusers(Oid catalog, Oid object);
+extern void paq_run_command(const char *command);
+extern void paq_use_own_names(void);
+
 #endif							/* PAQ_LOAD_H */

@@ -44,6 +44,7 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
 #include "access/table.h"
 #include "catalog/dependency.h"
 #include "catalog/namespace.h"
@@ -51,6 +52,7 @@
 #include "catalog/partition.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_database.h"
+#include "catalog/pg_inherits.h"
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_type.h"
 #include "commands/copy.h"
@@ -74,6 +76,7 @@
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/snapmgr.h"
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
@@ -116,8 +119,9 @@ run(const char *query, int nargs, Oid *types, Datum *values, int expected)
 	return SPI_processed;
 }
 
-static void
-run_command(const char *command)
+/* Run a utility command by SPI, which is connected; raises an error if that fails. */
+void
+paq_run_command(const char *command)
 {
 	(void) run(command, 0, NULL, NULL, SPI_OK_UTILITY);
 }
@@ -131,7 +135,7 @@ run_result(const char *query)
 	if (run(query, 0, NULL, NULL, SPI_OK_SELECT) > 0)
 		command = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
 	if (command != NULL)
-		run_command(command);
+		paq_run_command(command);
 }
 
 /* Owner of the object of that catalog; invalid if there is none */
@@ -150,9 +154,9 @@ owner_of(Oid catalog, Oid object)
 	return DatumGetObjectId(owner);
 }
 
-/* Is there the object of that catalog, and does a superuser own it? */
-static bool
-is_superusers(Oid catalog, Oid object)
+/* Returns true if there is the object of that catalog, and a superuser owns it. */
+bool
+paq_is_superusers(Oid catalog, Oid object)
 {
 	const Oid	owner = owner_of(catalog, object);
 
@@ -167,7 +171,7 @@ static bool
 is_our_relation(Oid relation, char relkind)
 {
 	return get_rel_relkind(relation) == relkind &&
-		is_superusers(RelationRelationId, relation);
+		paq_is_superusers(RelationRelationId, relation);
 }
 
 /*
@@ -180,8 +184,17 @@ is_our_schema(Oid schema)
 	const Oid	extension = get_extension_oid("pg_audit_queue", true);
 
 	return OidIsValid(extension) &&
-		is_superusers(NamespaceRelationId, schema) &&
+		paq_is_superusers(NamespaceRelationId, schema) &&
 		getExtensionOfObject(NamespaceRelationId, schema) == extension;
+}
+
+/* Returns true if the schema is ours and has the tables, which belong to superusers. */
+static bool
+has_tables(Oid schema)
+{
+	return is_our_schema(schema) &&
+		is_our_relation(get_relname_relid("records", schema), RELKIND_PARTITIONED_TABLE) &&
+		is_our_relation(get_relname_relid("load_state", schema), RELKIND_RELATION);
 }
 
 /* ----------
@@ -255,37 +268,53 @@ set_view(const char *query)
 {
 	const Oid	aside = get_relname_relid("audit_records", get_namespace_oid(SCHEMA, false));
 
-	run_command(psprintf("CREATE OR REPLACE VIEW %s.audit_records WITH (security_invoker = true) AS %s",
-						 OidIsValid(aside) ? SCHEMA : "pg_catalog", query));
+	paq_run_command(psprintf("CREATE OR REPLACE VIEW %s.audit_records WITH (security_invoker = true) AS %s",
+							 OidIsValid(aside) ? SCHEMA : "pg_catalog", query));
 }
 
 static bool
 make_tables(void)
 {
 	for (int i = 0; i < lengthof(table_commands); i++)
-		run_command(table_commands[i]);
+		paq_run_command(table_commands[i]);
 	(void) run("SELECT pg_extension_config_dump('" SCHEMA ".load_state', '')",
 			   0, NULL, NULL, SPI_OK_SELECT);
 	forgo_statistics("records");
 	revoke_all("records");
 	revoke_all("load_state");
-	run_command("GRANT SELECT ON " SCHEMA ".records TO audit_queue_reader");
-	run_command("CREATE POLICY audit_queue_reader ON " SCHEMA ".records"
-				" FOR SELECT TO audit_queue_reader USING (true)");
+	paq_run_command("GRANT SELECT ON " SCHEMA ".records TO audit_queue_reader");
+	paq_run_command("CREATE POLICY audit_queue_reader ON " SCHEMA ".records"
+					" FOR SELECT TO audit_queue_reader USING (true)");
 	set_view("SELECT * FROM " SCHEMA ".records_elsewhere() UNION ALL SELECT * FROM " SCHEMA ".records");
 	return true;
 }
 
-/* Has a loader written?  Partitions are made before anything is. */
+/*
+ * Returns true if a loader has written to the tables, which are locked.  Partitions are
+ * made before anything is, and what load_state has outlives them.  What counts is what
+ * has been committed, whatever the transaction's snapshot shows.
+ */
 static bool
-has_records(void)
+has_records(Oid records, Oid load_state)
 {
-	return run("SELECT FROM pg_inherits WHERE inhparent = '" SCHEMA ".records'::regclass"
-			   " UNION ALL SELECT FROM " SCHEMA ".load_state",
-			   0, NULL, NULL, SPI_OK_SELECT) > 0;
+	Relation	rel;
+	Snapshot	snapshot;
+	SysScanDesc scan;
+	bool		result;
+
+	if (find_inheritance_children(records, NoLock) != NIL)
+		return true;
+	rel = table_open(load_state, NoLock);
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	scan = systable_beginscan(rel, InvalidOid, false, snapshot, 0, NULL);
+	result = HeapTupleIsValid(systable_getnext(scan));
+	systable_endscan(scan);
+	UnregisterSnapshot(snapshot);
+	table_close(rel, NoLock);
+	return result;
 }
 
-/* Has somebody granted privileges on the tables? */
+/* Returns true if somebody has granted privileges on the tables. */
 static bool
 has_grants(void)
 {
@@ -301,7 +330,16 @@ has_grants(void)
 static bool
 drop_tables(void)
 {
-	if (has_records())
+	const Oid	schema = get_namespace_oid(SCHEMA, false);
+	const Oid	records = get_relname_relid("records", schema);
+	const Oid	load_state = get_relname_relid("load_state", schema);
+
+	/* The table before its partitions, and before load_state, as the loader does */
+	LockRelationOid(records, AccessExclusiveLock);
+	LockRelationOid(load_state, AccessExclusiveLock);
+	if (!has_tables(schema) || get_relname_relid("records", schema) != records ||
+		get_relname_relid("load_state", schema) != load_state ||
+		has_records(records, load_state))
 		return false;
 	if (has_grants())
 		ereport(ERROR,
@@ -310,9 +348,17 @@ drop_tables(void)
 						SCHEMA ".records")));
 	set_view("SELECT * FROM " SCHEMA ".records_elsewhere()");
 	for (int i = 0; i < lengthof(no_table_commands); i++)
-		run_command(no_table_commands[i]);
+		paq_run_command(no_table_commands[i]);
 	revoke_all("load_state");
 	return true;
+}
+
+/* Have names be PostgreSQL's own until the end of the nest level of settings. */
+void
+paq_use_own_names(void)
+{
+	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET,
+							 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 }
 
 /*
@@ -324,7 +370,6 @@ static bool
 act_as_script(bool (*act) (void))
 {
 	static const char *const settings[][2] = {
-		{"search_path", "pg_catalog, pg_temp"},
 		{"default_tablespace", ""},
 		{"default_table_access_method", "heap"}
 	};
@@ -342,6 +387,7 @@ act_as_script(bool (*act) (void))
 							   context | SECURITY_LOCAL_USERID_CHANGE);
 		creating_extension = true;
 		CurrentExtensionObject = get_extension_oid("pg_audit_queue", false);
+		paq_use_own_names();
 		for (int i = 0; i < lengthof(settings); i++)
 			(void) set_config_option(settings[i][0], settings[i][1], PGC_USERSET,
 									 PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
@@ -392,11 +438,7 @@ paq_table_drop(void)
 {
 	const Oid	schema = get_namespace_oid(SCHEMA, true);
 
-	if (!is_our_schema(schema) ||
-		!is_our_relation(get_relname_relid("records", schema), RELKIND_PARTITIONED_TABLE) ||
-		!is_our_relation(get_relname_relid("load_state", schema), RELKIND_RELATION))
-		return false;
-	return act_as_script(drop_tables);
+	return has_tables(schema) && act_as_script(drop_tables);
 }
 
 /*
@@ -441,10 +483,9 @@ paq_table_publications(void)
 static Oid
 table_oid(void)
 {
-	Oid			schema = get_namespace_oid(SCHEMA, true);
-	Oid			table;
+	const Oid	schema = get_namespace_oid(SCHEMA, true);
 
-	if (!is_superusers(DatabaseRelationId, MyDatabaseId))
+	if (!paq_is_superusers(DatabaseRelationId, MyDatabaseId))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("database \"%s\" of the audit table does not belong to a superuser",
@@ -454,16 +495,13 @@ table_oid(void)
 		ereport(LOG,
 				(errmsg("made table \"" SCHEMA ".records\" in database \"%s\"",
 						paq_database)));
-	table = get_relname_relid("records", schema);
-	if (!is_our_schema(schema) ||
-		!is_our_relation(table, RELKIND_PARTITIONED_TABLE) ||
-		!is_our_relation(get_relname_relid("load_state", schema), RELKIND_RELATION))
+	if (!has_tables(schema))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("extension \"pg_audit_queue\" does not exist in database \"%s\", or its tables do not belong to superusers",
 						paq_database),
 				 errhint("Use CREATE EXTENSION there.")));
-	return table;
+	return get_relname_relid("records", schema);
 }
 
 /* A column of the only row of a query's result, which must not be null */
@@ -790,18 +828,18 @@ make(int day, const char *name)
 	char	   *from = pstrdup(timestamptz_to_str(paq_start_of(day)));
 	char	   *to = pstrdup(timestamptz_to_str(paq_start_of(day + 1)));
 
-	run_command(psprintf("CREATE %s TABLE " SCHEMA ".%s (LIKE " SCHEMA ".records INCLUDING ALL)",
-						 paq_table_logged ? "" : "UNLOGGED", name));
-	run_command(psprintf("ALTER TABLE " SCHEMA ".%s ENABLE ROW LEVEL SECURITY,"
-						 " FORCE ROW LEVEL SECURITY", name));
+	paq_run_command(psprintf("CREATE %s TABLE " SCHEMA ".%s (LIKE " SCHEMA ".records INCLUDING ALL)",
+							 paq_table_logged ? "" : "UNLOGGED", name));
+	paq_run_command(psprintf("ALTER TABLE " SCHEMA ".%s ENABLE ROW LEVEL SECURITY,"
+							 " FORCE ROW LEVEL SECURITY", name));
 	revoke_all(name);
 	forgo_statistics(name);
-	run_command(psprintf("CREATE INDEX %s_time ON " SCHEMA ".%s USING brin (log_time)",
-						 name, name));
-	run_command(psprintf("CREATE UNIQUE INDEX %s_key ON " SCHEMA ".%s (series, sequence)",
-						 name, name));
-	run_command(psprintf("ALTER TABLE " SCHEMA ".records ATTACH PARTITION " SCHEMA ".%s"
-						 " FOR VALUES FROM ('%s') TO ('%s')", name, from, to));
+	paq_run_command(psprintf("CREATE INDEX %s_time ON " SCHEMA ".%s USING brin (log_time)",
+							 name, name));
+	paq_run_command(psprintf("CREATE UNIQUE INDEX %s_key ON " SCHEMA ".%s (series, sequence)",
+							 name, name));
+	paq_run_command(psprintf("ALTER TABLE " SCHEMA ".records ATTACH PARTITION " SCHEMA ".%s"
+							 " FOR VALUES FROM ('%s') TO ('%s')", name, from, to));
 }
 
 /*
@@ -916,7 +954,7 @@ paq_partitions_drop_oldest(TimestampTz now, bool *recording)
 	}
 	if (due)
 	{
-		run_command(psprintf("DROP TABLE " SCHEMA ".%s CASCADE", name));
+		paq_run_command(psprintf("DROP TABLE " SCHEMA ".%s CASCADE", name));
 		paq_removal_done();
 		ereport(LOG,
 				(errmsg("dropping partition \"%s\" of the audit table, which is older than \"pg_audit_queue.table_retention\"",
