@@ -14,11 +14,16 @@
  *
  * What an ordinary user makes later changes nothing, but that he is warned: if
  * ours stepped aside for it, his table would be read by those who want to see what he
- * does.  Nor do ours step aside for functions and views of users who are no superusers,
- * or whoever calls ours without a schema would execute them.  They come back when
- * such a user gets one, as when a dump is restored, or makes a view where they have
- * stepped aside for a table.  A superuser may decide otherwise; audit_check() has the
- * command.
+ * does.  Nor do ours step aside for code of users who are no superusers, or whoever
+ * calls ours without a schema would execute it: functions, views, and tables whose
+ * reader executes something of their owner, see runs_code().  Ours come back when such a
+ * user gets code of the name, whether he makes it, renames it, is given it, or puts it
+ * into a table for which ours have stepped aside.  A superuser may decide otherwise;
+ * audit_check() has the command.  What he has allowed may be replaced by its owner if it
+ * is a function of the same name and schema.
+ *
+ * PostgreSQL fires no event trigger for REASSIGN OWNED and ALTER ROLE ... NOSUPERUSER,
+ * with which a superuser may give code away: that is for audit_check() to tell.
  *
  * A function hides others with which it can be mistaken: those that can be called
  * with as many arguments, of whatever types.
@@ -27,7 +32,7 @@
  * partitions of it is restored, and what a superuser may call.
  *
  * These functions work where the library is not preloaded, too.  Locking: that of
- * ALTER ... SET SCHEMA for what steps aside.
+ * ALTER ... SET SCHEMA for what steps aside or comes back, before its schema is looked at.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -43,10 +48,13 @@
 #include "catalog/namespace.h"
 #include "catalog/objectaddress.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_constraint.h"
 #include "catalog/pg_depend.h"
 #include "catalog/pg_extension.h"
 #include "catalog/pg_namespace.h"
+#include "catalog/pg_operator.h"
 #include "catalog/pg_proc.h"
+#include "catalog/pg_statistic_ext.h"
 #include "catalog/pg_type.h"
 #include "commands/event_trigger.h"
 #include "commands/extension.h"
@@ -57,11 +65,13 @@
 #include "load/load.h"
 #include "miscadmin.h"
 #include "sqlfunc.h"
+#include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/catcache.h"
 #include "utils/fmgroids.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
@@ -106,7 +116,7 @@ is_called(const char *name)
 	return strncmp(name, "audit_", 6) == 0 || strncmp(name, "pg_stat_", 8) == 0;
 }
 
-/* Can what is in the schema be hidden by what is in pg_catalog? */
+/* Returns true if what is in the schema can be hidden by what is in pg_catalog. */
 static bool
 is_behind(Oid schema, Oid ours)
 {
@@ -125,6 +135,85 @@ add_other(OwnName *name, Oid catalog, Oid object, Oid owner, bool is_code)
 	name->others = lappend(name->others, other);
 }
 
+/*
+ * Returns true if the definition of the object uses a function, an operator or a type of
+ * somebody who is no superuser.  PostgreSQL's own are not in pg_depend.
+ */
+static bool
+uses_untrusted(Oid catalog, Oid object)
+{
+	Relation	depend = table_open(DependRelationId, AccessShareLock);
+	bool		result = false;
+	ScanKeyData key[2];
+	SysScanDesc scan;
+	HeapTuple	tuple;
+
+	ScanKeyInit(&key[0], Anum_pg_depend_classid, BTEqualStrategyNumber,
+				F_OIDEQ, ObjectIdGetDatum(catalog));
+	ScanKeyInit(&key[1], Anum_pg_depend_objid, BTEqualStrategyNumber,
+				F_OIDEQ, ObjectIdGetDatum(object));
+	scan = systable_beginscan(depend, DependDependerIndexId, true, NULL, 2, key);
+	while (!result && HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		Form_pg_depend row = (Form_pg_depend) GETSTRUCT(tuple);
+
+		/* not the types of columns */
+		if (row->objsubid == 0 &&
+			(row->refclassid == ProcedureRelationId ||
+			 row->refclassid == OperatorRelationId ||
+			 row->refclassid == TypeRelationId))
+			result = !paq_is_superusers(row->refclassid, row->refobjid);
+	}
+	systable_endscan(scan);
+	table_close(depend, AccessShareLock);
+	return result;
+}
+
+/*
+ * Returns true if a constraint, an index or statistics of the relation use what is
+ * untrusted: planning any query of the relation evaluates their constant expressions.
+ */
+static bool
+has_untrusted_parts(Oid relation)
+{
+	Relation	depend = table_open(DependRelationId, AccessShareLock);
+	bool		result = false;
+	ScanKeyData key[2];
+	SysScanDesc scan;
+	HeapTuple	tuple;
+
+	ScanKeyInit(&key[0], Anum_pg_depend_refclassid, BTEqualStrategyNumber,
+				F_OIDEQ, ObjectIdGetDatum(RelationRelationId));
+	ScanKeyInit(&key[1], Anum_pg_depend_refobjid, BTEqualStrategyNumber,
+				F_OIDEQ, ObjectIdGetDatum(relation));
+	scan = systable_beginscan(depend, DependReferenceIndexId, true, NULL, 2, key);
+	while (!result && HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		Form_pg_depend row = (Form_pg_depend) GETSTRUCT(tuple);
+
+		if (row->classid == ConstraintRelationId || row->classid == RelationRelationId ||
+			row->classid == StatisticExtRelationId)
+			result = uses_untrusted(row->classid, row->objid);
+	}
+	systable_endscan(scan);
+	table_close(depend, AccessShareLock);
+	return result;
+}
+
+/*
+ * Returns true if reading the relation may execute what its owner has written: that of a
+ * view, of a policy, of a partition key, or of parts.  What a parent's children have is
+ * not looked at: their owner may change it at any time.
+ */
+static bool
+runs_code(Form_pg_class relation)
+{
+	return relation->relkind == RELKIND_VIEW || relation->relrowsecurity ||
+		relation->relhassubclass || relation->relispartition ||
+		uses_untrusted(RelationRelationId, relation->oid) ||
+		has_untrusted_parts(relation->oid);
+}
+
 /* Add relations with the name of a view of ours. */
 static void
 add_relations(OwnName *name, const char *relname, Oid ours)
@@ -140,12 +229,12 @@ add_relations(OwnName *name, const char *relname, Oid ours)
 			other->relkind != RELKIND_INDEX &&
 			other->relkind != RELKIND_PARTITIONED_INDEX)
 			add_other(name, RelationRelationId, other->oid, other->relowner,
-					  other->relkind == RELKIND_VIEW);
+					  runs_code(other));
 	}
 	ReleaseSysCacheList(list);
 }
 
-/* Does the type come with a relation, which is more than that? */
+/* Returns true if the type comes with a relation, which is more than that. */
 static bool
 is_row_type(Form_pg_type type)
 {
@@ -169,7 +258,7 @@ add_types(OwnName *name, const char *relname, Oid ours)
 	ReleaseSysCacheList(list);
 }
 
-/* Can the function be called with as few arguments as the other one has at most? */
+/* Returns true if the function can be called with as few arguments as the other one has at most. */
 static bool
 reaches_down(Form_pg_proc function, Form_pg_proc other)
 {
@@ -177,7 +266,7 @@ reaches_down(Form_pg_proc function, Form_pg_proc other)
 		function->pronargs - function->pronargdefaults <= other->pronargs;
 }
 
-/* Can both functions be called with the same number of arguments? */
+/* Returns true if both functions can be called with the same number of arguments. */
 static bool
 are_alike(Form_pg_proc a, Form_pg_proc b)
 {
@@ -310,17 +399,20 @@ find_names(void)
 	return names;
 }
 
-/* What an object is, as "table" or "function", and its name with its schema */
+/*
+ * What an object is, as "table" or "function", and its name with its schema; NULL:
+ * somebody has dropped it
+ */
 static char *
 kind_of(const ObjectAddress *address)
 {
-	return getObjectTypeDescription(address, false);
+	return getObjectTypeDescription(address, true);
 }
 
 static char *
 identity_of(const ObjectAddress *address)
 {
-	return getObjectIdentity(address, false);
+	return getObjectIdentity(address, true);
 }
 
 /* One of ours without its schema, and without arguments */
@@ -345,7 +437,7 @@ move_command(const OwnName *name, const char *schema)
  * ----------
  */
 
-/* Would using it execute what somebody has written who is no superuser? */
+/* Returns true if using it would execute what somebody has written who is no superuser. */
 static bool
 is_untrusted(const Other *other)
 {
@@ -366,25 +458,77 @@ find_untrusted(const OwnName *name)
 	return NULL;
 }
 
-static void
-run_command(const char *command)
+/* Returns true if the privileges are anybody's. */
+static bool
+is_public(const Acl *acl)
 {
-	const int	rc = SPI_execute(command, false, 0);
+	const AclItem *items = ACL_DAT(acl);
 
-	if (rc != SPI_OK_UTILITY)
-		elog(ERROR, "SPI_execute failed: %s", SPI_result_code_string(rc));
+	for (int i = 0; i < ACL_NUM(acl); i++)
+	{
+		if (items[i].ai_grantee == ACL_ID_PUBLIC)
+			return true;
+	}
+	return false;
 }
 
-/* Let those who have privileges on one of ours find it in SCHEMA. */
+static void
+grant_usage(const char *grantee)
+{
+	paq_run_command(psprintf("GRANT USAGE ON SCHEMA %s TO %s", SCHEMA, grantee));
+}
+
+/*
+ * Let those who have privileges on one of ours find it in SCHEMA.  In a script of the
+ * extension that would be a privilege that the extension has by itself, and pg_dump would
+ * leave it out.
+ */
 static void
 let_find(const OwnName *name)
 {
+	const bool	was_creating = creating_extension;
 	Oid		   *roles;
-	const int	count = name->acl == NULL ? 0 : aclmembers(name->acl, &roles);
+	int			count;
 
-	for (int i = 0; i < count; i++)
-		run_command(psprintf("GRANT USAGE ON SCHEMA %s TO %s", SCHEMA,
-							 quote_identifier(GetUserNameFromId(roles[i], false))));
+	if (name->acl == NULL)
+		return;
+	count = aclmembers(name->acl, &roles);
+	PG_TRY();
+	{
+		creating_extension = false;
+		if (is_public(name->acl))
+			grant_usage("PUBLIC");
+		for (int i = 0; i < count; i++)
+			grant_usage(quote_identifier(GetUserNameFromId(roles[i], false)));
+	}
+	PG_FINALLY();
+	{
+		creating_extension = was_creating;
+	}
+	PG_END_TRY();
+}
+
+/*
+ * Lock one of ours as moving it does, until the end of the transaction.  Returns whether it
+ * is still where it was found: somebody else may have moved it, or dropped it.
+ */
+static bool
+lock_name(const OwnName *name)
+{
+	const Oid	object = name->address.objectId;
+	Oid			schema;
+
+	if (name->address.classId == RelationRelationId)
+	{
+		LockRelationOid(object, AccessExclusiveLock);
+		schema = get_rel_namespace(object);
+	}
+	else
+	{
+		LockDatabaseObject(ProcedureRelationId, object, 0, AccessExclusiveLock);
+		schema = get_func_namespace(object);
+	}
+	return OidIsValid(schema) && (schema != PG_CATALOG_NAMESPACE) == name->aside;
 }
 
 /* Move one of ours out of the way of what it hides. */
@@ -392,50 +536,66 @@ static void
 step_aside(const OwnName *name)
 {
 	const Other *other = linitial(name->others);
+	const char *hidden;
 
+	if (!lock_name(name))
+		return;
+	hidden = identity_of(&other->address);
 	SPI_connect();
-	run_command(move_command(name, SCHEMA));
+	paq_run_command(move_command(name, SCHEMA));
 	let_find(name);
 	SPI_finish();
 	ereport(WARNING,
 			(errmsg("%s \"%s\" is in schema \"%s\"",
 					kind_of(&name->address), bare_name(name), SCHEMA),
-			 errdetail("In \"pg_catalog\" it would hide %s.", identity_of(&other->address))));
+			 hidden != NULL ? errdetail("In \"pg_catalog\" it would hide %s.", hidden) : 0));
 }
 
 /*
  * Move one of ours back, with its owner's privileges: somebody has got what would be
- * executed in its place.
+ * executed in its place.  Event triggers of superusers run within, and must not find
+ * by its settings what the user has made for them.
  */
 static void
 come_back(const OwnName *name, const Other *other)
 {
 	Oid			user;
 	int			context;
+	int			level;
+	const char *hidden;
 
-	if (!superuser_arg(name->owner))
+	if (!superuser_arg(name->owner) || !lock_name(name))
 		return;
+	hidden = identity_of(&other->address);
 	GetUserIdAndSecContext(&user, &context);
-	SetUserIdAndSecContext(name->owner, context | SECURITY_LOCAL_USERID_CHANGE);
+	level = NewGUCNestLevel();
+	SetUserIdAndSecContext(name->owner, context | SECURITY_LOCAL_USERID_CHANGE |
+						   SECURITY_RESTRICTED_OPERATION);
+	paq_use_own_names();
 	SPI_connect();
-	run_command(move_command(name, "pg_catalog"));
+	paq_run_command(move_command(name, "pg_catalog"));
 	SPI_finish();
+	AtEOXact_GUC(true, level);
 	SetUserIdAndSecContext(user, context);
 	ereport(WARNING,
 			(errmsg("%s \"%s\" is in schema \"pg_catalog\" again",
 					kind_of(&name->address), bare_name(name)),
-			 errdetail("In its place one would execute %s, whose owner is no superuser.",
-					   identity_of(&other->address))));
+			 hidden == NULL ? 0 :
+			 errdetail("In its place one would execute %s, whose owner is no superuser.", hidden)));
 }
 
 /* Say that ours hides it, and what can be done. */
 static void
 report_hidden(const OwnName *name, const Other *other)
 {
+	const char *kind = kind_of(&other->address);
+	const char *hidden = identity_of(&other->address);
+
+	if (kind == NULL || hidden == NULL)
+		return;
 	ereport(WARNING,
 			(errmsg("%s %s is hidden by %s of extension \"pg_audit_queue\"",
-					kind_of(&other->address), identity_of(&other->address),
-					identity_of(&name->address)),
+					kind, hidden, identity_of(&name->address)),
 			 errdetail("It can be used by its name with the schema only."),
 			 errhint("If you trust its owner, have a superuser run: %s;",
 					 move_command(name, SCHEMA))));
@@ -494,75 +654,7 @@ add_row(void *arg, TupleTableSlot *row)
 	add_address(arg, paq_slot_oid(row, "classid"), paq_slot_oid(row, "objid"));
 }
 
-/* Objects that a command has made or altered; of ObjectAddress.  A rule makes views, too. */
-static List *
-find_objects(const Node *parsetree)
-{
-	List	   *touched = NIL;
-
-	if (IsA(parsetree, RuleStmt))
-		add_address(&touched, RelationRelationId,
-					RangeVarGetRelid(((const RuleStmt *) parsetree)->relation, NoLock, true));
-	paq_use_rows(F_PG_EVENT_TRIGGER_DDL_COMMANDS, add_row, &touched);
-	return touched;
-}
-
-/* The first of those that one of ours hides that was touched; NULL: none */
-static const Other *
-find_touched(const OwnName *name, const List *touched)
-{
-	ListCell   *other;
-	ListCell   *address;
-
-	foreach(other, name->others)
-	{
-		foreach(address, touched)
-		{
-			const ObjectAddress *is = &((Other *) lfirst(other))->address;
-			const ObjectAddress *was = lfirst(address);
-
-			if (is->classId == was->classId && is->objectId == was->objectId)
-				return lfirst(other);
-		}
-	}
-	return NULL;
-}
-
-/* A command may have given objects names: look whether ours hide them. */
-static void
-look_at_names(const Node *parsetree)
-{
-	List	   *touched = NIL;
-	ListCell   *lc;
-
-	foreach(lc, find_names())
-	{
-		const OwnName *name = lfirst(lc);
-		const Other *other;
-
-		if (name->others == NIL)
-			continue;
-		if (touched == NIL)
-			touched = find_objects(parsetree);
-		other = find_touched(name, touched);
-		if (other == NULL)
-			continue;
-		if (name->aside)
-		{
-			/* a function that is only replaced may be one that a superuser allows */
-			if (is_untrusted(other) &&
-				(other->address.classId == RelationRelationId ||
-				 IsA(parsetree, AlterOwnerStmt)))
-				come_back(name, other);
-		}
-		else if (superuser())
-			give_way(name);
-		else
-			report_hidden(name, other);
-	}
-}
-
-/* Does the command give a table, or view, to somebody? */
+/* Returns true if the command gives a table, or view, to somebody. */
 static bool
 changes_owner(const AlterTableStmt *stmt)
 {
@@ -577,15 +669,195 @@ changes_owner(const AlterTableStmt *stmt)
 }
 
 /*
- * May the command give a name that is one of ours, or an owner to what has it, in the
- * sight of others than its session?  Most commands are told here by their names.
+ * The relations that ALTER TABLE changes: the table, and what becomes its parent or its
+ * partition; of RangeVar
+ */
+static List *
+altered_tables(const AlterTableStmt *stmt)
+{
+	List	   *relations = list_make1(stmt->relation);
+	ListCell   *lc;
+
+	foreach(lc, stmt->cmds)
+	{
+		const AlterTableCmd *cmd = lfirst_node(AlterTableCmd, lc);
+
+		if (cmd->subtype == AT_AddInherit)
+			relations = lappend(relations, cmd->def);
+		else if (cmd->subtype == AT_AttachPartition)
+			relations = lappend(relations, castNode(PartitionCmd, cmd->def)->name);
+	}
+	return relations;
+}
+
+/*
+ * Relations that have been there, and that the command may give code that is executed
+ * when they are read; of RangeVar
+ */
+static List *
+altered_relations(const Node *parsetree)
+{
+	switch (nodeTag(parsetree))
+	{
+		case T_AlterTableStmt:
+			return altered_tables((const AlterTableStmt *) parsetree);
+		case T_CreateForeignTableStmt:
+			return ((const CreateForeignTableStmt *) parsetree)->base.inhRelations;
+		case T_CreateStatsStmt:
+			return ((const CreateStatsStmt *) parsetree)->relations;
+		case T_CreateStmt:
+			return ((const CreateStmt *) parsetree)->inhRelations;
+		case T_IndexStmt:
+			return list_make1(((const IndexStmt *) parsetree)->relation);
+		case T_RuleStmt:
+			return list_make1(((const RuleStmt *) parsetree)->relation);
+		default:
+			return NIL;
+	}
+}
+
+/* Objects that a command has given a name or an owner; of ObjectAddress */
+static List *
+find_named(const Node *parsetree)
+{
+	List	   *named = NIL;
+
+	if (!IsA(parsetree, AlterTableStmt) ||
+		changes_owner((const AlterTableStmt *) parsetree))
+		paq_use_rows(F_PG_EVENT_TRIGGER_DDL_COMMANDS, add_row, &named);
+	return named;
+}
+
+/* Those and altered_relations(); of ObjectAddress */
+static List *
+find_changed(const Node *parsetree)
+{
+	List	   *changed = find_named(parsetree);
+	ListCell   *lc;
+
+	foreach(lc, altered_relations(parsetree))
+		add_address(&changed, RelationRelationId,
+					RangeVarGetRelid(lfirst_node(RangeVar, lc), NoLock, true));
+	return changed;
+}
+
+/*
+ * The first of those that one of ours hides that was touched, rather one that is
+ * untrusted; NULL: none
+ */
+static const Other *
+find_touched(const OwnName *name, const List *touched)
+{
+	const Other *found = NULL;
+	ListCell   *lc;
+	ListCell   *address;
+
+	foreach(lc, name->others)
+	{
+		const Other *other = lfirst(lc);
+
+		foreach(address, touched)
+		{
+			const ObjectAddress *was = lfirst(address);
+
+			if (other->address.classId == was->classId &&
+				other->address.objectId == was->objectId &&
+				(found == NULL || (is_untrusted(other) && !is_untrusted(found))))
+				found = other;
+		}
+	}
+	return found;
+}
+
+/*
+ * Returns true if ours hid the function before the command, too: the same name, schema
+ * and owner, so that the command has only replaced it.  A superuser may have allowed that.
+ */
+static bool
+was_hidden(const OwnName *name, const ObjectAddress *function)
+{
+	HeapTuple	ours = SearchSysCache1(PROCOID, ObjectIdGetDatum(name->address.objectId));
+	HeapTuple	now = SearchSysCache1(PROCOID, ObjectIdGetDatum(function->objectId));
+	Relation	catalog = table_open(ProcedureRelationId, AccessShareLock);
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	before;
+	bool		result = false;
+
+	/* The command's own snapshot does not show what the command has done. */
+	ScanKeyInit(&key, Anum_pg_proc_oid, BTEqualStrategyNumber,
+				F_OIDEQ, ObjectIdGetDatum(function->objectId));
+	scan = systable_beginscan(catalog, ProcedureOidIndexId, true, GetActiveSnapshot(), 1, &key);
+	before = systable_getnext(scan);
+	if (HeapTupleIsValid(before) && HeapTupleIsValid(now) && HeapTupleIsValid(ours))
+	{
+		const Form_pg_proc is = (Form_pg_proc) GETSTRUCT(now);
+		const Form_pg_proc was = (Form_pg_proc) GETSTRUCT(before);
+
+		result = was->pronamespace == is->pronamespace &&
+			was->proowner == is->proowner &&
+			strcmp(NameStr(was->proname), NameStr(is->proname)) == 0 &&
+			are_alike((Form_pg_proc) GETSTRUCT(ours), was);
+	}
+	systable_endscan(scan);
+	table_close(catalog, AccessShareLock);
+	if (HeapTupleIsValid(now))
+		ReleaseSysCache(now);
+	if (HeapTupleIsValid(ours))
+		ReleaseSysCache(ours);
+	return result;
+}
+
+/*
+ * A command may have given objects names, or code: look whether ours hide them.
+ * is_before: the active snapshot is of the time before the command.
+ */
+static void
+look_at_names(const Node *parsetree, bool is_before)
+{
+	ListCell   *lc;
+
+	foreach(lc, find_names())
+	{
+		const OwnName *name = lfirst(lc);
+		const Other *other;
+
+		if (name->others == NIL)
+			continue;
+		other = find_touched(name, name->aside ? find_changed(parsetree) : find_named(parsetree));
+		if (other == NULL)
+			continue;
+		if (name->aside)
+		{
+			if (is_untrusted(other) &&
+				!(other->address.classId == ProcedureRelationId && is_before &&
+				  was_hidden(name, &other->address)))
+				come_back(name, other);
+		}
+		else if (superuser())
+			give_way(name);
+		else
+			report_hidden(name, other);
+	}
+}
+
+/*
+ * Returns true if the command may give a name that is one of ours, or give an owner, or
+ * code, to what has it, in the sight of others than its session.  Most commands are told
+ * here by their names.  REASSIGN OWNED and ALTER ROLE fire no event trigger.
  */
 static bool
 concerns_names(const Node *parsetree)
 {
 	const RangeVar *relation = NULL;
 	const char *name = NULL;
+	ListCell   *lc;
 
+	foreach(lc, altered_relations(parsetree))
+	{
+		if (is_called(lfirst_node(RangeVar, lc)->relname))
+			return true;
+	}
 	switch (nodeTag(parsetree))
 	{
 		case T_CreateStmt:
@@ -602,14 +874,6 @@ concerns_names(const Node *parsetree)
 			break;
 		case T_ViewStmt:
 			relation = ((const ViewStmt *) parsetree)->view;
-			break;
-		case T_RuleStmt:
-			relation = ((const RuleStmt *) parsetree)->relation;
-			break;
-		case T_AlterTableStmt:
-			if (!changes_owner((const AlterTableStmt *) parsetree))
-				return false;
-			relation = ((const AlterTableStmt *) parsetree)->relation;
 			break;
 		case T_RenameStmt:
 			/* not columns and the like */
@@ -638,7 +902,7 @@ concerns_names(const Node *parsetree)
 	return is_called(relation != NULL ? relation->relname : name);
 }
 
-/* Does the command make what may be a partition of a table that is being restored? */
+/* Returns true if the command makes what may be a partition of a table that is being restored. */
 static bool
 makes_partition(const Node *parsetree)
 {
@@ -675,7 +939,7 @@ pg_audit_queue_extension(PG_FUNCTION_ARGS)
 	if (push)
 		PushActiveSnapshot(GetTransactionSnapshot());
 	if (!makes_partition(parsetree))
-		look_at_names(parsetree);
+		look_at_names(parsetree, !push);
 	else if (superuser())
 		(void) paq_table_make();
 	if (push)
@@ -698,10 +962,15 @@ others_datum(const OwnName *name)
 	foreach(lc, name->others)
 	{
 		const Other *other = lfirst(lc);
-		char	   *text = psprintf("%s %s of %s", kind_of(&other->address),
-							  identity_of(&other->address),
-							  quote_identifier(GetUserNameFromId(other->owner, false)));
+		const char *kind = kind_of(&other->address);
+		const char *hidden = identity_of(&other->address);
+		const char *owner = GetUserNameFromId(other->owner, true);
+		char	   *text;
 
+		/* somebody has dropped it meanwhile */
+		if (kind == NULL || hidden == NULL || owner == NULL)
+			continue;
+		text = psprintf("%s %s of %s", kind, hidden, quote_identifier(owner));
 		accumArrayResult(texts, CStringGetTextDatum(text), false, TEXTOID,
 						 CurrentMemoryContext);
 	}

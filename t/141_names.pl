@@ -301,6 +301,124 @@ foreach my $swap ('DROP TABLE public.audit_records; CREATE VIEW public.audit_rec
 like($warnings, qr/function "audit_rotate" is in schema "pg_catalog" again\n.*view "audit_consumers" is in schema "pg_catalog" again\n/s,
 	'ours come back when an ordinary user gets the code');
 
+# ---------------------------------------------------------------------------
+# Code beside what ours have stepped aside for
+# ---------------------------------------------------------------------------
+
+make_database('code');
+create_extension($node, 'code');
+sql('GRANT CREATE ON SCHEMA public TO other; CREATE SCHEMA app; CREATE SCHEMA mine AUTHORIZATION other;'
+	  . 'CREATE TABLE public.called (what text); GRANT INSERT ON public.called TO PUBLIC;'
+	  . 'CREATE TABLE public.seen (who text, path text); GRANT INSERT ON public.seen TO PUBLIC;'
+	  . "CREATE FUNCTION app.watch() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN"
+	  . " INSERT INTO public.seen VALUES (current_user, current_setting(\$\$search_path\$\$)); END';"
+	  . 'CREATE EVENT TRIGGER watch ON ddl_command_end EXECUTE FUNCTION app.watch()', 'code');
+sql('CREATE FUNCTION app.audit_flush() RETURNS text LANGUAGE sql RETURN 1;'
+	  . 'CREATE FUNCTION app.audit_consumer_drop(text) RETURNS text LANGUAGE sql RETURN 1', 'code');
+
+# Whether one of ours has stepped aside
+sub is_aside
+{
+	my ($kind, $name) = @_;
+
+	return sql("SELECT aside FROM audit_queue.names() WHERE name ~ '^$kind \\w+\\.$name\$'", 'code');
+}
+
+# All ways in which an ordinary user gets such a function: what there is before, what makes
+# it, what takes it away
+foreach my $way (
+	[ '', spy('public.audit_flush()'), 'FUNCTION public.audit_flush()' ],
+	[ '', "CREATE PROCEDURE public.audit_flush() LANGUAGE sql AS 'SELECT 1'", 'PROCEDURE public.audit_flush()' ],
+	[ spy('public.f()'), 'ALTER FUNCTION public.f() RENAME TO audit_flush', 'FUNCTION public.audit_flush()' ],
+	[ spy('mine.audit_flush()'), 'ALTER FUNCTION mine.audit_flush() SET SCHEMA public', 'FUNCTION public.audit_flush()' ],
+	[
+		spy('public.audit_flush(a int)'),
+		'CREATE OR REPLACE' . substr(spy('public.audit_flush(a int DEFAULT 1)'), length 'CREATE'),
+		'FUNCTION public.audit_flush(int)'
+	],
+	[
+		'', 'CREATE AGGREGATE public.audit_consumer_drop(int) (SFUNC = int4pl, STYPE = int)',
+		'AGGREGATE public.audit_consumer_drop(int)'
+	])
+{
+	my ($before, $make, $drop) = @$way;
+	my ($name) = $drop =~ /\.(\w+)/;
+	my $move = $name eq 'audit_flush' ? 'audit_flush()' : 'audit_consumer_drop(text)';
+
+	sql_as('other', 'code', $before) if $before;
+	sql("ALTER FUNCTION pg_catalog.$move SET SCHEMA audit_queue", 'code') if is_aside('function', $name) eq 'f';
+	is(is_aside('function', $name), 't', "aside before: $make");
+	sql('TRUNCATE public.seen', 'code');
+	like((sql_as('other', 'code', "SET search_path = public; $make"))[1],
+		qr/WARNING:  function "$name" is in schema "pg_catalog" again\n/, 'ours comes back');
+	is(is_aside('function', $name), 'f', 'and is back');
+	is(sql(q{SELECT count(*) > 0, count(*) FILTER (WHERE path <> 'pg_catalog, pg_temp') FROM public.seen WHERE who <> 'other'},
+			'code'), 't|0', 'event triggers have no search path of his while they have rights of another');
+	sql_as('other', 'code', "DROP $drop");
+}
+is(sql('SELECT string_agg(what, $$,$$) FROM public.called', 'code'), '', 'nothing of the user is called');
+
+# What is executed when an ordinary user's table is read
+my $f = 'CREATE FUNCTION mine.f(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS'
+  . q{ $f$ BEGIN PERFORM mine.g(); RETURN 1; END $f$};
+my $table = 'CREATE TABLE public.audit_trail (a int, b text)';
+
+sql_as('other', 'code', spy('mine.g()') . "; $f; GRANT USAGE ON SCHEMA mine TO PUBLIC");
+foreach my $alter ('ALTER TABLE public.audit_trail ENABLE ROW LEVEL SECURITY; CREATE POLICY p ON public.audit_trail USING (mine.g() = 1)',
+	'CREATE INDEX ON public.audit_trail ((a + mine.f(1)))',
+	'CREATE INDEX ON public.audit_trail (a) WHERE a > mine.f(1)',
+	'CREATE STATISTICS mine.s ON a, (a + mine.f(1)) FROM public.audit_trail',
+	'ALTER TABLE public.audit_trail ADD CHECK (a > mine.f(1))',
+	'ALTER TABLE public.audit_trail ADD c int CHECK (c > mine.f(1))',
+	'CREATE TABLE mine.child () INHERITS (public.audit_trail)',
+	'CREATE TABLE mine.child (a int, b text); ALTER TABLE mine.child INHERIT public.audit_trail',
+	'CREATE TABLE mine.parent (a int, b text) PARTITION BY RANGE ((a + mine.f(1)));'
+	  . ' ALTER TABLE mine.parent ATTACH PARTITION public.audit_trail DEFAULT',
+	'DROP TABLE public.audit_trail; CREATE TABLE public.audit_trail (a int) PARTITION BY RANGE ((a + mine.f(1)))')
+{
+	sql_as('other', 'code', "$table; GRANT SELECT ON public.audit_trail TO PUBLIC");
+	sql('ALTER VIEW pg_catalog.audit_trail SET SCHEMA audit_queue', 'code') if is_aside('view', 'audit_trail') eq 'f';
+	like((sql_as('other', 'code', $alter))[1], qr/WARNING:  view "audit_trail" is in schema "pg_catalog" again\n/,
+		"ours comes back: $alter");
+	sql('TRUNCATE public.called', 'code');
+	like((sql_as('monitoring', 'code', 'SELECT a FROM audit_trail'))[1], qr/ERROR:  column "a" does not exist/,
+		'who reads ours, reads ours');
+	is(sql('SELECT count(*) FROM public.called', 'code'), 0, 'and nothing of the user is called');
+	sql_as('other', 'code', 'DROP TABLE public.audit_trail CASCADE; DROP TABLE IF EXISTS mine.parent, mine.child CASCADE');
+}
+sql_as('other', 'code', $table);
+sql('ALTER VIEW pg_catalog.audit_trail SET SCHEMA audit_queue', 'code');
+is((sql_as('other', 'code', 'CREATE INDEX ON public.audit_trail (lower(b)) WHERE a > 0; ALTER TABLE public.audit_trail ADD CHECK (a > 1),'
+		  . ' ADD c int DEFAULT mine.f(1)'))[1], '', 'what executes nothing of his changes nothing');
+is(is_aside('view', 'audit_trail'), 't', 'his table is found');
+make_database('tables');
+sql_as('owner', 'tables', "$table; ALTER TABLE public.audit_trail ENABLE ROW LEVEL SECURITY; CREATE TABLE public.audit_records (a int CHECK (a > 1))");
+(undef, $warnings) = sql_as('paq_quiet', 'tables', 'CREATE EXTENSION pg_audit_queue');
+is(names_found('tables'), join("\n", 'view audit_queue.audit_records: table public.audit_records of owner',
+		'view pg_catalog.audit_trail: table public.audit_trail of owner'),
+	'CREATE EXTENSION does not step aside for a table with row security');
+
+# ---------------------------------------------------------------------------
+# Privileges, and two at the same time
+# ---------------------------------------------------------------------------
+
+sql('GRANT EXECUTE ON FUNCTION audit_seal() TO PUBLIC; GRANT CREATE ON SCHEMA public TO other', 'tables');
+is(sql(q{SELECT has_schema_privilege('other', 'audit_queue', 'USAGE')}, 'tables'), 'f', 'not everybody finds what is aside');
+sql('CREATE FUNCTION public.audit_seal() RETURNS int LANGUAGE sql RETURN 1', 'tables');
+is(sql(q{SELECT has_schema_privilege('other', 'audit_queue', 'USAGE')}, 'tables'), 't', 'unless what everybody may use is there');
+like((run_command([ 'pg_dump', '-d', $node->connstr('updated') ]))[0], qr/^GRANT USAGE ON SCHEMA audit_queue TO monitoring;$/m,
+	'pg_dump has what was granted during an update');
+
+my $first = $node->background_psql('tables');
+$first->query_safe('BEGIN; SET client_min_messages = error; CREATE SCHEMA one; CREATE TABLE one.audit_consumers (a int)');
+my $second = start_psql($node, 'CREATE SCHEMA two; CREATE TABLE two.audit_consumers (a int)', database => 'tables', name => 'second');
+ok(poll_until(sub { sql(q{SELECT wait_event_type FROM pg_stat_activity WHERE application_name = 'second'}) eq 'Lock' }), 'one waits');
+$first->query_safe('COMMIT');
+$first->quit;
+unlike((finish_psql($second))[2], qr/ERROR/, 'two superusers have ours step aside at the same time');
+is(sql(q{SELECT aside, cardinality(others) FROM audit_queue.names() WHERE name = 'view audit_queue.audit_consumers'}, 'tables'),
+	't|2', 'and it does');
+
 # A dump and its restore: CREATE EXTENSION comes first there.
 my $dump = PostgreSQL::Test::Utils::tempdir() . '/dump';
 $node->command_ok([ 'pg_dump', '-f', $dump, '-d', $node->connstr('application') ], 'an application is dumped');

@@ -164,7 +164,7 @@ paq_is_superusers(Oid catalog, Oid object)
 }
 
 /*
- * Is it a relation of this kind that a superuser owns?  The loader is a
+ * Returns true if it is a relation of this kind that a superuser owns.  The loader is a
  * superuser's process, and would call other owners' functions.
  */
 static bool
@@ -175,8 +175,8 @@ is_our_relation(Oid relation, char relkind)
 }
 
 /*
- * Is that a superuser's schema, and part of the extension?  Then others cannot
- * have put something else in its place.
+ * Returns true if that is a superuser's schema, and part of the extension.  Then others
+ * cannot have put something else in its place.
  */
 static bool
 is_our_schema(Oid schema)
