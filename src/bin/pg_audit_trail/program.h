@@ -371,6 +371,7 @@ typedef struct Words
 extern void words_skip_space(Words *words);
 extern bool words_take(Words *words, const char *word);
 extern bool words_take_name(Words *words, uint64 *hash);
+extern bool words_at_end(Words *words);
 extern bool words_skip(Words *words);
 
 /* transaction.c */

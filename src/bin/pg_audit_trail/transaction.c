@@ -9,10 +9,17 @@
  * which it has from the beginning; an id is given to a transaction when it first writes.
  *
  * Guarantees: "undone" is said only of what a ROLLBACK in the trail has undone, all of a
- * transaction or what was done since a savepoint.  Not all that was undone has such a record:
- * a statement that fails, or a session that ends, takes its transaction with it, and records of
+ * transaction or what was done since a savepoint.  (That takes a trail that has all statements
+ * of class MISC of a transaction, or none: where settings leave out some, as after SET ROLE, a
+ * savepoint may be one that nobody sees.)  Not all that was undone has such a record: a
+ * statement that fails, or a session that ends, takes its transaction with it, and records of
  * ROLLBACK are of class MISC.  What is remembered is bounded by MAX_TRANSACTIONS and MAX_PLACES;
  * where that leaves something out, the program says so.
+ *
+ * Where a savepoint's name is not certain, or a record may be missing, all savepoints before are
+ * forgotten: a name then never leads to an older one than it does in PostgreSQL, but to a
+ * younger one, or none.  So savepoints that are gone may be remembered, but none that is there may
+ * be missing behind the first that is remembered.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -54,6 +61,7 @@ typedef struct Transaction
 	Key			key;
 	Savepoint  *savepoints;		/* oldest first */
 	Span	   *undone;
+	uint64		era;			/* that these are of, see note_order() */
 	int			nsavepoints;
 	int			nundone;
 	bool		wanted;			/* by its id */
@@ -75,6 +83,7 @@ typedef struct Transaction
 static transaction_hash *transactions;	/* NULL: none is known */
 static int64 nplaces;
 static bool overflowed;			/* there were more than can be kept */
+static uint64 era;				/* counts where records may be missing */
 
 /* ----------
  * What is known
@@ -136,6 +145,7 @@ get_transaction(Record *record)
 	transaction->savepoints = NULL;
 	transaction->undone = NULL;
 	transaction->nsavepoints = transaction->nundone = 0;
+	transaction->era = era;
 	transaction->wanted = false;
 	return transaction;
 }
@@ -160,39 +170,6 @@ extend(void *list, int count, Size size)
 	return list;
 }
 
-static void
-add_savepoint(Transaction *transaction, uint64 name, int64 line)
-{
-	Savepoint  *list = extend(transaction->savepoints, transaction->nsavepoints,
-							 sizeof(Savepoint));
-
-	if (list == NULL)
-		return;
-	transaction->savepoints = list;
-	list[transaction->nsavepoints++] = (Savepoint){ name, line };
-}
-
-static void
-add_undone(Transaction *transaction, int64 after, int64 before)
-{
-	Span	   *list = extend(transaction->undone, transaction->nundone, sizeof(Span));
-
-	if (list == NULL)
-		return;
-	transaction->undone = list;
-	list[transaction->nundone++] = (Span){ after, before };
-}
-
-/* The latest savepoint of that name; -1 if none is known */
-static int
-find_savepoint(const Transaction *transaction, uint64 name)
-{
-	for (int i = transaction->nsavepoints - 1; i >= 0; i--)
-		if (transaction->savepoints[i].name == name)
-			return i;
-	return -1;
-}
-
 /* Only the first savepoints stay. */
 static void
 forget_savepoints(Transaction *transaction, int from)
@@ -203,6 +180,60 @@ forget_savepoints(Transaction *transaction, int from)
 		return;
 	free(transaction->savepoints);
 	transaction->savepoints = NULL;
+}
+
+/* If it cannot be remembered, older ones must not be found either. */
+static void
+add_savepoint(Transaction *transaction, uint64 name, int64 line)
+{
+	Savepoint  *list = extend(transaction->savepoints, transaction->nsavepoints,
+							 sizeof(Savepoint));
+
+	if (list == NULL)
+	{
+		forget_savepoints(transaction, 0);
+		return;
+	}
+	transaction->savepoints = list;
+	list[transaction->nsavepoints++] = (Savepoint){ name, line };
+}
+
+/*
+ * Both ends of the spans go up: those that are in the new one, it replaces.  One that does not
+ * come behind the others is of a trail that has been put together somehow.
+ */
+static void
+add_undone(Transaction *transaction, int64 after, int64 before)
+{
+	Span	   *list = transaction->undone;
+
+	while (transaction->nundone > 0 && list[transaction->nundone - 1].after >= after &&
+		   list[transaction->nundone - 1].before <= before)
+	{
+		transaction->nundone--;
+		nplaces--;
+	}
+	if (transaction->nundone > 0 && list[transaction->nundone - 1].before >= before)
+		return;
+	list = extend(list, transaction->nundone, sizeof(Span));
+	if (list == NULL)
+		return;
+	transaction->undone = list;
+	list[transaction->nundone++] = (Span){ after, before };
+}
+
+/*
+ * The latest savepoint of that name; -1 if none is known.  That is then older than all that are,
+ * which are gone with what is done to it: nobody looks through them again.
+ */
+static int
+find_savepoint(Transaction *transaction, uint64 name)
+{
+	for (int i = transaction->nsavepoints - 1; i >= 0; i--)
+		if (transaction->savepoints[i].name == name)
+			return i;
+	forget_savepoints(transaction, 0);
+	return -1;
 }
 
 /* It is over.  What is of no use any more makes place for others. */
@@ -219,31 +250,37 @@ end_transaction(Transaction *transaction)
  * ----------
  */
 
-/* The name of a savepoint, behind a word that may also be its name */
+/* The name of a savepoint, if it is certain, with which the statement ends */
+static bool
+take_last_name(Words *words, uint64 *hash)
+{
+	return words_take_name(words, hash) && words_at_end(words);
+}
+
+/* The same, behind a word that may also be its name */
 static bool
 take_savepoint(Words *words, uint64 *hash)
 {
-	Words		before;
+	const Words before = *words;
 
-	words_skip_space(words);
-	before = *words;
-	if (words_take(words, "SAVEPOINT") && words_take_name(words, hash))
+	if (words_take(words, "SAVEPOINT") && take_last_name(words, hash))
 		return true;
 	*words = before;
-	return words_take_name(words, hash);
+	return take_last_name(words, hash);
 }
 
 static void
 note_savepoint(Record *record, Words *words, int64 line)
 {
-	Transaction *transaction;
+	Transaction *transaction = get_transaction(record);
 	uint64		name;
 
-	if (!words_take(words, "SAVEPOINT") || !words_take_name(words, &name))
+	if (transaction == NULL)
 		return;
-	transaction = get_transaction(record);
-	if (transaction != NULL)
+	if (line > 0 && words_take(words, "SAVEPOINT") && take_last_name(words, &name))
 		add_savepoint(transaction, name, line);
+	else
+		forget_savepoints(transaction, 0);
 }
 
 static void
@@ -260,7 +297,10 @@ note_release(Record *record, Words *words)
 		forget_savepoints(transaction, number);
 }
 
-/* Of a transaction, or back to a savepoint, which stays */
+/*
+ * Of a transaction, or back to a savepoint, which stays.  If it is not certain what it is, it is
+ * left out.
+ */
 static void
 note_rollback(Record *record, Words *words, int64 line)
 {
@@ -271,7 +311,7 @@ note_rollback(Record *record, Words *words, int64 line)
 	if (!words_take(words, "ROLLBACK") && !words_take(words, "ABORT"))
 		return;
 	(void) (words_take(words, "WORK") || words_take(words, "TRANSACTION"));
-	if (!words_take(words, "TO"))
+	if (words_at_end(words) || words_take(words, "AND"))
 	{
 		transaction = get_transaction(record);
 		if (transaction == NULL)
@@ -281,7 +321,7 @@ note_rollback(Record *record, Words *words, int64 line)
 		return;
 	}
 	transaction = find_transaction(record);
-	if (transaction == NULL || !take_savepoint(words, &name))
+	if (transaction == NULL || !words_take(words, "TO") || !take_savepoint(words, &name))
 		return;
 	number = find_savepoint(transaction, name);
 	if (number < 0)
@@ -290,32 +330,67 @@ note_rollback(Record *record, Words *words, int64 line)
 	forget_savepoints(transaction, number + 1);
 }
 
-/* A statement that controls its transaction, if the record is of one that has succeeded */
+/* Returns true if the record has its whole statement, as it was sent. */
+static bool
+has_statement(const Record *record)
+{
+	static const PaqTrailField marks[] = {
+		PAQ_TRAIL_CUT, PAQ_TRAIL_INCOMPLETE, PAQ_TRAIL_MASKED, PAQ_TRAIL_PART
+	};
+
+	for (int i = 0; i < lengthof(marks); i++)
+		if (paq_line_has(&record->line, marks[i]))
+			return false;
+	return paq_line_has(&record->line, PAQ_TRAIL_COMMAND_TEXT);
+}
+
+/*
+ * A statement that controls its transaction, if the record is of one that has succeeded.  Of one
+ * whose text is not known, nothing but the command is.
+ */
 static void
 note_control(Record *record)
 {
-	const Text	text = record_text(record, PAQ_TRAIL_COMMAND_TEXT);
 	const int64 line = record_number(record, PAQ_TRAIL_SESSION_LINE);
-	Words		words = {text.data, text.data + text.len};
+	Transaction *transaction;
+	Text		text = {"", 0};
+	Words		words;
 
 	if (!record_is(record, PAQ_TRAIL_CLASS, "MISC") ||
 		!record_is(record, PAQ_TRAIL_EXIT_CODE, "00000"))
 		return;
-	if (record_is(record, PAQ_TRAIL_COMMAND, "COMMIT"))
+	if (has_statement(record))
+		text = record_text(record, PAQ_TRAIL_COMMAND_TEXT);
+	words = (Words){ text.data, text.data + text.len };
+	transaction = find_transaction(record);
+	if (transaction != NULL && transaction->era != era)
 	{
-		Transaction *transaction = find_transaction(record);
-
-		if (transaction != NULL)
-			end_transaction(transaction);
+		forget_savepoints(transaction, 0);
+		transaction->era = era;
 	}
-	else if (text.data == NULL || line == 0)
-		return;
-	else if (record_is(record, PAQ_TRAIL_COMMAND, "SAVEPOINT"))
+	if (record_is(record, PAQ_TRAIL_COMMAND, "SAVEPOINT"))
 		note_savepoint(record, &words, line);
 	else if (record_is(record, PAQ_TRAIL_COMMAND, "RELEASE"))
 		note_release(record, &words);
-	else if (record_is(record, PAQ_TRAIL_COMMAND, "ROLLBACK"))
+	else if (record_is(record, PAQ_TRAIL_COMMAND, "ROLLBACK") && line > 0)
 		note_rollback(record, &words, line);
+	else if (record_is(record, PAQ_TRAIL_COMMAND, "COMMIT") && transaction != NULL)
+		end_transaction(transaction);
+}
+
+/* Notice if records are, or may be, missing before this one. */
+static void
+note_order(Record *record)
+{
+	static int64 last;
+	static int64 series;
+	const int64 sequence = record_number(record, PAQ_TRAIL_SEQUENCE);
+
+	if (sequence != last + 1 || record_number(record, PAQ_TRAIL_SERIES) != series ||
+		record_is_gap(record))
+		era++;
+	last = sequence + record->nparts - 1;
+	series = record_number(record, PAQ_TRAIL_SERIES);
 }
 
 /* If the record has a transaction id that is wanted, remember the transaction. */
@@ -352,6 +427,7 @@ read_file(const Options *options, const TrailFile *file, uint64 done)
 	while (source_next(source, &record) == SOURCE_RECORD)
 	{
 		record_decode_as(&record, false);
+		note_order(&record);
 		note_wanted(&options->filter, &record);
 		note_control(&record);
 		if (++number % PROGRESS_EVERY == 0 && progress_is_shown())
@@ -439,6 +515,25 @@ is_control(Record *record)
 	return false;
 }
 
+/* Both ends of the spans go up: the first that ends behind the line begins first, too. */
+static bool
+is_in_span(const Transaction *transaction, int64 line)
+{
+	int			low = 0;
+	int			high = transaction->nundone;
+
+	while (low < high)
+	{
+		const int	middle = low + (high - low) / 2;
+
+		if (transaction->undone[middle].before > line)
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	return low < transaction->nundone && transaction->undone[low].after < line;
+}
+
 /*
  * Returns true if the record's statement has succeeded, and a ROLLBACK that is in the trail has
  * undone it.
@@ -449,13 +544,8 @@ transaction_is_undone(Record *record)
 	const Transaction *transaction = find_transaction(record);
 	const int64 line = record_number(record, PAQ_TRAIL_SESSION_LINE);
 
-	if (transaction == NULL || line == 0 || is_control(record) ||
-		!record_is(record, PAQ_TRAIL_EXIT_CODE, "00000"))
-		return false;
-	for (int i = 0; i < transaction->nundone; i++)
-		if (line > transaction->undone[i].after && line < transaction->undone[i].before)
-			return true;
-	return false;
+	return transaction != NULL && line > 0 && !is_control(record) &&
+		record_is(record, PAQ_TRAIL_EXIT_CODE, "00000") && is_in_span(transaction, line);
 }
 
 /* Returns true if the record's transaction has an id that is wanted, though it got it later. */

@@ -80,7 +80,11 @@ words_take(Words *words, const char *word)
 	return true;
 }
 
-/* Hash of the name that comes next, as PostgreSQL understands it; false if there is none */
+/*
+ * Go behind the name that comes next, if there is one.  Returns true, with its hash, if PostgreSQL
+ * is sure to understand the same name: another encoding may fold what is not ASCII, and decides
+ * where a long name is cut.  What is left of a name with Unicode escapes, U&"...", is not its end.
+ */
 bool
 words_take_name(Words *words, uint64 *hash)
 {
@@ -88,6 +92,7 @@ words_take_name(Words *words, uint64 *hash)
 	char		name[NAMEDATALEN];
 	Size		len = 0;
 	bool		quoted;
+	bool		is_certain = true;
 
 	words_skip_space(words);
 	p = words->p;
@@ -104,13 +109,24 @@ words_take_name(Words *words, uint64 *hash)
 			break;
 		if (len < NAMEDATALEN - 1)
 			name[len++] = quoted ? *p : pg_ascii_tolower((unsigned char) *p);
+		is_certain &= !IS_HIGHBIT_SET(*p);
 		p++;
 	}
 	if (quoted && p < words->end)
 		p++;
+	else if (quoted)
+		is_certain = false;
 	words->p = p;
 	*hash = hash_bytes_extended((unsigned char *) name, (int) len, hash_seed());
-	return len > 0;
+	return is_certain && len > 0 && len < NAMEDATALEN - 1;
+}
+
+/* Returns true if nothing more of the statement comes. */
+bool
+words_at_end(Words *words)
+{
+	words_skip_space(words);
+	return words->p == words->end || *words->p == ';';
 }
 
 /*
@@ -120,12 +136,15 @@ words_take_name(Words *words, uint64 *hash)
 bool
 words_skip(Words *words)
 {
+	const char *start;
 	uint64		ignored;
 
 	words_skip_space(words);
-	if (words->p == words->end)
+	start = words->p;
+	if (start == words->end)
 		return false;
-	if (!words_take_name(words, &ignored) && words->p < words->end)
+	(void) words_take_name(words, &ignored);
+	if (words->p == start)
 		words->p++;
 	return true;
 }
