@@ -128,6 +128,7 @@ my %special = (
 	objects     => [qw(once_rel role role_only)],
 	refresh     => [qw(once_rel)],
 	security    => [qw(role role_only)],
+	utility     => [qw(misc)],
 	views       => [qw(once_rel)]);
 my @all  = sort keys %settings;
 my $turn = 0;

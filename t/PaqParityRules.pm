@@ -238,6 +238,17 @@ sub parity_rules
 		}
 	},
 	{
+		name => 'set_config(), where its statement has no record of its own',
+		side => 'ours',
+		if   => sub {
+			my ($r, $run) = @_;
+
+			return $r->{class} eq 'MISC' && $r->{command} eq 'SET'
+			  && !selects($run, 'read')
+			  && ($r->{text} =~ /\bset_config\(/ || ($r->{text} eq '<not logged>' && !$r->{id}));
+		}
+	},
+	{
 		name  => 'changes of catalogs and looks at secrets, with log_catalog = off',
 		side  => 'ours',
 		order => 1,
