@@ -14,7 +14,8 @@
  * record is shipped at least once, in order, and none twice as long as nothing fails.
  *
  * What is in the trail and cannot be read is not left out: nothing behind it is shipped, so that
- * nothing behind it is acknowledged.
+ * nothing behind it is acknowledged.  The exception is a file in which no record can be found
+ * from its beginning: it is reported, and passed over.
  *
  * Memory is bounded by the window and the longest record that source.c hands out.
  *

@@ -18,7 +18,7 @@
  *
  * If what a consumer had not acknowledged is gone - removed by retention, because it was too
  * much, or by somebody - the walk says so and goes on with what there is.  What is there, and
- * damaged, ends it.
+ * damaged, ends it, except for a file in which no record can be found from its beginning.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
