@@ -60,6 +60,7 @@
 #include "commands/extension.h"
 #include "compat.h"
 #include "executor/spi.h"
+#include "extension.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "load/load.h"
@@ -360,19 +361,17 @@ name_of_function(Oid function, Oid ours)
 	return name;
 }
 
-/* All functions and views of ours that one calls by name; NIL without the extension */
-static List *
-find_names(void)
+List *
+paq_extension_members(void)
 {
 	const Oid	extension = get_extension_oid("pg_audit_queue", true);
-	const Oid	ours = get_namespace_oid(SCHEMA, true);
-	List	   *names = NIL;
+	List	   *members = NIL;
 	Relation	depend;
 	ScanKeyData key[2];
 	SysScanDesc scan;
 	HeapTuple	tuple;
 
-	if (!OidIsValid(extension) || !OidIsValid(ours))
+	if (!OidIsValid(extension))
 		return NIL;
 	depend = table_open(DependRelationId, AccessShareLock);
 	ScanKeyInit(&key[0], Anum_pg_depend_refclassid, BTEqualStrategyNumber,
@@ -383,19 +382,41 @@ find_names(void)
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
 		Form_pg_depend row = (Form_pg_depend) GETSTRUCT(tuple);
-		OwnName    *name = NULL;
+		ObjectAddress *member;
 
 		if (row->deptype != DEPENDENCY_EXTENSION)
 			continue;
-		if (row->classid == RelationRelationId)
-			name = name_of_relation(row->objid, ours);
-		else if (row->classid == ProcedureRelationId)
-			name = name_of_function(row->objid, ours);
-		if (name != NULL)
-			names = lappend(names, name);
+		member = palloc(sizeof(ObjectAddress));
+		ObjectAddressSet(*member, row->classid, row->objid);
+		members = lappend(members, member);
 	}
 	systable_endscan(scan);
 	table_close(depend, AccessShareLock);
+	return members;
+}
+
+/* All functions and views of ours that one calls by name; NIL without the extension */
+static List *
+find_names(void)
+{
+	const Oid	ours = get_namespace_oid(SCHEMA, true);
+	List	   *names = NIL;
+	ListCell   *lc;
+
+	if (!OidIsValid(ours))
+		return NIL;
+	foreach(lc, paq_extension_members())
+	{
+		const ObjectAddress *member = lfirst(lc);
+		OwnName    *name = NULL;
+
+		if (member->classId == RelationRelationId)
+			name = name_of_relation(member->objectId, ours);
+		else if (member->classId == ProcedureRelationId)
+			name = name_of_function(member->objectId, ours);
+		if (name != NULL)
+			names = lappend(names, name);
+	}
 	return names;
 }
 

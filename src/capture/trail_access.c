@@ -40,33 +40,27 @@
 #include <limits.h>
 #include <sys/stat.h>
 
-#include "access/genam.h"
 #include "access/htup_details.h"
-#include "access/table.h"
 #include "capture/capture_internal.h"
 #include "catalog/catalog.h"
 #include "catalog/dependency.h"
 #include "catalog/namespace.h"
 #include "catalog/partition.h"
 #include "catalog/pg_class.h"
-#include "catalog/pg_depend.h"
-#include "catalog/pg_extension.h"
 #include "catalog/pg_foreign_data_wrapper.h"
 #include "catalog/pg_foreign_server.h"
 #include "catalog/pg_foreign_table.h"
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_proc.h"
-#include "commands/extension.h"
+#include "extension.h"
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
-#include "utils/fmgroids.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
-#define TRAIL_EXTENSION	"pg_audit_queue"
 #define TRAIL_SCHEMA	"audit_queue"
 #define TRAIL_HANDLER	"audit_queue_trail_handler"
 
@@ -106,31 +100,18 @@ static struct
 static Oid
 find_made_schema(void)
 {
-	Oid			extension = get_extension_oid(TRAIL_EXTENSION, true);
+	List	   *members = paq_extension_members();
 	Oid			schema = InvalidOid;
-	Relation	depend;
-	ScanKeyData key[2];
-	SysScanDesc scan;
-	HeapTuple	tuple;
+	ListCell   *lc;
 
-	if (!OidIsValid(extension))
-		return InvalidOid;
-	depend = table_open(DependRelationId, AccessShareLock);
-	ScanKeyInit(&key[0], Anum_pg_depend_refclassid, BTEqualStrategyNumber,
-				F_OIDEQ, ObjectIdGetDatum(ExtensionRelationId));
-	ScanKeyInit(&key[1], Anum_pg_depend_refobjid, BTEqualStrategyNumber,
-				F_OIDEQ, ObjectIdGetDatum(extension));
-	scan = systable_beginscan(depend, DependReferenceIndexId, true, NULL, 2, key);
-	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	foreach(lc, members)
 	{
-		Form_pg_depend row = (Form_pg_depend) GETSTRUCT(tuple);
+		const ObjectAddress *member = lfirst(lc);
 
-		if (row->classid == NamespaceRelationId &&
-			row->deptype == DEPENDENCY_EXTENSION)
-			schema = row->objid;
+		if (member->classId == NamespaceRelationId)
+			schema = member->objectId;
 	}
-	systable_endscan(scan);
-	table_close(depend, AccessShareLock);
+	list_free_deep(members);
 	return schema;
 }
 
