@@ -202,6 +202,18 @@ like($stdout, qr/\A\Q$logged[0]\E\n\Q$logged[1]\E(?:\n\tand on)+(?:\n\t?[and on]
 	'pgaudit: a long record is cut, and marked');
 cmp_ok(length $stdout, '<', $text_max + 300, 'pgaudit: it is short');
 
+# In an encoding of single bytes, each byte may look like the rest of a character of UTF-8.
+my $bytes = "\x80" x (3 * $text_max);
+foreach my $case ([ 'csvlog', 'csv', csv_record($bytes, '') ], [ 'pgaudit', 'log', "$logged[0]$bytes\n" ])
+{
+	my ($format, $ending, $record) = @$case;
+
+	($status, $stdout, $stderr) = small('cat', "--format=$format", file("bytes.$ending", $record));
+	is("$status $stderr", '0 ', "$format, single bytes: nothing to complain about");
+	cmp_ok(length $stdout, '>=', $text_max, "$format, single bytes: as much as of other texts is there");
+	cmp_ok(length $stdout, '<', $text_max + 500, "$format, single bytes: the rest is cut");
+}
+
 # ---------------------------------------------------------------------------
 # More than a gigabyte, in bounded memory
 # ---------------------------------------------------------------------------

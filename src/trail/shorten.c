@@ -28,6 +28,9 @@
 #define MAX_TEXT	(64 * 1024)
 #define MAX_MEMBERS	(1024 * 1024)
 
+/* Bytes of the longest character of UTF-8 */
+#define MAX_CHARACTER	4
+
 /* The column of csvlog that has marks, from 0; and more of them than there are */
 #define COLUMN_HINT	15
 #define MAX_COLUMNS	64
@@ -59,11 +62,15 @@ keep(PaqShortener *shortener, char c)
 		appendStringInfoCharMacro(&shortener->kept, c);
 }
 
-/* Does the byte begin a character of UTF-8? */
+/*
+ * Returns true if a text of which so many bytes are kept is long enough, and may be cut before
+ * this byte: not within a character of UTF-8.  In other encodings, and in what is no record, any
+ * number of bytes may look like the rest of one.
+ */
 static inline bool
-begins_character(char c)
+may_cut_before(Size kept, char c)
 {
-	return (c & 0xC0) != 0x80;
+	return kept >= MAX_TEXT && ((c & 0xC0) != 0x80 || kept >= MAX_TEXT + MAX_CHARACTER);
 }
 
 /* Insert a mark before the last "behind" bytes of what is kept. */
@@ -124,8 +131,7 @@ add_to_json_string(PaqShortener *shortener, char c)
 		keep_json(shortener, c);
 		return;
 	}
-	else if (shortener->string_kept >= MAX_TEXT && begins_character(c) &&
-			 shortener->surrogate != 2)
+	else if (may_cut_before(shortener->string_kept, c) && shortener->surrogate != 2)
 	{
 		shortener->skipping = true;
 		return;
@@ -280,7 +286,7 @@ add_csvlog_byte(PaqShortener *shortener, char c)
 	}
 
 	/* the second quote of two goes with the first one */
-	if (is_full && in_string && begins_character(c))
+	if (in_string && may_cut_before(shortener->string_kept, c))
 		shortener->skipping = true;
 	if (shortener->skipping || (is_full && !in_string && c != '"'))
 		return;
@@ -308,7 +314,7 @@ paq_shorten_add(PaqShortener *shortener, const char *data, Size len)
 		case PAQ_SHORT_PGAUDIT:
 			for (Size i = 0; i < len && !shortener->skipping; i++)
 			{
-				shortener->skipping = shortener->kept.len >= MAX_TEXT && begins_character(data[i]);
+				shortener->skipping = may_cut_before(shortener->kept.len, data[i]);
 				if (!shortener->skipping)
 					keep(shortener, data[i]);
 			}
