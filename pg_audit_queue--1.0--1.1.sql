@@ -749,15 +749,16 @@ WITH wanted AS MATERIALIZED (
       FROM kept k WHERE k.age = 0 AND k.size = 0
      UNION ALL
     SELECT 'retention_short', 'error', 'PCI DSS 10.5.1, NIST AU-11',
-           'Records are removed after ' || k.age || ' minutes, less than a day. It begins an hour after'
-           ' it was set, or the start of the server.',
+           'Records are removed after ' || k.age || CASE k.age WHEN 1 THEN ' minute' ELSE ' minutes' END
+           || ', less than a day. It begins an hour after it was set, or the start of the server.',
            k.remedy,
            NULL
       FROM kept k
      WHERE k.age BETWEEN 1 AND 1440 - 1
      UNION ALL
     SELECT 'retention_short', 'warning', 'PCI DSS 10.5.1, NIST AU-11',
-           'Records are removed after ' || k.age / 1440 || ' days, '
+           'Records are removed after ' || k.age / 1440
+           || CASE k.age / 1440 WHEN 1 THEN ' day, ' ELSE ' days, ' END
            || CASE WHEN k.age < 90 * 1440 THEN '90 have to be at hand.'
                    ELSE '365 have to be kept: see that there are copies.' END,
            k.remedy,
@@ -797,7 +798,8 @@ WITH wanted AS MATERIALIZED (
      UNION ALL
     SELECT 'queue_small', 'warning', 'NIST AU-5',
            'The queue of ' || q.queue_size || ' bytes was filled to ' || q.queue_high_water
-           || '; sessions waited ' || q.space_waits || ' times for space.',
+           || '; sessions waited ' || q.space_waits
+           || CASE q.space_waits WHEN 1 THEN ' time' ELSE ' times' END || ' for space.',
            CASE WHEN q.queue_size < m.kb * 1024
                 THEN 'ALTER SYSTEM SET pg_audit_queue.queue_size = '''
                      || least(greatest(2 * q.queue_size / 1024, 1024), m.kb) || 'kB''; then restart.'
@@ -809,7 +811,8 @@ WITH wanted AS MATERIALIZED (
      WHERE q.space_waits > 0 OR q.queue_high_water > q.queue_size / 4 * 3
      UNION ALL
     SELECT 'records_dropped', 'error', 'PCI DSS 10.7.2, NIST AU-5, STIG SRG-APP-000109',
-           q.dropped || ' records were dropped: ' || q.dropped_full || ' because the queue was full, '
+           q.dropped || CASE q.dropped WHEN 1 THEN ' record was' ELSE ' records were' END
+           || ' dropped: ' || q.dropped_full || ' because the queue was full, '
            || q.dropped_exit || ' at the end of a session, ' || q.dropped_memory || ' for lack of memory.',
            'Look for GAP records, and set pg_audit_queue.overflow to wait, error or shutdown.'
            ' SELECT audit_queue_stats_reset(); to count anew.',
@@ -817,7 +820,8 @@ WITH wanted AS MATERIALIZED (
       FROM stats q WHERE q.dropped > 0
      UNION ALL
     SELECT 'records_incomplete', 'warning', 'PCI DSS 10.2.2, NIST AU-3',
-           q.incomplete || ' records were made from what was at hand.',
+           q.incomplete || CASE q.incomplete WHEN 1 THEN ' record was' ELSE ' records were' END
+           || ' made from what was at hand.',
            'Look for records marked incomplete, and for libraries that keep hooks from being called.'
            ' SELECT audit_queue_stats_reset(); to count anew.',
            NULL
@@ -962,7 +966,9 @@ WITH wanted AS MATERIALIZED (
       FROM errors e WHERE cardinality(e.policy) > 0
      UNION ALL
     SELECT 'policy_errors', 'error', 'NIST CM-6, NIST AU-12',
-           'The policy file could not be used when it was last read: there were ' || q.policy_errors || ' errors.',
+           'The policy file could not be used when it was last read: '
+           || CASE q.policy_errors WHEN 1 THEN 'there was 1 error.'
+                   ELSE 'there were ' || q.policy_errors || ' errors.' END,
            CASE WHEN e.policy_visible THEN 'SELECT pg_reload_conf(); and see the server log.'
                 ELSE 'Let a member of pg_monitor call audit_check(), to see which.' END,
            NULL

@@ -371,7 +371,7 @@ foreach my $case (
 	[ '--setting=shop.user=',      '' ],
 	[ '--rows=10000..',            '5' ],
 	[ '--rows=..9999',             '' ],
-	[ '--superuser',               '1', qr/warning: 1 records .* do not say whether their user was a superuser/ ],
+	[ '--superuser',               '1', qr/warning: 1 record that .* does not say whether its user was a superuser/ ],
 	[ '--object="a.b"',            '', qr/3 READ/ ],
 	[ '--object=*"a.b"',           '4', qr/3 READ/ ],
 	[ '--object=t',                '5', qr/3 READ records that match otherwise name no object/ ],
@@ -741,6 +741,9 @@ my ($many_status, undef, $many) = trail('cat', file('many.json', $good[0], "bad\
 is($many_status, 1, 'many lines that are no records');
 is(scalar(() = $many =~ /is no record\n/g), 10, 'the first ones are reported');
 like($many, qr/: 15 more lines are no records\n\z/, 'the others are counted');
+like((trail('cat', file('eleven.json', "no record\n" x 11)))[2], qr/: 1 more line is no record\n\z/, 'and one is, too');
+complains([ 'cat', '--user=bob', file('one.json', line(1)) ], 0,
+	qr/\Apg_audit_trail: no record matches, of 1 that was read\n\z/, '', 'of one record');
 
 file('cut/1.json', $good[0], substr($good[1], 0, 50));
 my ($cut_status, $cut_out, $cut_err) = trail('cat', "$base/cut");

@@ -270,7 +270,7 @@ like(
 	'what was there before the key is said first');
 like(
 	$output,
-	qr/^What seals cover is complete and unaltered from .* to .*,\nsequences @{[ $before->{last} + 1 ]} to \d+: \d+ seals, 1 files/m,
+	qr/^What seals cover is complete and unaltered from .* to .*,\nsequences @{[ $before->{last} + 1 ]} to \d+: \d+ seals, 1 file,/m,
 	'and what was verified');
 verifies($sealed, 'with the data directory', '-D', $data, $dir);
 
@@ -455,7 +455,7 @@ ok(poll_until(sub { !-e "$dir/$old->{file}" }), 'retention removes a file');
 sealed_now($node, 'after retention');
 like(
 	verifies($sealed, 'after retention', $dir),
-	qr/^note: 1 files were removed by retention, sequences \d+ to \d+, last "\Q$old->{file}\E" at /m,
+	qr/^note: 1 file was removed by retention, sequences \d+ to \d+, last "\Q$old->{file}\E" at /m,
 	'and verify says how many');
 reconfigure($node, log_retention_age => 0);
 
@@ -562,7 +562,7 @@ reconfigure_files($node, log_directory => $other);
 work($node, 'in the other');
 unaudited_sql($node, 'SELECT audit_seal()');
 my $found = complains($sealed, 'files of the same name', qr/file "again.json"/, $dir, $other);
-like($found, qr/^The trail was ALTERED OR IS INCOMPLETE: 1 findings\.$/m,
+like($found, qr/^The trail was ALTERED OR IS INCOMPLETE: 1 finding\.$/m,
 	'nothing is wrong but what was before');
 $node->stop;
 

@@ -415,7 +415,7 @@ finds('the end: -D',
 	($status, $output) = $sealed->verify($copy);
 	like(
 		$output,
-		qr/^note: 1 times nothing was sealed for longer than expected, at most from 2\S+ \S+ UTC to 2999-/m,
+		qr/^note: 1 time nothing was sealed for longer than expected, at most from 2\S+ \S+ UTC to 2999-/m,
 		'a long time without seals');
 }
 
@@ -652,7 +652,7 @@ forges(
 	Sealed::put_seals($copy, @forged);
 	($status, $output) = $sealed->verify($copy);
 	is($status, 0, 'and removes whole files') or diag($output);
-	like($output, qr/^note: 1 files were removed by retention, sequences 1 to \d+, last "\Q$file{plain}\E" at /m, 'which is said');
+	like($output, qr/^note: 1 file was removed by retention, sequences 1 to \d+, last "\Q$file{plain}\E" at /m, 'which is said');
 }
 
 # ---------------------------------------------------------------------------

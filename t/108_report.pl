@@ -395,6 +395,19 @@ like($text,
 	qr/^! 1,234 READ and 1 WRITE records that match the other options name no object,\s+and are left out: they may be about any/m,
 	'and with --object');
 unlike($text, qr/not in\s+this section/, 'which is said once');
+$text = report(file('unnamed_one.json', line(1, 0)));
+like($text, qr/^! 1 READ record names no object: what it is about is not in\s+this section/m, 'one such record');
+$text = report('--object=public.t', "$base/unnamed_one.json");
+like($text, qr/^! 1 READ record that matches the other options names no object, and is\s+left out:\s+it may/m,
+	'and with --object');
+$text = report('--superuser', file('untold.json', line(1, 0, currentUser => 'alice')));
+like($text, qr/^! 1 record that matches the other options does not say whether its user\s+was/m,
+	'one that does not tell of its user');
+
+# What a list leaves out, if it is one name
+$text = report('--top=1', file('two_users.json', line(1, 0), line(2, 0, sessionUser => 'bob')));
+like($text, qr/^By user.*?\n  Left out: 1 more user, with 1 record\.$/ms, 'one name more');
+like($text, qr/^Who did what.*?\n  Left out: 1 more combination, with 1 record\.$/ms, 'one of several names');
 unlike(report(file('named.json', line(1, 0, objectName => 'public.t'))), qr/name no object/, 'only if there are');
 
 # ---------------------------------------------------------------------------

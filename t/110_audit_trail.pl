@@ -547,6 +547,8 @@ write_file('made-8.csv', "not read\n");
 write_file('made-2.json', "x\n" x 25);
 like((read_made())[1], qr/(?:WARNING:  line \d+ of.*\n){10}WARNING:  .*has 15 more lines that are no records/,
 	'not each of many');
+write_file('made-2.json', "x\n" x 11);
+like((read_made())[1], qr/WARNING:  .*has 1 more line that is no record/, 'one more');
 unlink("$directory/made-2.json", "$directory/made-3.json");
 
 # A record without a time counts for that of the one before it.

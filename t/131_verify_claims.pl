@@ -113,7 +113,7 @@ my @uncovered = (
 	qr/^NOT COVERED: $missing records before the first seal that are in none of these files, sequences 1 to $missing$/);
 my @verified = (
 	qr/^What seals cover is complete and unaltered from 2\S+ \S+ UTC to 2\S+ \S+ UTC,$/,
-	qr/^sequences @{[ $before + 1 ]} to $last: \d+ seals, 1 files, \d+ bytes compared\.$/);
+	qr/^sequences @{[ $before + 1 ]} to $last: \d+ seals, 1 file, \d+ bytes compared\.$/);
 
 verify_is($sealed, 'a key that came late', 1,
 	[ @uncovered, qr/^NOT ALL of the trail is covered by seals\.$/, @verified ], $dir);
@@ -223,7 +223,7 @@ reload_settings($node, log_retention_age => '0');
 unaudited_sql($node, 'SELECT audit_seal()');
 ($status, $output) = $sealed->verify("--from=$again->{time}", $dir);
 is($status, 0, 'after retention') or diag($output);
-like($output, qr/^note: \d+ files were removed by retention, sequences @{[ $before + 1 ]} to $removed_to, last /m,
+like($output, qr/^note: 1 file was removed by retention, sequences @{[ $before + 1 ]} to $removed_to, last /m,
 	'sequences that were removed');
 like($output, qr/^sequences @{[ $removed_to + 1 ]} to /m, 'are not among those that were verified');
 
@@ -249,11 +249,20 @@ append_to_file("$fake/b.json", join('', map { line(18, $_) } 3 .. 5) . "no recor
 (undef, $output) = $sealed->verify($fake);
 like(
 	$output,
-	qr/^NOT COVERED: 8 records in files without seals, sequences 1 to 4, 6 of series 17, sequences 3 to 5 of series 18, and 1 lines that are no records: \d+ bytes of 2 files$/m,
+	qr/^NOT COVERED: 8 records in files without seals, sequences 1 to 4, 6 of series 17, sequences 3 to 5 of series 18, and 1 line that is no record: \d+ bytes of 2 files$/m,
 	'two series with the same sequences');
 
-# A record in parts that are too long to be put together is one record.
+# All but one of those that were not sealed
 unlink("$fake/a.json", "$fake/b.json");
+append_to_file("$fake/a.json", join '', map { line(17, $_) } $from + 1 .. $to);
+(undef, $output) = $sealed->verify($fake);
+like(
+	$output,
+	qr/^NOT COVERED: 1 record while nothing was sealed that is in none of these files, sequence $from$/m,
+	'one record that is not there');
+
+# A record in parts that are too long to be put together is one record.
+unlink("$fake/a.json");
 my $part = '"count":4,"length":300000000,"sha256":"' . '0' x 64 . '"';
 append_to_file(
 	"$fake/a.json",

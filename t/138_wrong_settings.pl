@@ -155,6 +155,11 @@ like(slurp_file($node->logfile, $position),
 $finding = found()->{retention_short};
 is($finding->{severity}, 'error', 'audit_check() as well');
 like($finding->{detail}, qr/after 7 minutes, less than a day/, 'of how many');
+$node->append_conf('postgresql.conf', settings_text(log_retention_age => '1min'));
+$position = reload();
+like(slurp_file($node->logfile, $position), qr/WARNING:  audit records will be removed when they are 1 minute old\n/,
+	'of one minute, too');
+like(found()->{retention_short}{detail}, qr/after 1 minute, less than a day/, 'in both');
 sql('SELECT audit_rotate()');
 reload();
 ok(-e $old, 'nothing is removed yet');
@@ -192,6 +197,11 @@ $node->restart;
 is(errors('policy'), 4, 'they are known from the start');
 write_file($policy, "record all all all read all\n");
 is(found()->{policy_errors}{remedy}, 'SELECT pg_reload_conf(); and see the server log.', 'mended, but not read yet');
+like(found()->{policy_errors}{detail}, qr/there were 4 errors\.$/, 'with their number');
+write_file($policy, "recrod all all all all all\n");
+reload();
+write_file($policy, "record all all all read all\n");
+like(found()->{policy_errors}{detail}, qr/there was 1 error\.$/, 'of one as well');
 reload();
 is(errors('policy'), 0, 'mended');
 is(found()->{policy_errors}, undef, 'and found no more');

@@ -571,7 +571,9 @@ warn_of_short_retention(void)
 
 	if (paq_retention_is_short(minutes) && minutes != warned)
 		ereport(WARNING,
-				(errmsg("audit records will be removed when they are %d minutes old", minutes),
+				(errmsg_plural("audit records will be removed when they are %d minute old",
+							   "audit records will be removed when they are %d minutes old",
+							   minutes, minutes),
 				 errdetail("This begins in an hour, or an hour after the start of the server."),
 				 errhint("If it is not meant, set \"%s\" to more than a day.",
 						 of_table ? "pg_audit_queue.table_retention" :

@@ -362,8 +362,10 @@ restore_frames(PaqQueueFile *qf, const PaqWalNote *note)
 	PG_END_TRY();
 	close_segment(restore);
 	ereport(LOG,
-			(errmsg("restored %llu audit records from WAL",
-					(unsigned long long) restore->frames),
+			(errmsg_plural("restored %llu audit record from WAL",
+						   "restored %llu audit records from WAL",
+						   restore->frames,
+						   (unsigned long long) restore->frames),
 			 whole ? 0 : errdetail("WAL from %X/%X on is missing, or cannot be read.",
 								   LSN_FORMAT_ARGS(note->lsn))));
 	MemoryContextSwitchTo(old_context);

@@ -262,8 +262,10 @@ finish_file(PaqTrailScan *scan)
 	if (scan->nbad > MAX_REPORTS && may_warn(scan))
 		ereport(WARNING,
 				(errcode(ERRCODE_DATA_CORRUPTED),
-				 errmsg("audit trail file \"%s\" has " UINT64_FORMAT " more lines that are no records",
-						scan->file->shown, scan->nbad - MAX_REPORTS)));
+				 errmsg_plural("audit trail file \"%s\" has " UINT64_FORMAT " more line that is no record",
+							   "audit trail file \"%s\" has " UINT64_FORMAT " more lines that are no records",
+							   scan->nbad - MAX_REPORTS,
+							   scan->file->shown, scan->nbad - MAX_REPORTS)));
 
 	/* the worker may just be writing to the newest one */
 	if (scan->file->written < scan->newest &&

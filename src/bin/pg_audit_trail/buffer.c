@@ -106,6 +106,13 @@ buffer_grouped(Buffer *buf, int64 number)
 	}
 }
 
+/* What a noun of so many has at its end: "1 record", "2 records" */
+const char *
+plural(int64 number)
+{
+	return number == 1 ? "" : "s";
+}
+
 /*
  * A random number, the same each time.  With it, nobody can choose names that meet in a hash
  * table.

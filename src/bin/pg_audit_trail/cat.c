@@ -93,7 +93,8 @@ note_nothing(const Cat *cat)
 		return;
 	buffer_grouped(&read, cat->read);
 	buffer_putc(&read, '\0');
-	pg_log_info("no record matches, of %s that were read", read.data);
+	pg_log_info(ngettext("no record matches, of %s that was read",
+						 "no record matches, of %s that were read", cat->read), read.data);
 	free(read.data);
 }
 

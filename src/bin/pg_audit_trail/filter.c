@@ -385,8 +385,8 @@ unnamed_count(Unnamed *unnamed, Record *record)
 	return false;
 }
 
-/* Appends "12 READ and 3 WRITE records"; returns false if there is none. */
-bool
+/* Appends "12 READ and 3 WRITE records", unless there is none; returns how many. */
+int64
 unnamed_describe(const Unnamed *unnamed, Buffer *buf)
 {
 	int64		sum = 0;
@@ -406,8 +406,8 @@ unnamed_describe(const Unnamed *unnamed, Buffer *buf)
 		sum += unnamed->records[i];
 	}
 	if (sum > 0)
-		buffer_puts(buf, sum == 1 ? " record" : " records");
-	return sum > 0;
+		buffer_printf(buf, " record%s", plural(sum));
+	return sum;
 }
 
 /* Returns true if a superuser did it; counts the record if it does not tell. */
@@ -458,20 +458,24 @@ void
 filter_note_left_out(const Filter *filter)
 {
 	static Buffer buf;
+	const int64 unnamed = unnamed_describe(&filter->unnamed, &buf);
 
-	if (unnamed_describe(&filter->unnamed, &buf))
+	if (unnamed > 0)
 	{
 		buffer_putc(&buf, '\0');
-		pg_log_warning("%s that match otherwise name no object, and are left out", buf.data);
-		pg_log_warning_hint("They may be about any object, or none. Look into their statements with --text; with pg_audit_queue.log_relation, records name what statements use.");
+		pg_log_warning(ngettext("%s that matches otherwise names no object, and is left out",
+								"%s that match otherwise name no object, and are left out",
+								unnamed), buf.data);
+		pg_log_warning_hint("Any object may be meant, or none. Look into statements with --text; with pg_audit_queue.log_relation, records name what statements use.");
 	}
 	if (filter->unknown_roles > 0)
 	{
 		buf.used = 0;
 		buffer_grouped(&buf, filter->unknown_roles);
 		buffer_putc(&buf, '\0');
-		pg_log_warning("%s records that match otherwise do not say whether their user was a superuser, and are left out",
-					   buf.data);
+		pg_log_warning(ngettext("%s record that matches otherwise does not say whether its user was a superuser, and is left out",
+								"%s records that match otherwise do not say whether their user was a superuser, and are left out",
+								filter->unknown_roles), buf.data);
 	}
 }
 

@@ -98,6 +98,7 @@ extern char *checked_strdup(const char *str);
 extern void output_put(const char *data, Size len);
 extern void output_flush(void);
 extern void buffer_grouped(Buffer *buf, int64 number);
+extern const char *plural(int64 number);
 extern uint64 hash_seed(void);
 
 static inline void
@@ -263,7 +264,7 @@ extern bool is_transaction_id(const char *word);
 extern bool filter_wants_undone(const Filter *filter);
 extern bool filter_in_range(const Filter *filter, const Record *record);
 extern bool unnamed_count(Unnamed *unnamed, Record *record);
-extern bool unnamed_describe(const Unnamed *unnamed, Buffer *buf);
+extern int64 unnamed_describe(const Unnamed *unnamed, Buffer *buf);
 extern void filter_note_left_out(const Filter *filter);
 extern bool filter_is_empty(const Filter *filter);
 extern bool filter_needs_fields(const Filter *filter);

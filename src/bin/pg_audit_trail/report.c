@@ -24,8 +24,8 @@ collect_end(Report *report, const TrailFile *file, const Source *source, SourceR
 
 	if (nbad > 0)
 	{
-		snprintf(what, sizeof(what), UINT64_FORMAT " line%s no record%s", nbad,
-				 nbad == 1 ? " is" : "s are", nbad == 1 ? "" : "s");
+		snprintf(what, sizeof(what), ngettext(UINT64_FORMAT " line is no record",
+											  UINT64_FORMAT " lines are no records", nbad), nbad);
 		collect_place(report, file->path, what);
 	}
 	if (result == SOURCE_FAILED)

@@ -31,7 +31,7 @@ typedef struct List
 {
 	TableId		id;
 	const char *title;
-	const char *what;			/* names in the plural */
+	const char *what;			/* several of its names, see names_of_list() */
 	int			nparts;
 	const char *part[NAME_PARTS];	/* titles of columns */
 	bool		failures;		/* can some of the records be failures? */
@@ -95,13 +95,6 @@ grouped(int64 number)
 	buffer_grouped(buf, number);
 	buffer_putc(buf, '\0');
 	return buf->data;
-}
-
-/* "1 record", "2 records" */
-static const char *
-plural(int64 number)
-{
-	return number == 1 ? "" : "s";
 }
 
 /* ---------- lists of counters ---------- */
@@ -185,6 +178,15 @@ make_columns(const List *list, GridColumn *columns)
 	return n;
 }
 
+/* What so many names of a list are: "1 user", "2 users" */
+static const char *
+names_of_list(const List *list, int64 number)
+{
+	if (number != 1)
+		return list->what;
+	return list->nparts == 1 ? list->part[0] : "combination";
+}
+
 /* What the table does not show */
 static void
 note_left_out(const List *list, Counter **counters, int count, int shown)
@@ -202,8 +204,8 @@ note_left_out(const List *list, Counter **counters, int count, int shown)
 			 "%s of the %s records, and one that is shown had up to as many more as its line says. Who has few records may be hidden by such a flood.",
 			 list->what, grouped(highest), grouped(table->records));
 	else if (shown < count)
-		note(false, "Left out: %s more %s, with %s record%s.", grouped(count - shown), list->what,
-			 grouped(records), plural(records));
+		note(false, "Left out: %s more %s, with %s record%s.", grouped(count - shown),
+			 names_of_list(list, count - shown), grouped(records), plural(records));
 }
 
 static void
@@ -498,8 +500,9 @@ write_summary(void)
 	put_fact(&grid, "Gaps", "%s", grouped(report->gaps));
 	put_fact(&grid, "Heartbeats", "%s", grouped(report->heartbeats));
 	put_servers(&grid);
-	put_fact(&grid, "Files", "%s, with %s bytes and %s record%s", grouped(report->nfiles),
-			 grouped(report->bytes), grouped(report->read), plural(report->read));
+	put_fact(&grid, "Files", "%s, with %s byte%s and %s record%s", grouped(report->nfiles),
+			 grouped(report->bytes), plural(report->bytes), grouped(report->read),
+			 plural(report->read));
 	put_fact(&grid, "Made", "%s by pg_audit_trail " PAQ_VERSION, now);
 	out->facts(&grid);
 	grid_free(&grid);
@@ -515,16 +518,17 @@ flooded_tables(void)
 	return result;
 }
 
-/* Say that there are records that name no object, if there are. */
+/* Say what goes for records that name no object, one or several, if there are such. */
 static void
-note_unnamed(const Unnamed *unnamed, const char *what)
+note_unnamed(const Unnamed *unnamed, const char *one, const char *several)
 {
 	Buffer		buf = {0};
+	const int64 count = unnamed_describe(unnamed, &buf);
 
-	if (unnamed_describe(unnamed, &buf))
+	if (count > 0)
 	{
 		buffer_putc(&buf, '\0');
-		note(true, "%s %s", buf.data, what);
+		note(true, "%s %s", buf.data, count == 1 ? one : several);
 	}
 	free(buf.data);
 }
@@ -579,11 +583,13 @@ write_attention(void)
 	{
 		note(false, "Only records that were chosen by options are in this report.");
 		note_unnamed(&report->options.filter.unnamed,
+					 "that matches the other options names no object, and is left out: it may be about any.",
 					 "that match the other options name no object, and are left out: they may be about any.");
 		if (report->options.filter.unknown_roles > 0)
-			note(true, "%s record%s that match the other options do not say whether their user was a superuser, and are left out.",
-				 grouped(report->options.filter.unknown_roles),
-				 plural(report->options.filter.unknown_roles));
+			note(true, ngettext("%s record that matches the other options does not say whether its user was a superuser, and is left out.",
+								"%s records that match the other options do not say whether their user was a superuser, and are left out.",
+								report->options.filter.unknown_roles),
+				 grouped(report->options.filter.unknown_roles));
 	}
 	if (report->records + report->heartbeats == 0)
 		note(true, "There is no record.");
@@ -772,6 +778,7 @@ report_write(const Report *collected, const ReportWriter *writer)
 	out->section("Objects");
 	write_lists(objects, lengthof(objects));
 	note_unnamed(&report->unnamed,
+				 "names no object: what it is about is not in this section. With pg_audit_queue.log_relation, records name what statements use.",
 				 "name no object: what these are about is not in this section. With pg_audit_queue.log_relation, records name what statements use.");
 	out->end();
 }

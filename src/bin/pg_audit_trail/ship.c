@@ -404,8 +404,8 @@ print_line(bool ended)
 {
 	const double seconds = Max(now_ms() - stats.printed_at, 1) / 1000.0;
 
-	fprintf(stderr, "\r\033[K%s: %s, " UINT64_FORMAT " records (%.0f/s), up to sequence " UINT64_FORMAT ", lag " UINT64_FORMAT "%s",
-			ship.name, state_name(ended), stats.records,
+	fprintf(stderr, "\r\033[K%s: %s, " UINT64_FORMAT " record%s (%.0f/s), up to sequence " UINT64_FORMAT ", lag " UINT64_FORMAT "%s",
+			ship.name, state_name(ended), stats.records, plural(stats.records),
 			(stats.records - stats.last_records) / seconds,
 			ship.consumer.place.sequence, lag(), ended ? "\n" : "");
 	fflush(stderr);
@@ -605,7 +605,9 @@ end(void)
 		note_status(STATUS_TROUBLE);
 	if (!ship.once || window.first == window.next)
 		return;
-	pg_log_error(UINT64_FORMAT " records were sent, but not acknowledged",
+	pg_log_error(ngettext(UINT64_FORMAT " record was sent, but not acknowledged",
+						  UINT64_FORMAT " records were sent, but not acknowledged",
+						  window.next - window.first),
 				 window.next - window.first);
 	note_status(STATUS_TROUBLE);
 }

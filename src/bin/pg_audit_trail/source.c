@@ -179,7 +179,9 @@ source_close(Source *source)
 	if (source == NULL)
 		return;
 	if (source->nbad > MAX_REPORTS && !source->quiet)
-		pg_log_error("file \"%s\": " UINT64_FORMAT " more lines are no records",
+		pg_log_error(ngettext("file \"%s\": " UINT64_FORMAT " more line is no record",
+							  "file \"%s\": " UINT64_FORMAT " more lines are no records",
+							  source->nbad - MAX_REPORTS),
 					 source->path, source->nbad - MAX_REPORTS);
 	if (source->reader != NULL)
 	{

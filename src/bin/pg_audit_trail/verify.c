@@ -558,8 +558,8 @@ static void
 take_removal(Sealed *file, const PaqSeal *seal)
 {
 	if (seal->to != file->end && is_news(file))
-		finding("file \"%s\" had %llu bytes when retention removed it at %s, but was sealed up to byte %llu",
-				file->name, (unsigned long long) seal->to, time_text(seal->time),
+		finding("file \"%s\" had %llu byte%s when retention removed it at %s, but was sealed up to byte %llu",
+				file->name, (unsigned long long) seal->to, plural(seal->to), time_text(seal->time),
 				(unsigned long long) file->end);
 	file->removed = true;
 	file->removed_at = seal->time;
@@ -898,8 +898,9 @@ remark_removed(void)
 	ranges_put(&buf, &sequences);
 	buffer_putc(&buf, '\0');
 	if (count > 0)
-		remark("%d files were removed by retention%s, last \"%s\" at %s", count, buf.data,
-			   last->name, time_text(last->removed_at));
+		remark(ngettext("%d file was removed by retention%s, last \"%s\" at %s",
+						"%d files were removed by retention%s, last \"%s\" at %s", count),
+			   count, buf.data, last->name, time_text(last->removed_at));
 	free(buf.data);
 	free(sequences.range);
 }
@@ -937,9 +938,10 @@ print_verified(bool all)
 	if (sequences.count == 0)
 		buffer_puts(&buf, "no sequences");
 	buffer_putc(&buf, '\0');
-	printf(_(" from %s to %s,\n%s: %llu seals, %d files, %llu bytes compared.\n"),
+	printf(_(" from %s to %s,\n%s: %llu seal%s, %d file%s, %llu byte%s compared.\n"),
 		   time_text(done.begin), time_text(done.last.time), buf.data,
-		   (unsigned long long) done.count, nfiles, (unsigned long long) done.bytes);
+		   (unsigned long long) done.count, plural(done.count), nfiles, plural(nfiles),
+		   (unsigned long long) done.bytes, plural(done.bytes));
 	free(buf.data);
 	free(sequences.range);
 }
@@ -953,8 +955,9 @@ report(void)
 	all = !rest_report();
 	remark_removed();
 	if (done.pauses > 0)
-		remark("%d times nothing was sealed for longer than expected, at most from %s to %s",
-			   done.pauses, time_text(done.pause_from), time_text(done.pause_to));
+		remark("%d time%s nothing was sealed for longer than expected, at most from %s to %s",
+			   done.pauses, plural(done.pauses), time_text(done.pause_from),
+			   time_text(done.pause_to));
 	if (done.count > 0 && done.last.kind == PAQ_SEAL_STOP)
 	{
 		remark("the server, or sealing, was stopped with the last seal");
@@ -963,7 +966,8 @@ report(void)
 	}
 	print_remarks();
 	if (findings() > 0)
-		printf(_("The trail was ALTERED OR IS INCOMPLETE: " INT64_FORMAT " findings.\n"), findings());
+		printf(_("The trail was ALTERED OR IS INCOMPLETE: " INT64_FORMAT " finding%s.\n"), findings(),
+			   plural(findings()));
 	else if (current_status() != STATUS_FINE)
 		printf(_("The trail could not be verified.\n"));
 	else

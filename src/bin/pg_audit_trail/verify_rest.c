@@ -104,7 +104,8 @@ ranges_put(Buffer *buf, const Ranges *ranges)
 		buffer_printf(buf, UINT64_FORMAT, range->last);
 	}
 	if (ranges->count > MAX_SHOWN)
-		buffer_printf(buf, " and %d more ranges", ranges->count - MAX_SHOWN);
+		buffer_printf(buf, " and %d more range%s", ranges->count - MAX_SHOWN,
+					  plural(ranges->count - MAX_SHOWN));
 }
 
 /* ----------
@@ -344,13 +345,15 @@ report_bytes(RestKind kind)
 		return;
 	if (rest->records > 0 || !rest->vague)
 		buffer_printf(&buf, UINT64_FORMAT " record%s%s %s", rest->records,
-					  rest->records == 1 ? "" : "s", rest->vague ? " or more" : "", where[kind]);
+					  plural(rest->records), rest->vague ? " or more" : "", where[kind]);
 	else
 		buffer_printf(&buf, "an unknown number of records %s", where[kind]);
 	put_found(&buf, rest);
 	if (rest->nbad > 0)
-		buffer_printf(&buf, ", and " UINT64_FORMAT " lines that are no records", rest->nbad);
-	buffer_printf(&buf, ": " UINT64_FORMAT " bytes of ", rest->bytes);
+		buffer_printf(&buf, ngettext(", and " UINT64_FORMAT " line that is no record",
+									 ", and " UINT64_FORMAT " lines that are no records",
+									 rest->nbad), rest->nbad);
+	buffer_printf(&buf, ": " UINT64_FORMAT " byte%s of ", rest->bytes, plural(rest->bytes));
 	if (rest->nfiles > 1)
 		buffer_printf(&buf, "%d files", rest->nfiles);
 	else
@@ -431,9 +434,12 @@ report_missing(RestKind kind)
 		add_missing(&missing, &count, &written->range[i], &found);
 	if (count > 0)
 	{
-		buffer_printf(&buf, UINT64_FORMAT " record%s %s%s, ", count, count == 1 ? "" : "s",
-					  where[kind], known ? " that are in none of these files" :
-					  ", of which it is not known whether they are in these files");
+		buffer_printf(&buf, UINT64_FORMAT " record%s %s%s, ", count, plural(count), where[kind],
+					  known ?
+					  ngettext(" that is in none of these files",
+							   " that are in none of these files", count) :
+					  ngettext(", of which it is not known whether it is in these files",
+							   ", of which it is not known whether they are in these files", count));
 		ranges_put(&buf, &missing);
 		buffer_putc(&buf, '\0');
 		uncovered("%s", buf.data);

@@ -84,7 +84,8 @@ void
 print_remarks(void)
 {
 	if (nfindings > MAX_FINDINGS)
-		printf(_(INT64_FORMAT " more findings\n"), nfindings - MAX_FINDINGS);
+		printf(_(INT64_FORMAT " more finding%s\n"), nfindings - MAX_FINDINGS,
+			   plural(nfindings - MAX_FINDINGS));
 	fwrite(rest.data, 1, rest.used, stdout);
 	fwrite(remarks.data, 1, remarks.used, stdout);
 }
