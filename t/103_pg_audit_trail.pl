@@ -390,6 +390,20 @@ foreach my $case (
 	like($stderr, $message, "$option: message");
 }
 
+# What other options leave out is not counted as what does not tell.
+my $untold = file('untold/1.json',
+	(map { line($_, currentUser => 'alice', objectName => "public.t$_") } 1 .. 3),
+	line(4, currentUser => 'alice', objectName => 'public.t1', superuser => JSON::PP::false),
+	line(5, currentUser => 'alice', superuser => JSON::PP::false),
+	line(6, currentUser => 'alice'));
+my $told = (trail('cat', '--superuser', '--object=public.t1', $untold))[2];
+like($told, qr/warning: 1 READ record that matches otherwise names no object, and is left out$/m,
+	'--superuser and --object: a record without an object');
+like($told, qr/warning: 1 record that matches otherwise does not say whether its user was a superuser, and is left out$/m,
+	'--superuser and --object: a record that does not tell of its user');
+like((trail('cat', '--superuser', $untold))[2], qr/warning: 4 records that match otherwise do not say whether their user/,
+	'--superuser: records that do not tell');
+
 # Text in the database's encoding: found in the terminal's, as far as that is possible
 foreach my $database (qw(postgres latin1))
 {

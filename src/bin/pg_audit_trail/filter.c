@@ -410,16 +410,20 @@ unnamed_describe(const Unnamed *unnamed, Buffer *buf)
 	return sum;
 }
 
-/* Returns true if a superuser did it; counts the record if it does not tell. */
+/* Returns true if the record tells whether its user was a superuser. */
 static bool
-is_superusers(Filter *filter, const Record *record)
+tells_superuser(const Record *record)
 {
-	const PaqValue *value = &record->line.value[PAQ_TRAIL_SUPERUSER];
+	return record->line.value[PAQ_TRAIL_SUPERUSER].kind == PAQ_VALUE_BOOLEAN;
+}
 
-	if (value->kind == PAQ_VALUE_BOOLEAN)
-		return value->data[0] == 't';
-	filter->unknown_roles += paq_line_has(&record->line, PAQ_TRAIL_CURRENT_USER_NAME);
-	return false;
+/* Returns true if a superuser did it, or somebody of whom the record does not tell. */
+static bool
+may_be_superusers(const Record *record)
+{
+	if (tells_superuser(record))
+		return record->line.value[PAQ_TRAIL_SUPERUSER].data[0] == 't';
+	return paq_line_has(&record->line, PAQ_TRAIL_CURRENT_USER_NAME);
 }
 
 /*
@@ -445,12 +449,19 @@ filter_matches(Filter *filter, Record *record)
 		!matches_transaction(&filter->transaction, record) ||
 		!matches_outcome(&filter->outcome, record) ||
 		!matches_text(&filter->text, record) ||
-		(filter->superuser && !is_superusers(filter, record)))
+		(filter->superuser && !may_be_superusers(record)))
 		return false;
-	if (matches_object(&filter->object, record))
-		return true;
-	(void) unnamed_count(&filter->unnamed, record);
-	return false;
+	if (!matches_object(&filter->object, record))
+	{
+		(void) unnamed_count(&filter->unnamed, record);
+		return false;
+	}
+	if (filter->superuser && !tells_superuser(record))
+	{
+		filter->unknown_roles++;
+		return false;
+	}
+	return true;
 }
 
 /* Say which records were left out only because they do not tell. */
