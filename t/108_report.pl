@@ -244,6 +244,8 @@ is( fact(
 		'Chosen by'),
 	'--from=2100-01-01T10:11:12.500000+0000 --to=2100-01-02T00:00:00+0000 --text=a,b --text=c',
 	'so that they choose the same again');
+is(fact(report(@keys, "--rows=$_", $dir), 'Chosen by'), "--rows=$_", "--rows=$_ is shown")
+  foreach '0', '7', '7..', '..7', '3..7';
 
 # ---------------------------------------------------------------------------
 # Usage

@@ -535,7 +535,7 @@ static void
 describe_rows(Buffer *buf, const Filter *filter)
 {
 	buffer_puts(buf, " --rows=");
-	if (filter->from_rows > 0)
+	if (filter->from_rows > 0 || filter->to_rows == 0)
 		buffer_printf(buf, INT64_FORMAT, filter->from_rows);
 	if (filter->to_rows == filter->from_rows)
 		return;
