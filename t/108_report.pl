@@ -449,6 +449,11 @@ like(report('--to=2026-01-02', "$base/whole.json"),
 	'no gaps among those that were chosen');
 unlike(report(file('empty.json')), qr/no gaps/, 'of no record nothing is said');
 
+# Sequences are shown in one way, and counts in another.
+$text = report(file('thousands.json', line(1234, 0), line(1235, 1)));
+like($text, qr/^Sequences +1234 \(earliest record\) to 1235 \(latest\)$/m, 'sequences of the summary');
+like($text, qr/^db1 +- +1234 +1235 +1,233 -$/m, 'sequences of a server, and how many are before');
+
 # A part of the trail is in another directory: where is said, as far as records tell it.
 sub moved
 {

@@ -686,8 +686,8 @@ write_sequences(void)
 
 			grid_text(&grid, server->part[0], server->part[0].len == server->len[0]);
 			grid_text(&grid, server->part[1], server->part[1].len == server->len[1]);
-			grid_number(&grid, server->first_sequence, false);
-			grid_number(&grid, server->sequence, false);
+			grid_id(&grid, server->first_sequence);
+			grid_id(&grid, server->sequence);
 			grid_number(&grid, Max(server->first_sequence - 1, 0), false);
 			grid_string(&grid, server->sample);
 			begin_later |= server->first_sequence > 1;
