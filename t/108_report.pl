@@ -488,6 +488,14 @@ like($text, qr/^db1 +- +11 +31 +10 before$/m, 'what was before the first sequenc
 like($text, qr/^ *What was before the first sequence is not in these files: /m, 'is not there');
 unlike(report("$base/whole.json"), qr/before the first sequence/, 'unless there is none');
 
+# Sequences within a file cannot be there, whatever the file tells of log_directory.
+file('within/1.json', line(1, 0), line(4, 1), moved(5, 2, 'before', 'within'));
+file('within/2.json', line(6, 10), line(9, 11), moved(10, 12, 'elsewhere', 'within'));
+$text = report([ 1, qr/\A\z/ ], "$base/within");
+like($text, qr{within/$_ are missing\n}, "$_: missing within a file")
+  foreach '1\.json sequences 2 to 3', '2\.json sequences 7 to 8';
+like($text, qr/^! Missing between the records of these files: 4 sequences\.$/m, 'they are in no other directory');
+
 # A record in parts that are too long to be put together is one record.
 my %part = (count => 3, length => 300_000_000, sha256 => '0' x 64);
 file('parts/1.json',

@@ -31,6 +31,10 @@
 /* Parts of which a name may consist */
 #define NAME_PARTS		3
 
+/* Places that are none: what was before the first sequence; nothing that may be elsewhere */
+#define PLACE_BEFORE	(-1)
+#define PLACE_NONE		(-2)
+
 /* What has a name, or several that belong together */
 typedef struct Counter
 {
@@ -44,10 +48,10 @@ typedef struct Counter
 	int64		first;			/* of those that have a time, the earliest */
 	int64		last;
 	int64		sequence;		/* of a server: of the record that was added last, */
-	int64		first_sequence; /* and of the first one, */
-	const char *path;			/* and the file of that, or of the one behind the
-								 * last that are missing; NULL: no matter */
-	int64		place;			/* of these, among the places; -1: of the first */
+	int64		first_sequence; /* and of the first one */
+	const char *path;			/* of a server: the file of the last record, */
+	int64		place;			/* and, among the places, what is missing in front
+								 * of it; or one of these */
 	char	   *sample;			/* message of a failure; of a server, log_directory
 								 * before the first sequence; NULL: none */
 } Counter;

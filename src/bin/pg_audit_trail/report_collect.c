@@ -409,12 +409,10 @@ collect_place(Report *report, const char *path, const char *what)
 }
 
 static void
-collect_missing(Report *report, Counter *server, const TrailFile *file, int64 first, int64 last)
+collect_missing(Report *report, const TrailFile *file, int64 first, int64 last)
 {
 	char		what[128];
 
-	server->path = report->nplaces < MAX_PLACES ? file->path : NULL;
-	server->place = report->nplaces;
 	add_number(&report->missing, last - first + 1);
 	if (first == last)
 		snprintf(what, sizeof(what), "sequence " INT64_FORMAT " is missing", first);
@@ -431,32 +429,33 @@ collect_missing(Report *report, Counter *server, const TrailFile *file, int64 fi
  * which the record names.
  */
 static void
-collect_directory(Report *report, Counter *server, const TrailFile *file, Record *record)
+collect_directory(Report *report, Counter *server, Record *record)
 {
+	const int64 place = server->place;
 	char	   *directory;
 	Buffer		what = {0};
 
-	if (server->path != file->path || record_has_failed(record) ||
+	if (server->place == PLACE_NONE || record_has_failed(record) ||
 		!record_is(record, PAQ_TRAIL_OBJECT_NAME, "pg_audit_queue.log_directory") ||
 		!record_is(record, PAQ_TRAIL_CLASS, "CONFIG") || !record_is(record, PAQ_TRAIL_COMMAND, "SET"))
 		return;
-	server->path = NULL;
+	server->place = PLACE_NONE;
 	directory = keep_text(record_text(record, PAQ_TRAIL_OLD_VALUE), MAX_EVENT_TEXT);
 	if (directory == NULL)
 		return;
-	if (server->place < 0)
+	if (place == PLACE_BEFORE)
 	{
 		server->sample = directory;
 		return;
 	}
-	buffer_puts(&what, report->places[server->place].what);
+	buffer_puts(&what, report->places[place].what);
 	buffer_printf(&what, "; before sequence " INT64_FORMAT ", log_directory was \"",
 				  record_number(record, PAQ_TRAIL_SEQUENCE));
 	buffer_puts(&what, directory);
 	buffer_puts(&what, "\"");
 	buffer_putc(&what, '\0');
-	free(report->places[server->place].what);
-	report->places[server->place].what = what.data;
+	free(report->places[place].what);
+	report->places[place].what = what.data;
 	report->moved++;
 	free(directory);
 }
@@ -476,18 +475,22 @@ collect_sequence(Report *report, const TrailFile *file, Record *record)
 	};
 	const int64 sequence = record_number(record, PAQ_TRAIL_SEQUENCE);
 	Counter    *counter = count_parts(report, TABLE_SERVERS, server, lengthof(server), &nothing);
+	const bool	begins_file = counter->path != file->path;
 	char		what[128];
 
 	if (sequence <= 0)
 		return;
+	counter->path = file->path;
+	if (begins_file)
+		counter->place = counter->first_sequence == 0 ? PLACE_BEFORE : PLACE_NONE;
 	if (counter->first_sequence == 0)
-	{
 		counter->first_sequence = sequence;
-		counter->path = file->path;
-		counter->place = -1;
-	}
 	if (counter->sequence > 0 && sequence - 1 > counter->sequence)
-		collect_missing(report, counter, file, counter->sequence + 1, sequence - 1);
+	{
+		if (begins_file && report->nplaces < MAX_PLACES)
+			counter->place = report->nplaces;
+		collect_missing(report, file, counter->sequence + 1, sequence - 1);
+	}
 	else if (counter->sequence > 0 && sequence <= counter->sequence)
 	{
 		snprintf(what, sizeof(what),
@@ -495,5 +498,5 @@ collect_sequence(Report *report, const TrailFile *file, Record *record)
 		collect_place(report, file->path, what);
 	}
 	counter->sequence = sequence + record->nparts - 1;
-	collect_directory(report, counter, file, record);
+	collect_directory(report, counter, record);
 }
