@@ -115,6 +115,8 @@ complains(['dog'], 2, qr/there is no command "dog"/, '', 'a wrong command');
 complains(['cat'], 2, qr/no file or directory specified/, '', 'no path');
 complains([ 'cat', '--nonsense', $base ], 2, qr/unrecognized option.*nonsense/, '', 'a wrong option');
 complains([ 'cat', '--all', $base ], 2, qr/unrecognized option/, '', 'an option of the other command');
+complains([ 'cat', @$_, $base ], 2, qr/error: unrecognized option "-x"\n/, '', "a wrong letter, @$_")
+  foreach ['-x'], ['-Pxq'], ['-Px'], [ '--limit=1', '-xq' ], [ '--limit=1', '-Pxq' ], [ '--limit=1', '-Px' ];
 complains([ 'cat', "$base/none.json" ], 2, qr/could not open ".*none.json": No such file/, '', 'no file');
 complains([ 'cat', file('a.txt', 'x') ], 2, qr/unknown ending/, '', 'a file with another ending');
 complains([ 'cat', '/dev/null' ], 2, qr/neither a file nor a directory/, '', 'a device');

@@ -176,6 +176,7 @@ next_option(int argc, char **argv, const char *letters, const struct option *opt
 	char		quiet[32];
 	const char *word;
 	char		letter[3] = "-";
+	const int	before = optind;
 	int			result;
 
 	opterr = 0;
@@ -185,7 +186,8 @@ next_option(int argc, char **argv, const char *letters, const struct option *opt
 		return result;
 	word = argv[optind - 1];
 	letter[1] = (char) optopt;
-	if (strncmp(word, "--", 2) != 0)
+	/* getopt_long() has not gone on if there is more in the word of the letter */
+	if (optind == before || strncmp(word, "--", 2) != 0)
 		word = letter;
 	if (result == ':')
 		pg_log_error("option \"%s\" requires an argument", word);
