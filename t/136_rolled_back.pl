@@ -145,6 +145,14 @@ like((trail_program('report', "--transaction=$last->{transactionId}", $dir))[1],
 # The id comes again after 2^32 transactions: a time tells which one.
 is_deeply([ chosen("--transaction=$last->{transactionId}", "--from-sequence=$last->{sequence}") ],
 	[ @whole[ 2, 3 ] ], 'of a time');
+is_deeply([ chosen("--transaction=$last->{transactionId}", '--to-sequence=' . ($last->{sequence} - 1)) ],
+	[], 'before it got its id, it is not found');
+
+# What was rolled back behind the range is marked.
+is_deeply(
+	[ texts_of(chosen('--outcome=undone', "--from-sequence=$last->{sequence}", "--to-sequence=$last->{sequence}")) ],
+	[ $last->{commandText} ],
+	'a ROLLBACK behind what was chosen counts');
 $node->stop;
 
 # ---------------------------------------------------------------------------
