@@ -419,19 +419,17 @@ add_missing(Ranges *missing, uint64 *count, const Range *written, const Ranges *
 	*count += written->last - next + 1;
 }
 
-/* Sequences that were written, and are in none of the files */
+/* Sequences that were written, and not found; known: there is nothing else in these files. */
 static void
-report_missing(RestKind kind)
+report_missing(RestKind kind, const Ranges *found, bool known)
 {
 	const Ranges *written = &rests[kind].written;
 	Ranges		missing = {0};
 	uint64		count = 0;
 	Buffer		buf = {0};
-	bool		known;
-	Ranges		found = all_found(&known);
 
 	for (int i = 0; i < written->count; i++)
-		add_missing(&missing, &count, &written->range[i], &found);
+		add_missing(&missing, &count, &written->range[i], found);
 	if (count > 0)
 	{
 		buffer_printf(&buf, UINT64_FORMAT " record%s %s%s, ", count, plural(count), where[kind],
@@ -445,7 +443,6 @@ report_missing(RestKind kind)
 		uncovered("%s", buf.data);
 	}
 	free(buf.data);
-	free(found.range);
 	free(missing.range);
 }
 
@@ -454,6 +451,8 @@ bool
 rest_report(void)
 {
 	bool		any = false;
+	bool		known;
+	Ranges		found = all_found(&known);
 
 	for (int i = 0; i < NREST_KINDS; i++)
 	{
@@ -461,7 +460,8 @@ rest_report(void)
 			continue;
 		any = true;
 		report_bytes(i);
-		report_missing(i);
+		report_missing(i, &found, known);
 	}
+	free(found.range);
 	return any;
 }
