@@ -177,6 +177,9 @@ sub restart_with
 	return;
 }
 
+# --from takes a second more, as times are printed without parts of one.
+poll_until(sub { unaudited_sql($node, "SELECT clock_timestamp() >= timestamptz '$first_time' + interval '1 second'") eq 't' })
+  or die 'the clock stands still';
 my $elsewhere = $node->data_dir . '/elsewhere';
 restart_with(seal => 'off', log_directory => 'elsewhere');
 fill_file('not sealed');
