@@ -91,6 +91,18 @@ sub ship_once
 	return ($code, $err, $out);
 }
 
+# Wait until one that was started ends by itself.  Returns status and messages.
+sub wait_for_end
+{
+	my ($ship) = @_;
+	my $run = $ship->{run};
+
+	poll_until(sub { $run->pump_nb if $run->pumpable; !$run->pumpable })
+	  or return finish_trail_program($ship, 'KILL');
+	$run->finish;
+	return ($run->full_result(0) >> 8, $ship->{stderr});
+}
+
 sub consumer
 {
 	my ($column, $name) = @_;
@@ -398,9 +410,8 @@ foreach my $attempt ('it is tried', 'it is tried again')
 	is((sequences($file))[-1], $good, 'and nothing behind it');
 	($status, $stderr) = ship_once('files', receiver($file));
 }
-my $endless = start_ship('files', receiver($file));
-$endless->{run}->finish;
-is($endless->{run}->full_result(0) >> 8, 1, 'without --once, too, that is the end');
+($status) = wait_for_end(start_ship('files', receiver($file)));
+is($status, 1, 'without --once, too, that is the end');
 my $kept = slurp_file($damaged);
 unlink($damaged) or die $!;
 append_to_file($damaged, join('', grep { !/#{20}/ } split /^/, $kept));
@@ -434,6 +445,70 @@ rename($damaged, "$damaged.away") or die $!;
 ($status, $stderr) = ship_once('files', receiver($file));
 like($stderr, qr/records with sequence \d+ to \d+ are missing/, 'without the file, it is told what is missing');
 is(consumer('lag_records', 'files'), 0, 'and the rest is shipped');
+
+# Give a file another text, but not another time.
+sub damage
+{
+	my ($path, $text) = @_;
+	my $time = (Time::HiRes::stat($path))[9];
+
+	open(my $handle, '>', $path) or die $!;
+	syswrite($handle, $text);
+	close($handle);
+	Time::HiRes::utime($time, $time, $path) or die $!;
+	return;
+}
+
+# The current file, with some records, and the next one begun
+sub next_file
+{
+	my $path;
+
+	some_records(2);
+	$path = $node->data_dir . '/' . stats($node)->{current_file};
+	unaudited_sql($node, 'SELECT audit_rotate()');
+	return $path;
+}
+
+sub first_sequence
+{
+	my ($path) = @_;
+
+	return (trail_text($path) =~ /"sequence":(\d+)/)[0];
+}
+
+# A target that fails when all before the damage is sent
+ship_once('files', receiver($file));
+next_file();
+$damaged = next_file();
+some_records(1);
+$good = first_sequence($damaged);
+damage($damaged, slurp_file($damaged) =~ s/\n\{/\n#/gr);
+$before = consumer('sequence', 'files');
+my $failing = "if [ \$(wc -l < $tmp/attempts) -lt 3 ]; then echo >> $tmp/attempts; cat > /dev/null; exit 5; fi; "
+  . receiver($file);
+append_to_file("$tmp/attempts", '');
+($status, $stderr) = ship_once('files', $failing);
+is($status, 2, 'the target fails, too: with --once, that is the end');
+like($stderr, qr/nothing behind that is shipped\n.*error: \d+ records were sent, but not acknowledged$/s,
+	'and both is said');
+is(consumer('sequence', 'files'), $before, 'nothing is acknowledged');
+($status, $stderr) = wait_for_end(start_ship('files', $failing));
+is(scalar(() = slurp_file("$tmp/attempts") =~ /\n/g), 3, 'without --once, it is tried again');
+is(consumer('sequence', 'files'), $good, 'until what is before the damage is acknowledged');
+is($status, 1, 'then it ends');
+unlike($stderr, qr/not acknowledged/, 'with nothing left');
+unlink($damaged) or die $!;
+ship_once('files', receiver($file));
+
+# What is sent, and not acknowledged when it is told to end
+some_records(2);
+$ship = start_ship('files', "tee $tmp/unacknowledged > /dev/null");
+poll_until(sub { -s "$tmp/unacknowledged" });
+($status, $stderr) = finish_trail_program($ship);
+is($status, 0, 'told to end, it does');
+like($stderr, qr/warning: \d+ records were sent, but not acknowledged, and will be sent again$/,
+	'and says what is not acknowledged');
 
 # ---------------------------------------------------------------------------
 # A backup is restored, then newer files of the trail are put back: two series with the

@@ -11,7 +11,7 @@
  * attempt, until something is acknowledged.  With --once, an attempt at which nothing is
  * acknowledged is the last one.
  *
- * Where the trail is damaged, shipping ends when all before that is acknowledged.
+ * Where the trail cannot be read on, shipping ends when all before that is acknowledged.
  *
  * SIGTERM and SIGINT: no more records are sent; those that were may still be acknowledged, for
  * FINISH_TIME.
@@ -585,7 +585,7 @@ finish(void)
 		if (stopped)
 			until = Min(until, now_ms() + FINISH_TIME);
 	}
-	if (window.first < window.next && ship.progress && !stopped)
+	if (window.first < window.next && (ship.progress || !ship.once) && !stopped)
 	{
 		give_up_target();
 		return false;
@@ -603,8 +603,16 @@ end(void)
 	print_stats(true);
 	if (ship.moved)
 		note_status(STATUS_TROUBLE);
-	if (!ship.once || window.first == window.next)
+	if (window.first == window.next)
 		return;
+	if (!ship.once)
+	{
+		pg_log_warning(ngettext(UINT64_FORMAT " record was sent, but not acknowledged, and will be sent again",
+								UINT64_FORMAT " records were sent, but not acknowledged, and will be sent again",
+								window.next - window.first),
+					   window.next - window.first);
+		return;
+	}
 	pg_log_error(ngettext(UINT64_FORMAT " record was sent, but not acknowledged",
 						  UINT64_FORMAT " records were sent, but not acknowledged",
 						  window.next - window.first),
