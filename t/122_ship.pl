@@ -510,6 +510,116 @@ is($status, 0, 'told to end, it does');
 like($stderr, qr/warning: \d+ records were sent, but not acknowledged, and will be sent again$/,
 	'and says what is not acknowledged');
 
+# Files in which no record can be found, with one before and one behind.  The target acknowledges
+# at its end.
+my %no_key = (log_encryption => 'aes-256-gcm', log_encryption_key_command => encryption_key(256));
+foreach my $case (
+	[ 'lines that are no records', {}, sub { $_[0] =~ s/^\{/#/gmr }, 1, qr/the line at byte 0 is no record/ ],
+	[ 'no line', {}, sub { "\0" x length($_[0]) }, 1, qr/ends within its first record/ ],
+	[ 'no sequence', {}, sub { $_[0] =~ s/"sequence":/"sequenze":/gr }, 1, qr/its first record has no sequence/ ],
+	[ 'a compressed file', { log_compression => 'zstd' }, sub { '#' x 30 . substr($_[0], 30) }, 1,
+		qr/damaged from byte 0 on/ ],
+	[ 'no permission', {}, undef, 2, qr/could not open file/ ],
+	[ 'no key', \%no_key, undef, 2, qr/could not read file/ ])
+{
+	my ($name, $settings, $make_damage, $expected, $message) = @$case;
+	my %none = map { $_ => $_ eq 'log_encryption_key_command' ? '' : 'none' } keys %$settings;
+	my $hoard = 'exec ' . python() . " $hoarder $tmp/hoard";
+	my @part;
+
+	ship_once('files', receiver($file));
+	foreach my $number (0 .. 2)
+	{
+		ok(reload_settings($node, $number == 1 ? %$settings : %none), "$name: settings")
+		  if %$settings && $number > 0;
+		push @part, next_file();
+	}
+	$good = first_sequence($part[1]) - 1;
+	damage($part[1], $make_damage->(slurp_file($part[1]))) if defined $make_damage;
+	chmod(0, $part[1]) or die $! if $name eq 'no permission';
+	foreach my $attempt ('once', 'again', 'following')
+	{
+		($status, $stderr) = $attempt eq 'following' ?
+		  wait_for_end(start_ship('files', $hoard)) : ship_once('files', $hoard);
+		is($status, $expected, "$name: it ends ($attempt)");
+		like($stderr, qr/$message.*nothing behind that is shipped/s, "$name: that is said ($attempt)");
+		like($stderr, qr/\Q$part[1]\E/, "$name: and the file named ($attempt)");
+		is(consumer('sequence', 'files'), $good,
+			"$name: what is before it is acknowledged, and nothing behind it ($attempt)");
+	}
+	if (defined $make_damage)
+	{
+		unlink($part[1]) or die $!;
+		($status, $stderr) = ship_once('files', receiver($file));
+		like($stderr, qr/records with sequence \d+ to \d+ are missing/, "$name: without it, shipping goes on");
+	}
+	else
+	{
+		chmod(0600, $part[1]) or die $!;
+		($status, $stderr) = ship_once('files', receiver($file),
+			$name eq 'no key' ? ('-K', encryption_key_file()) : ());
+		is("$status $stderr", '0 ', "$name: when it can be read, shipping goes on");
+	}
+	is(consumer('lag_records', 'files'), 0, "$name: to the end");
+	unlink(@part[ 0, 1 ]);
+}
+
+# Sequences do not tell that something is missing where the series changes.
+next_file();
+ship_once('files', receiver($file));
+my $garbage = "$dir/garbage.json";
+append_to_file($garbage, "garbage\n");
+$node->stop('immediate');
+$node->start;
+some_records(1);
+$before = consumer('sequence', 'files');
+($status, $stderr) = ship_once('files', receiver($file));
+is($status, 1, 'another series, and a file that may have the rest of the former one');
+like($stderr, qr/\Q$garbage\E": the line at byte 0 is no record\n.*nothing behind that is shipped/, 'is the end');
+is(consumer('sequence', 'files'), $before, 'nothing is acknowledged');
+
+# New consumers do not know what was before the first record.
+my $late = new_consumer('late');
+utime(time + 10, time + 10, $garbage) or die $!;
+($status, $stderr) = ship_once('late', receiver($late));
+is($status, 1, 'a new consumer does not begin');
+like($stderr, qr/\Q$garbage\E": the line at byte 0 is no record\n.*nothing behind that is shipped/,
+	'while there is such a file');
+is(consumer('sequence', 'late'), 0, 'nothing is acknowledged');
+
+# What may be the worker's next file, and files that are old
+unlink($garbage) or die $!;
+append_to_file($garbage, '{"type"');
+utime(time + 10, time + 10, $garbage) or die $!;
+ship_once('late', receiver($late));
+is(consumer('lag_records', 'late'), 0, 'the beginning of a record in a new file does not matter');
+ship_once('files', receiver($file));
+unaudited_sql($node, "SELECT audit_consumer_drop('late')");
+append_to_file($garbage, "\n");
+utime(1, 1, $garbage) or die $!;
+$gone = next_file();
+some_records(1);
+unlink($gone) or die $!;
+($status, $stderr) = ship_once('files', receiver($file));
+is($status, 1, 'a file is gone, and there is an old one that cannot be read');
+like($stderr, qr/^[^\n]*records with sequence \d+ to \d+ are missing in the trail\n$/, 'only the former matters');
+is(consumer('lag_records', 'files'), 0, 'the rest is shipped');
+unlink($garbage) or die $!;
+
+# One that has lost its end
+unaudited_sql($node, 'SELECT audit_rotate()');
+some_records(3);
+$damaged = $node->data_dir . '/' . stats($node)->{current_file};
+unaudited_sql($node, 'SELECT audit_rotate()');
+some_records(1);
+truncate($damaged, (-s $damaged) - 10) or die $!;
+($status, $stderr) = ship_once('files', receiver($file));
+is($status, 1, 'a file that has lost its end');
+like($stderr, qr/ends within a record, but is not the newest one/, 'is named');
+like($stderr, qr/records with sequence (\d+) to \1 are missing/, 'with what is missing');
+is(consumer('lag_records', 'files'), 0, 'and the rest is shipped, too');
+unlink($damaged) or die $!;
+
 # ---------------------------------------------------------------------------
 # A backup is restored, then newer files of the trail are put back: two series with the
 # same sequences

@@ -14,8 +14,7 @@
  * record is shipped at least once, in order, and none twice as long as nothing fails.
  *
  * What is in the trail and cannot be read is not left out: nothing behind it is shipped, so that
- * nothing behind it is acknowledged.  The exception is a file in which no record can be found
- * from its beginning: it is reported, and passed over.
+ * nothing behind it is acknowledged.
  *
  * Memory is bounded by the window and the longest record that source.c hands out.
  *
@@ -38,7 +37,8 @@ typedef enum WalkResult
 {
 	WALK_RECORD,
 	WALK_END,					/* there is none that is durable, for now */
-	WALK_STUCK					/* what comes next is damaged, which has been said */
+	WALK_STUCK					/* what comes next cannot be read, which has been
+								 * said */
 } WalkResult;
 
 extern Walk *walk_begin(const char *directory, const PaqKeys *keys);

@@ -18,7 +18,9 @@
  *
  * If what a consumer had not acknowledged is gone - removed by retention, because it was too
  * much, or by somebody - the walk says so and goes on with what there is.  What is there, and
- * damaged, ends it, except for a file in which no record can be found from its beginning.
+ * cannot be read, ends it.  Of a file in which no record can be found nobody knows where it
+ * belongs: it ends the walk where it may have what is missing, see may_miss().  Only what a file
+ * lacks at its end is gone.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -37,7 +39,10 @@ typedef struct WalkFile
 {
 	TrailFile	file;
 	uint64		series;			/* of its first record, */
-	uint64		begun;			/* and its sequence; 0: it has none */
+	uint64		begun;			/* and its sequence; 0: none was found, */
+	SourceResult found;			/* but this, */
+	bool		damaged;		/* because of what is in the file, */
+	uint64		looked_at;		/* up to that byte */
 	bool		done;			/* all of it has been handed out */
 } WalkFile;
 
@@ -54,8 +59,8 @@ struct Walk
 	PaqPlace	place;			/* behind the last record, */
 	uint64		place_begun;	/* and series of the first record of its file; 0:
 								 * the file is gone */
-	int64		acknowledged;	/* by the consumer, see paq_place_until() */
-	int64		until;			/* what that says */
+	int64		until;			/* see paq_place_until() */
+	int64		lost_until;		/* what was last written to by then has been read */
 	bool		begins;			/* it had not acknowledged anything */
 	PaqPlace	skip;			/* records of its series up to its sequence have
 								 * been handed out before */
@@ -131,36 +136,65 @@ is_end_file(const Walk *walk, const char *name)
 	return walk->has_end && strcmp(walk->end.file, name) == 0;
 }
 
+static bool
+is_gone(const WalkFile *file)
+{
+	struct stat st;
+
+	return lstat(file->file.path, &st) != 0 && errno == ENOENT;
+}
+
+/* How far the file is looked into */
+static uint64
+end_of_look(const Walk *walk, const TrailFile *file)
+{
+	return is_end_file(walk, file->name) ? walk->end.offset : file->size;
+}
+
 /*
- * Find series and sequence of the file's first record that is durable.  If the file cannot be read,
- * because its key is not there, say, it must not be left out, unless it is old.
+ * Find series and sequence of the file's first record that is durable.  If there is none, say what
+ * is wrong, unless quiet.
  */
 static void
-look_into(const Walk *walk, WalkFile *file)
+look_into(const Walk *walk, WalkFile *file, bool quiet)
 {
-	const bool	is_old = file->file.written <= walk->acknowledged;
-	Source	   *source = source_open(&file->file, walk->keys, is_old);
+	Source	   *source = source_open(&file->file, walk->keys, quiet);
 	Record		record = {0};
-	SourceResult result = SOURCE_END;
 
-	if (source != NULL && is_end_file(walk, file->file.name))
-		source_limit(source, walk->end.offset);
+	file->begun = 0;
+	file->damaged = false;
+	file->looked_at = end_of_look(walk, &file->file);
+	file->found = source == NULL && is_gone(file) ? SOURCE_END : SOURCE_FAILED;
 	if (source != NULL)
-		result = source_next(source, &record);
-	if (result == SOURCE_RECORD)
+	{
+		source_limit(source, file->looked_at);
+		file->found = source_next(source, &record);
+		if (file->found != SOURCE_RECORD && source_bad_lines(source) > 0)
+			file->found = SOURCE_FAILED;
+		file->damaged = source_is_damaged(source) || source_bad_lines(source) > 0;
+	}
+	if (file->found == SOURCE_RECORD)
 	{
 		file->series = record_number(&record, PAQ_TRAIL_SERIES);
 		file->begun = record_number(&record, PAQ_TRAIL_SEQUENCE);
 	}
-	else if (result == SOURCE_FAILED && !is_old && !source_is_damaged(source))
-		leave(STATUS_TROUBLE);
+	if (file->found == SOURCE_RECORD && file->begun == 0)
+	{
+		file->found = SOURCE_FAILED;
+		file->damaged = true;
+		if (!quiet)
+		{
+			pg_log_error("file \"%s\": its first record has no sequence", file->file.path);
+			note_status(STATUS_ALTERED);
+		}
+	}
 	source_close(source);
 	free(record.arena.data);
 }
 
 /*
- * What was found out about the file before; NULL if that was nothing.  A directory mostly lists
- * its files in the same order: *next is where the search begins.
+ * The file as it was listed before; NULL if it was not.  A directory mostly lists its files in the
+ * same order: *next is where the search begins.
  */
 static const WalkFile *
 find_known(const Walk *walk, const TrailFile *file, int *next)
@@ -170,14 +204,24 @@ find_known(const Walk *walk, const TrailFile *file, int *next)
 		const int	at = (*next + i) % walk->nfiles;
 		const WalkFile *known = &walk->files[at];
 
-		if (known->begun > 0 && known->file.device == file->device &&
-			known->file.inode == file->inode && strcmp(known->file.name, file->name) == 0)
+		if (known->file.device == file->device && known->file.inode == file->inode &&
+			strcmp(known->file.name, file->name) == 0)
 		{
 			*next = at + 1;
 			return known;
 		}
 	}
 	return NULL;
+}
+
+/* Returns true if looking into the file again would find nothing else. */
+static bool
+is_settled(const Walk *walk, const WalkFile *known, const TrailFile *file)
+{
+	if (known->begun > 0)
+		return true;
+	return known->found == SOURCE_FAILED && known->file.written == file->written &&
+		known->looked_at == end_of_look(walk, file);
 }
 
 /* Look through the directory. */
@@ -202,15 +246,11 @@ list_files(Walk *walk)
 			free(list.files[i].path);
 			continue;
 		}
+		if (known != NULL)
+			*file = *known;
 		file->file = list.files[i];
-		if (known == NULL)
-			look_into(walk, file);
-		else
-		{
-			file->series = known->series;
-			file->begun = known->begun;
-			file->done = known->done;
-		}
+		if (known == NULL || !is_settled(walk, known, &file->file))
+			look_into(walk, file, true);
 		nfiles++;
 	}
 	for (int i = 0; i < walk->nfiles; i++)
@@ -376,6 +416,53 @@ find_next(Walk *walk)
 	return next;
 }
 
+/* Returns true if the file may have records, and none can be found. */
+static bool
+is_unreadable(const Walk *walk, const WalkFile *file)
+{
+	/* What has been cut off may have just been begun by the worker. */
+	return file->found == SOURCE_FAILED ||
+		(file->found == SOURCE_CUT && file->file.written < walk->end_written);
+}
+
+/*
+ * Returns true if records may be missing between those that were handed out and that file, or the
+ * trail's end if it is NULL.  Sequences tell within a series; a consumer that begins does not know
+ * what was before.
+ */
+static bool
+may_miss(const Walk *walk, const WalkFile *next)
+{
+	const PaqPlace *place = &walk->place;
+
+	if (place->sequence == 0)
+		return true;
+	if (next == NULL)
+		return walk->end.sequence != place->sequence;
+	return next->series != place->series || next->begun > place->sequence + 1;
+}
+
+/*
+ * The file that may have what is missing before the next one, and cannot be read; NULL if there is
+ * none.
+ */
+static WalkFile *
+find_lost(Walk *walk, const WalkFile *next)
+{
+	if (!may_miss(walk, next))
+		return NULL;
+	for (int i = 0; i < walk->nfiles; i++)
+	{
+		WalkFile   *file = &walk->files[i];
+
+		if (is_unreadable(walk, file) &&
+			(file->file.written > walk->lost_until ||
+			 strcmp(file->file.name, walk->place.file) == 0))
+			return file;
+	}
+	return NULL;
+}
+
 /* Has the file the record that the place is behind? */
 static bool
 has_place(const Walk *walk, const WalkFile *file)
@@ -445,7 +532,10 @@ open_file(Walk *walk, const WalkFile *file, uint64 offset)
 		walk->source = source_open(&walk->current.file, walk->keys, false);
 	}
 	if (walk->source == NULL)
+	{
+		close_current(walk);
 		return false;
+	}
 
 	/* until set_limit() says how far */
 	source_limit(walk->source, 0);
@@ -510,33 +600,52 @@ set_limit(Walk *walk)
 	return true;
 }
 
-/* Something in the current file is damaged, which has been said. */
-static SourceResult
-give_up(const Walk *walk)
+/* The file cannot be read, or not further, which has been said. */
+static void
+give_up(const WalkFile *file, bool damaged)
 {
 	pg_log_error("nothing behind that is shipped");
-	pg_log_error_hint("Keep a copy of file \"%s\", and take out what is damaged, or the file: what is missing then is reported, and shipping goes on.",
-					  walk->current.file.path);
-	return SOURCE_FAILED;
+	if (damaged)
+		pg_log_error_hint("Keep a copy of file \"%s\", and take out what is damaged, or the file: what is missing then is reported, and shipping goes on.",
+						  file->file.path);
 }
 
-/* The next record of the current file; SOURCE_FAILED: it is damaged. */
+/*
+ * Say what is wrong with a file in which no record was found, unless one is by now, or the file is
+ * gone: then false.
+ */
+static bool
+give_up_lost(const Walk *walk, WalkFile *file)
+{
+	look_into(walk, file, false);
+	if (!is_unreadable(walk, file))
+		return false;
+	if (file->found == SOURCE_CUT)
+	{
+		pg_log_error("file \"%s\" ends within its first record", file->file.path);
+		note_status(STATUS_ALTERED);
+	}
+	give_up(file, file->damaged || file->found == SOURCE_CUT);
+	return true;
+}
+
+/* The next record of the current file; SOURCE_FAILED: it cannot be read further. */
 static SourceResult
 next_of_file(Walk *walk, Record *record)
 {
 	SourceResult result;
+	bool		damaged;
 
-	while ((result = source_next(walk->source, record)) == SOURCE_RECORD)
+	do
 	{
-		if (source_bad_lines(walk->source) > 0)
-			return give_up(walk);
-		if (go_behind(walk, record))
-			return SOURCE_RECORD;
-	}
-	if (result == SOURCE_FAILED && !source_is_damaged(walk->source))
-		leave(STATUS_TROUBLE);
-	if (result == SOURCE_FAILED || source_bad_lines(walk->source) > 0)
-		return give_up(walk);
+		result = source_next(walk->source, record);
+		damaged = source_is_damaged(walk->source) || source_bad_lines(walk->source) > 0;
+		if (damaged || result == SOURCE_FAILED)
+		{
+			give_up(&walk->current, damaged);
+			return SOURCE_FAILED;
+		}
+	} while (result == SOURCE_RECORD && !go_behind(walk, record));
 	return result;
 }
 
@@ -554,17 +663,33 @@ finish_file(Walk *walk, SourceResult result)
 	note_status(STATUS_ALTERED);
 }
 
-/* Go on with the next file; false if there is none yet. */
-static bool
+/* Go on with the next file, from which WALK_RECORD is to be read; WALK_END: there is none yet. */
+static WalkResult
 open_next(Walk *walk, SourceResult result)
 {
-	const WalkFile *next = find_next(walk);
+	for (;;)
+	{
+		const WalkFile *next = find_next(walk);
+		WalkFile   *lost = find_lost(walk, next);
 
-	if (next == NULL)
-		return false;
-	if (walk->source != NULL)
-		finish_file(walk, result);
-	return open_file(walk, next, 0);
+		if (lost != NULL)
+		{
+			if (give_up_lost(walk, lost))
+				return WALK_STUCK;
+			continue;
+		}
+		if (next == NULL)
+			return WALK_END;
+		if (walk->source != NULL)
+			finish_file(walk, result);
+		if (open_file(walk, next, 0))
+			return WALK_RECORD;
+		if (!is_gone(next))
+		{
+			give_up(next, false);
+			return WALK_STUCK;
+		}
+	}
 }
 
 /* What the server writes in another format is not shipped.  Say so, once. */
@@ -587,6 +712,7 @@ WalkResult
 walk_next(Walk *walk, Record *record)
 {
 	SourceResult result = SOURCE_END;
+	WalkResult	next;
 	bool		may_read;
 
 	if (walk->source != NULL)
@@ -612,9 +738,11 @@ walk_next(Walk *walk, Record *record)
 		if (!may_read)
 			source_limit(walk->source, 0);
 		if (!may_read ||
-			(walk->source != NULL && is_end_file(walk, walk->current.file.name)) ||
-			!open_next(walk, result))
+			(walk->source != NULL && is_end_file(walk, walk->current.file.name)))
 			return WALK_END;
+		next = open_next(walk, result);
+		if (next != WALK_RECORD)
+			return next;
 	}
 }
 
@@ -627,7 +755,6 @@ walk_set_place(Walk *walk, const PaqConsumer *consumer)
 	close_current(walk);
 	walk->place = walk->skip = consumer->place;
 	walk->highest = walk->place.sequence;
-	walk->acknowledged = consumer->acknowledged;
 	walk->begins = consumer->place.begun == 0;
 	look_at_end(walk);
 	for (int i = 0; i < walk->nfiles; i++)
@@ -635,8 +762,10 @@ walk_set_place(Walk *walk, const PaqConsumer *consumer)
 	file = find_place(walk);
 	walk->place_begun = file != NULL ? file->series : 0;
 	walk->until = paq_place_until(consumer, file != NULL ? file->file.written : 0);
-	if (file != NULL)
-		(void) open_file(walk, file, consumer->place.offset);
+	walk->lost_until = consumer->record_time == 0 ? walk->until :
+		Min(walk->until, consumer->record_time);
+	if (file != NULL && !open_file(walk, file, consumer->place.offset) && !is_gone(file))
+		leave(STATUS_TROUBLE);
 }
 
 Walk *
