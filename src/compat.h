@@ -399,8 +399,14 @@ paq_guc_find(const char *name)
 #if PG_VERSION_NUM >= 160000
 	return find_option(name, false, true, LOG);
 #else
+	static const char *const old_names[][2] = {
+		{"sort_mem", "work_mem"}, {"vacuum_mem", "maintenance_work_mem"}
+	};
 	struct config_generic **variables = get_guc_variables();
 
+	for (int i = 0; i < lengthof(old_names); i++)
+		if (pg_strcasecmp(old_names[i][0], name) == 0)
+			name = old_names[i][1];
 	for (int i = 0; i < GetNumConfigOptions(); i++)
 		if (pg_strcasecmp(variables[i]->name, name) == 0)
 			return variables[i];

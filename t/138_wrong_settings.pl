@@ -118,6 +118,12 @@ sql("ALTER SYSTEM RESET pg_audit_queue.log");
 reload();
 is(errors('setting'), 0, 'mended by ALTER SYSTEM');
 
+# PostgreSQL still takes two names that settings once had.
+$node->append_conf('postgresql.conf', "SORT_MEM = '5MB'\nvacuum_mem = '70MB'\n");
+reload();
+is(sql('SHOW work_mem') . ' ' . sql('SHOW maintenance_work_mem'), '5MB 70MB', 'old names of settings');
+is(errors('setting'), 0, 'are not wrong');
+
 # Roles, databases, sessions: what is wrong leaves the server's value
 
 sql('CREATE ROLE wrong SUPERUSER LOGIN; CREATE DATABASE other');
