@@ -424,6 +424,7 @@ WITH wanted AS MATERIALIZED (
            extract(epoch FROM max(r.setting) FILTER (WHERE r.name = 'pg_audit_queue.log_retention_age')
                               ::interval)::bigint / 60 AS age,
            pg_size_bytes(max(r.setting) FILTER (WHERE r.name = 'pg_audit_queue.log_retention_size')) AS size,
+           max(r.setting) FILTER (WHERE r.name = 'pg_audit_queue.log_rotation_size')::bigint * 1024 AS file_size,
            extract(epoch FROM max(r.setting) FILTER (WHERE r.name = 'pg_audit_queue.table_retention')
                               ::interval)::bigint / 60 AS table_age
       FROM raw r
@@ -755,6 +756,14 @@ WITH wanted AS MATERIALIZED (
            NULL
       FROM kept k
      WHERE k.age BETWEEN 1 AND 1440 - 1
+     UNION ALL
+    SELECT 'retention_small', 'error', 'PCI DSS 10.5.1, NIST AU-11',
+           'Files are removed when there are more than ' || k.size || ' bytes, less than one file may have. It'
+           ' begins an hour after it was set, or the start of the server.',
+           'ALTER SYSTEM SET pg_audit_queue.log_retention_size = ''20GB''; SELECT pg_reload_conf();',
+           NULL
+      FROM kept k, setting s
+     WHERE k.size BETWEEN 1 AND s.file_size - 1
      UNION ALL
     SELECT 'retention_short', 'warning', 'PCI DSS 10.5.1, NIST AU-11',
            'Records are removed after ' || k.age / 1440

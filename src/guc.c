@@ -44,7 +44,7 @@
 
 #define VALUE_LEN	32			/* space for the text of a number */
 
-/* How long retention of less than a day waits, see paq_retention_begins() */
+/* How long retention waits that may be a mistake, see paq_retention_begins() */
 #define NOTICE_MS	(SECS_PER_HOUR * 1000)
 
 void		(*paq_setting_change_hook) (const PaqSettingChange *change) = NULL;
@@ -194,10 +194,16 @@ paq_retention_is_short(int minutes)
 	return minutes > 0 && minutes < HOURS_PER_DAY * MINS_PER_HOUR;
 }
 
-TimestampTz
-paq_retention_begins(int minutes, TimestampTz now)
+bool
+paq_retention_is_small(int kilobytes)
 {
-	return !paq_retention_is_short(minutes) ? DT_NOBEGIN :
+	return kilobytes > 0 && kilobytes < paq_log_rotation_size;
+}
+
+TimestampTz
+paq_retention_begins(bool may_be_mistake, TimestampTz now)
+{
+	return !may_be_mistake ? DT_NOBEGIN :
 		TimestampTzPlusMilliseconds(Min(amounts_changed, now), NOTICE_MS);
 }
 

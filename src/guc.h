@@ -67,12 +67,14 @@ extern uint32 paq_wanted_classes;
 extern void paq_set_rule_classes(uint32 recorded, uint32 ignored);
 
 /*
- * Retention of less than a day may be a mistake that removes the trail.  It begins
- * only an hour after the setting was made, or the server started, so that what is
- * said of it can be seen.  The latter returns when, -infinity for other retention.
+ * Retention of less than a day, or of less than a file, may be a mistake that removes
+ * the trail.  It begins only an hour after the setting was made, or the server started,
+ * so that what is said of it can be seen.  The last one returns when, -infinity for
+ * other retention.
  */
 extern bool paq_retention_is_short(int minutes);
-extern TimestampTz paq_retention_begins(int minutes, TimestampTz now);
+extern bool paq_retention_is_small(int kilobytes);
+extern TimestampTz paq_retention_begins(bool may_be_mistake, TimestampTz now);
 
 /*
  * Patterns stand one behind the other, each with its terminator, and one more

@@ -364,7 +364,7 @@ $node->safe_psql('postgres', "SELECT 'after-it-'");
 is(found('after-it-'), 0, 'nothing overtakes it');
 
 # Retention is for files of a trail, not for these, however many or large they are.
-reload(log_retention_size => '1kB');
+reload(log_retention_size => '1kB', log_rotation_size => 0);
 foreach (1 .. 3)
 {
 	unaudited_sql($node, 'SELECT audit_rotate()');
@@ -378,7 +378,7 @@ cmp_ok(scalar @waiting, '>=', 4, 'several files wait to be loaded');
 unaudited_sql($node, 'SELECT audit_rotate()');
 ok(worker_at_rest($node), 'the worker has nothing more to do');
 is(scalar(grep { !-e } @waiting), 0, 'retention leaves them alone');
-reload(log_retention_size => '0');
+reload(log_retention_size => '0', log_rotation_size => '10MB');
 sql('ALTER TABLE audit_queue.records DROP CONSTRAINT no');
 is(loaded(), 1, 'loaded when it is accepted');
 is(found('refused-'), 1, 'that record');

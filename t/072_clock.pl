@@ -18,34 +18,13 @@ use PostgreSQL::Test::Utils;
 
 plan skip_all => 'the server is built with sanitizers' if sanitizers() ne '';
 
-my $clock = PostgreSQL::Test::Utils::tempdir() . '/clock';
-
-# By how many seconds the server's time differs from ours, from now on
-sub set_clock
-{
-	my ($seconds) = @_;
-
-	open my $handle, '>', "$clock.new" or die "$clock.new: $!";
-	print $handle $seconds;
-	close $handle or die "$clock.new: $!";
-	rename "$clock.new", $clock or die "rename: $!";
-	return;
-}
-
-set_clock(0);
 my $node = audited_node(
 	'main',
 	settings => { flush_interval => '3s' },
 	conf     => "autovacuum = off\n",
 	start    => 0);
-{
-	local $ENV{LD_PRELOAD} = build_preloaded('clock');
-	local $ENV{PAQ_CLOCK}  = $clock;
-
-	$node->start;
-}
-create_extension($node);
-set_clock(100);
+start_with_clock($node);
+set_clock($node, 100);
 like(unaudited_sql($node, 'SELECT extract(epoch FROM clock_timestamp()) - ' . time),
 	qr/^(?:99|1\d\d)/, 'the clock can be set');
 
@@ -54,7 +33,7 @@ my $hours = 0;
 
 sub set_back
 {
-	set_clock(-3600 * ++$hours);
+	set_clock($node, -3600 * ++$hours);
 	return;
 }
 

@@ -26,7 +26,11 @@ symlink($shared, "$base/link") or die "symlink: $!";
 my $first  = audited_node('first', settings => { log_directory => $shared });
 my $second = audited_node(
 	'second',
-	settings => { log_directory => "$base/link", log_retention_size => '1kB' },
+	settings => {
+		log_directory      => "$base/link",
+		log_retention_size => '1kB',
+		log_rotation_size  => '1kB'
+	},
 	start    => 0);
 
 # Records of the first server that the second one's retention would remove.

@@ -363,7 +363,7 @@ my @finished = grep { $_ ne current_file() } trail_files($node);
 my $foreign  = $node->data_dir . '/audit/audit-2020-01-01_000000.json.enc';
 my $foreign_zst = $node->data_dir . '/audit/audit-2020-01-01_000000.json.zst';
 append_to_file($_, "not one of ours\n") foreach $foreign, $foreign_zst;
-ok(reload(log_retention_size => '1kB'), 'retention');
+ok(reload(log_retention_size => '1kB', log_rotation_size => '1kB'), 'retention');
 say_something();
 ok( poll_until(
 		sub {

@@ -21,7 +21,18 @@ use PostgreSQL::Test::Utils;
 my $node = audited_node(
 	'main',
 	settings => { log => 'all', flush_interval => '20ms' },
-	conf     => "autovacuum = off\n");
+	conf     => "autovacuum = off\n",
+	start    => 0);
+my $has_clock = sanitizers() eq '';
+if ($has_clock)
+{
+	start_with_clock($node);
+}
+else
+{
+	$node->start;
+	create_extension($node);
+}
 my $conf = slurp_file($node->data_dir . '/postgresql.conf');
 my $policy = $node->data_dir . '/audit_policy.conf';
 
@@ -146,36 +157,74 @@ is(found()->{overrides_wrong}, undef, 'mended');
 	like($stderr, qr/FATAL:  invalid value for parameter "pg_audit_queue\.log": "dll"/, 'which it is told');
 }
 
-# Retention of less than a day: nothing is removed before somebody can have seen it
+# Retention of less than a day, or less than a file: nothing is removed before somebody
+# can have seen it
 
-$node->safe_psql('postgres', "SELECT 'old'");
-flush_trail($node);
-sql('SELECT audit_rotate()');
-my ($old) = grep { slurp_file($_) =~ /'old'/ } trail_files($node);
-utime 1e9, 1e9, $old or die "utime: $!";
-$node->append_conf('postgresql.conf', settings_text(log_retention_age => '7min'));
-my $position = reload();
-like(slurp_file($node->logfile, $position),
-	qr/WARNING:  audit records will be removed when they are 7 minutes old\n.*HINT: .*"pg_audit_queue\.log_retention_age" to more than a day/s,
-	'the log warns of minutes');
-$finding = found()->{retention_short};
-is($finding->{severity}, 'error', 'audit_check() as well');
-like($finding->{detail}, qr/after 7 minutes, less than a day/, 'of how many');
-$node->append_conf('postgresql.conf', settings_text(log_retention_age => '1min'));
-$position = reload();
-like(slurp_file($node->logfile, $position), qr/WARNING:  audit records will be removed when they are 1 minute old\n/,
-	'of one minute, too');
-like(found()->{retention_short}{detail}, qr/after 1 minute, less than a day/, 'in both');
-sql('SELECT audit_rotate()');
-reload();
-ok(-e $old, 'nothing is removed yet');
-unlike(slurp_file($node->logfile, $position), qr/will be removed.*will be removed/s, 'the warning comes once');
-$node->append_conf('postgresql.conf', settings_text(log_retention_age => '1d'));
-reload();
-ok(poll_until(sub { !-e $old }), 'a day is meant');
-is(found()->{retention_short}, undef, 'and no finding');
-$node->append_conf('postgresql.conf', settings_text(log_retention_age => '0'));
-reload();
+# A finished file of the trail, which was last changed long ago
+sub old_file
+{
+	$node->safe_psql('postgres', "SELECT 'old'");
+	flush_trail($node);
+	sql('SELECT audit_rotate()');
+	my ($old) = grep { slurp_file($_) =~ /'old'/ } trail_files($node);
+	utime 1e9, 1e9, $old or die "utime: $!";
+	return $old;
+}
+
+# The time by which the clock has been set forward
+my $forward = 0;
+
+foreach my $case (
+	[
+		log_retention_age => '7min', { log_retention_age => '1d' },
+		qr/when they are 7 minutes old\n.*HINT: .*"pg_audit_queue\.log_retention_age" to more than a day/s,
+		retention_short => qr/after 7 minutes, less than a day/
+	],
+	[
+		log_retention_age => '1min', { log_retention_age => '1d' },
+		qr/when they are 1 minute old\n/, retention_short => qr/after 1 minute, less than a day/
+	],
+	[
+		log_retention_size => '1kB', { log_rotation_size => '1kB' },
+		qr/when there are more than 1 kB of them\n.*HINT: .*"pg_audit_queue\.log_retention_size" to more than "pg_audit_queue\.log_rotation_size"/s,
+		retention_small => qr/more than 1024 bytes, less than one file/
+	])
+{
+	my ($setting, $mistake, $meant, $warning, $name, $detail) = @$case;
+	my $old = old_file();
+
+	$node->append_conf('postgresql.conf', settings_text($setting => $mistake));
+	my $position = reload();
+	like(slurp_file($node->logfile, $position), qr/WARNING:  audit records will be removed $warning/,
+		"$setting = $mistake: the log warns");
+	$finding = found()->{$name};
+	is($finding->{severity}, 'error', 'audit_check() as well');
+	like($finding->{detail}, $detail, 'of how much');
+	sql('SELECT audit_rotate()');
+	reload();
+	ok(-e $old, 'nothing is removed yet');
+	unlike(slurp_file($node->logfile, $position), qr/will be removed.*will be removed/s, 'the warning comes once');
+	$node->append_conf('postgresql.conf', settings_text(%$meant));
+	reload();
+	ok(poll_until(sub { !-e $old }), join(' = ', %$meant) . ' is meant');
+	is(found()->{$name}, undef, 'and no finding');
+	$node->append_conf('postgresql.conf', settings_text($setting => '0', log_rotation_size => '10MB'));
+	reload();
+
+	# Or it was no mistake.
+	next if !$has_clock;
+	$old = old_file();
+	$node->append_conf('postgresql.conf', settings_text($setting => $mistake));
+	reload();
+	set_clock($node, $forward += 3500);
+	sql('SELECT audit_rotate()');
+	ok(worker_at_rest($node) && -e $old, 'within an hour nothing is removed');
+	set_clock($node, $forward += 200);
+	$node->safe_psql('postgres', "SELECT 'wakes the worker'");
+	ok(poll_until(sub { !-e $old }), 'after it that begins');
+	$node->append_conf('postgresql.conf', settings_text($setting => '0'));
+	reload();
+}
 
 # The policy file
 

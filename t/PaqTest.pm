@@ -81,12 +81,14 @@ our @EXPORT = qw(
   queue_dir
   records_for
   sanitizers
+  set_clock
   set_disk
   set_faults
   settings_text
   reload_settings
   shown_text
   start_again
+  start_with_clock
   start_with_disk
   start_load
   start_psql
@@ -1078,6 +1080,37 @@ sub start_again
 
 	poll_until(sub { $node->start(fail_ok => 1) })
 	  or die 'the server does not start';
+	return;
+}
+
+# start_with_clock($node): start a node that was not started by audited_node(), with a
+# clock that set_clock() sets, and the extension in database postgres.  Not for a server
+# that is built with sanitizers.
+my %clock_file;
+
+sub start_with_clock
+{
+	my ($node) = @_;
+
+	$clock_file{ $node->name } = PostgreSQL::Test::Utils::tempdir() . '/clock';
+	set_clock($node, 0);
+	local $ENV{LD_PRELOAD} = build_preloaded('clock');
+	local $ENV{PAQ_CLOCK}  = $clock_file{ $node->name };
+	$node->start;
+	create_extension($node);
+	return;
+}
+
+# set_clock($node, $seconds): by how many seconds the node's time differs from ours, from
+# now on.
+sub set_clock
+{
+	my ($node, $seconds) = @_;
+	my $file = $clock_file{ $node->name };
+
+	# never half written
+	append_to_file("$file.new", $seconds);
+	rename("$file.new", $file) or die "rename: $!";
 	return;
 }
 

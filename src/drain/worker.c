@@ -92,6 +92,9 @@
 #define DISK_DELAY			10000
 #define DISK_FRACTION		100
 
+/* What is said of retention that may be a mistake */
+#define RETENTION_BEGINS	"This begins in an hour, or an hour after the start of the server."
+
 extern PGDLLEXPORT void paq_drain_main(Datum arg);
 
 static PaqDrain drain;
@@ -559,26 +562,37 @@ nap(TimestampTz now, TimestampTz then, bool retaining)
 }
 
 /*
- * Warn of retention that does not even leave a day to notice it, before it removes
- * anything.
+ * Warn of retention that does not even leave a day to notice it, or a whole file, before
+ * it removes anything.
  */
 static void
 warn_of_short_retention(void)
 {
-	static int	warned = 0;
+	static int	warned_age = 0;
+	static int	warned_size = 0;
 	const bool	of_table = paq_sink == PAQ_SINK_TABLE;
 	const int	minutes = of_table ? paq_table_retention : paq_log_retention_age;
+	const int	kilobytes = of_table ? 0 : paq_log_retention_size;
 
-	if (paq_retention_is_short(minutes) && minutes != warned)
+	if (paq_retention_is_short(minutes) && minutes != warned_age)
 		ereport(WARNING,
 				(errmsg_plural("audit records will be removed when they are %d minute old",
 							   "audit records will be removed when they are %d minutes old",
 							   minutes, minutes),
-				 errdetail("This begins in an hour, or an hour after the start of the server."),
+				 errdetail(RETENTION_BEGINS),
 				 errhint("If it is not meant, set \"%s\" to more than a day.",
 						 of_table ? "pg_audit_queue.table_retention" :
 						 "pg_audit_queue.log_retention_age")));
-	warned = minutes;
+	warned_age = minutes;
+	if (paq_retention_is_small(kilobytes) && kilobytes != warned_size)
+		ereport(WARNING,
+				(errmsg("audit records will be removed when there are more than %d kB of them",
+						kilobytes),
+				 errdetail(RETENTION_BEGINS),
+				 errhint("If it is not meant, set \"%s\" to more than \"%s\".",
+						 "pg_audit_queue.log_retention_size",
+						 "pg_audit_queue.log_rotation_size")));
+	warned_size = kilobytes;
 }
 
 /* The configuration has been read: tell others what it says, and whether it is wrong. */

@@ -800,7 +800,8 @@ paq_start_of(int day)
 int
 paq_first_day(TimestampTz now)
 {
-	if (paq_table_retention == 0 || now < paq_retention_begins(paq_table_retention, now))
+	if (paq_table_retention == 0 ||
+		now < paq_retention_begins(paq_retention_is_short(paq_table_retention), now))
 		return INT_MIN;
 	return paq_day_of(now - (TimestampTz) paq_table_retention *
 					  SECS_PER_MINUTE * USECS_PER_SEC);

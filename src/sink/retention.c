@@ -141,7 +141,18 @@ due_at(TimestampTz mtime)
 {
 	return paq_log_retention_age == 0 ? DT_NOEND :
 		Max(mtime + paq_log_retention_age * (SECS_PER_MINUTE * USECS_PER_SEC),
-			paq_retention_begins(paq_log_retention_age, GetCurrentTimestamp()));
+			paq_retention_begins(paq_retention_is_short(paq_log_retention_age),
+								 GetCurrentTimestamp()));
+}
+
+/* When the oldest file is one too many; DT_NOEND while there is space for all. */
+static TimestampTz
+excess_due_at(void)
+{
+	return paq_log_retention_size == 0 ||
+		pass.total_size <= (uint64) paq_log_retention_size * 1024 ? DT_NOEND :
+		paq_retention_begins(paq_retention_is_small(paq_log_retention_size),
+							 GetCurrentTimestamp());
 }
 
 /*
@@ -417,8 +428,7 @@ reason_to_remove(const OldFile *file)
 {
 	if (due_at(file->mtime) <= GetCurrentTimestamp())
 		return "pg_audit_queue.log_retention_age";
-	if (paq_log_retention_size > 0 &&
-		pass.total_size > (uint64) paq_log_retention_size * 1024)
+	if (excess_due_at() <= GetCurrentTimestamp())
 		return "pg_audit_queue.log_retention_size";
 	return NULL;
 }
@@ -475,7 +485,7 @@ plan_next(void)
 		finish_pass(TimestampTzPlusMilliseconds(GetCurrentTimestamp(), CONSUMER_DELAY));
 	}
 	else if (setting == NULL)
-		finish_pass(file ? due_at(file->mtime) : DT_NOEND);
+		finish_pass(file ? Min(due_at(file->mtime), excess_due_at()) : DT_NOEND);
 	else
 	{
 		if (may_be_removed(file) && !add_to_plan(file, setting, consumers))
