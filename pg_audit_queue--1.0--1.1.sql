@@ -244,11 +244,13 @@ AS 'MODULE_PATHNAME', 'audit_queue_server_settings'
 LANGUAGE C STRICT VOLATILE PARALLEL SAFE;
 
 -- What the rules of the policy do, whatever the settings are, with statements that end
--- like that: classes of which everything is recorded (rule is null), and those of which
--- a rule may ignore something.  outcome is null: those of which something is recorded.
+-- like that: classes of which everything is recorded (line is null), and those of which
+-- the rule there may ignore something.  outcome is null: those of which something is
+-- recorded.
 CREATE FUNCTION audit_queue.policy_coverage(
     OUT outcome text,
-    OUT rule text,
+    OUT file_name text,
+    OUT line_number integer,
     OUT classes text[]
 )
 RETURNS SETOF record
@@ -387,8 +389,8 @@ WITH wanted AS MATERIALIZED (
     SELECT * FROM audit_queue.policy_coverage()
 ), decided AS MATERIALIZED (
     -- classes of which the rules record everything, what is denied, or something
-    SELECT max(c.classes) FILTER (WHERE c.outcome = 'ok' AND c.rule IS NULL) AS recorded,
-           max(c.classes) FILTER (WHERE c.outcome = 'denied' AND c.rule IS NULL) AS denied,
+    SELECT max(c.classes) FILTER (WHERE c.outcome = 'ok' AND c.line_number IS NULL) AS recorded,
+           max(c.classes) FILTER (WHERE c.outcome = 'denied' AND c.line_number IS NULL) AS denied,
            max(c.classes) FILTER (WHERE c.outcome IS NULL) AS something
       FROM coverage c
 ), server AS MATERIALIZED (
@@ -640,8 +642,9 @@ WITH wanted AS MATERIALIZED (
            'Rules in the policy file that may ignore what profile ' || lower($1 COLLATE "C") || ' wants: ',
            'Remove them where this is not wanted. Above them, this line has what is denied recorded:'
            ' record all all all all all outcome=denied',
-           array_agg(i.rule || ' (' || i.what || ')' ORDER BY i.rule COLLATE "C")
-      FROM (SELECT c.rule,
+           array_agg('line ' || i.line_number || ' of "' || i.file_name || '" (' || i.what || ')'
+                     ORDER BY i.file_name COLLATE "C", i.line_number)
+      FROM (SELECT c.file_name, c.line_number,
                    string_agg(CASE c.outcome WHEN 'denied' THEN 'denied' ELSE array_to_string(x.classes, ', ') END,
                               ', ' ORDER BY c.outcome DESC) AS what
               FROM coverage c, wanted w,
@@ -649,8 +652,8 @@ WITH wanted AS MATERIALIZED (
                                           WHERE k = ANY (w.classes)
                                              OR (c.outcome = 'denied' AND 'denied' = ANY (w.classes)))
                                    AS classes) x
-             WHERE c.rule IS NOT NULL AND x.classes <> '{}'
-             GROUP BY c.rule) i
+             WHERE c.line_number IS NOT NULL AND x.classes <> '{}'
+             GROUP BY c.file_name, c.line_number) i
     HAVING count(*) > 0
      UNION ALL
     SELECT 'administrators_missing', 'error', 'PCI DSS 10.2.1.2',

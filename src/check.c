@@ -195,12 +195,13 @@ audit_queue_server_settings(PG_FUNCTION_ARGS)
 
 static void
 put_coverage(Tuplestorestate *store, TupleDesc desc, const char *outcome,
-			 const char *rule, uint32 classes)
+			 const PaqIgnoring *ignoring, uint32 classes)
 {
 	PaqRow		row = {0};
 
 	paq_row_add_text(&row, outcome ? outcome : "");
-	paq_row_add_text(&row, rule ? rule : "");
+	paq_row_add_text(&row, ignoring ? ignoring->file : "");
+	paq_row_add(&row, Int32GetDatum(ignoring ? ignoring->line : 0), ignoring == NULL);
 	add_classes(&row, classes);
 	tuplestore_putvalues(store, desc, row.values, row.nulls);
 }
@@ -209,9 +210,9 @@ put_coverage(Tuplestorestate *store, TupleDesc desc, const char *outcome,
  * audit_queue.policy_coverage() returns setof record
  *
  * What the rules in effect do with statements that end as "outcome" says, whatever the
- * settings are: the classes of which all is recorded, of everybody (rule null), and
- * those of which a rule may ignore something.  outcome null: the classes of which
- * something may be recorded.
+ * settings are: the classes of which all is recorded, of everybody (file and line null),
+ * and those of which the rule there may ignore something.  outcome null: the classes of
+ * which something may be recorded.
  */
 Datum
 audit_queue_policy_coverage(PG_FUNCTION_ARGS)
@@ -244,8 +245,7 @@ audit_queue_policy_coverage(PG_FUNCTION_ARGS)
 		{
 			const PaqIgnoring *ignoring = lfirst(lc);
 
-			put_coverage(rsinfo->setResult, rsinfo->setDesc, outcomes[i].name,
-						 psprintf("line %d of \"%s\"", ignoring->line, ignoring->file),
+			put_coverage(rsinfo->setResult, rsinfo->setDesc, outcomes[i].name, ignoring,
 						 ignoring->classes);
 		}
 	}

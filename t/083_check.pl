@@ -355,6 +355,10 @@ foreach (
 	[ "$denied\nignore all bob all misc all" ],
 	[ "ignore all bob all misc all outcome=ok\n$denied" ],
 	[ "$denied\nignore all bob all SELECT,ddl all", 'rules_ignore', qr/: line 2 of ".*audit_policy\.conf" \(ddl, read\)\.$/ ],
+	[
+		join("\n", $denied, ('ignore all bob all ddl all') x 10), 'rules_ignore',
+		qr/: line 2 of [^,]*, line 3 of .*, line 9 of [^,]*, line 10 of [^,]*, line 11 of [^,]*\.$/
+	],
 	[ "$denied\nignore all all all function,misc_set all" ])
 {
 	my ($rules, $finding, $detail, $also) = @$_;
