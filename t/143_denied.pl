@@ -573,6 +573,32 @@ denials_are(
 	],
 	'extended protocol, and fast-path calls');
 
+unaudited_sql(
+	$node, q{
+	CREATE FUNCTION s.handles(code text) RETURNS void LANGUAGE plpgsql AS $$
+		DECLARE i int;
+		BEGIN
+			CASE code
+				WHEN 'query' THEN PERFORM * FROM s.t;
+				WHEN 'early' THEN PERFORM * FROM hidden.t;
+				WHEN 'expression' THEN i := s.hid();
+			END CASE;
+		EXCEPTION WHEN insufficient_privilege THEN
+		END $$;});
+denials_are(
+	sub {
+		my $client = PgProto->connect($node, user => 'nobody');
+
+		$client->call(unaudited_sql($node, q{SELECT 's.handles(text)'::regprocedure::oid}), $_)
+		  foreach qw(query early expression);
+		$client->quit;
+	},
+	[
+		"READ|SELECT|$no_table", "ERROR||$no_schema",
+		'ERROR||42501|permission denied for function hid'
+	],
+	'a function that handles the error, called by fast path');
+
 unaudited_sql($node, 'CREATE ROLE copier LOGIN REPLICATION');
 denials_are(
 	sub {

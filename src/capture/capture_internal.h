@@ -512,6 +512,14 @@ paq_statement_admit(PaqStatement *statement)
 		paq_queue_admit();
 }
 
+/* From here on, what is denied within the frame is noted, until the frame is popped. */
+static inline void
+paq_frame_watch(PaqCallFrame *frame)
+{
+	frame->context.callback = paq_error_context;
+	error_context_stack = &frame->context;
+}
+
 /*
  * PG_TRY() for the function that has pushed the frame:
  *
@@ -531,8 +539,7 @@ static inline sigjmp_buf *
 paq_frame_guard(PaqCallFrame *frame)
 {
 	PG_exception_stack = &frame->handler;
-	frame->context.callback = paq_error_context;
-	error_context_stack = &frame->context;
+	paq_frame_watch(frame);
 	return &frame->handler;
 }
 

@@ -164,6 +164,7 @@ paq_fastpath_call(Oid function, const char *name, const PaqSubject *subject)
 	call.frame = paq_statement_enter(new_call(function));
 	if (unlikely(call.frame == NULL))
 		return;
+	paq_frame_watch(call.frame);
 	call.frame->statement->flags |= PAQ_RECORD_PARAM_NOT_LOGGED;
 	paq_protocol_watch();
 	if (paq_choose(&call.frame->statement->choice, subject) != NULL)
