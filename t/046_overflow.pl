@@ -464,6 +464,36 @@ foreach my $round (1 .. 3)
 	kill('CONT', $worker);
 }
 
+# wait: denials that a statement handles do not wait for space.  Beyond what their session
+# has memory for, a GAP record has their number.
+
+my $denials = 3000;
+unaudited_sql($node, 'CREATE ROLE nobody LOGIN; CREATE SCHEMA hidden; CREATE TABLE hidden.t ()');
+new_records('before denials');
+$dropped = stats($node)->{dropped};
+$worker  = worker_stop();
+my $denied = start_psql(
+	$node, qq{
+	DO \$\$
+	BEGIN
+		FOR i IN 1 .. $denials LOOP
+			BEGIN
+				PERFORM * FROM hidden.t;
+			EXCEPTION WHEN insufficient_privilege THEN
+			END;
+		END LOOP;
+	END \$\$ /* ${\('x' x 1000)} */},
+	name => 'denied', user => 'nobody');
+ok(wait_until_waiting($node, 'denied'), 'denials: their statement ends, and waits');
+kill('CONT', $worker);
+is((finish_psql($denied))[2], '', 'it succeeds');
+@records = new_records('denials');
+my $recorded = grep { ($_->{exitCode} // '') eq '42501' && $_->{class} eq 'ERROR' } @records;
+cmp_ok($recorded, '>', 500, 'many are recorded');
+cmp_ok(gap_total(@records), '>', 0, 'many are not');
+is($recorded + gap_total(@records), $denials, 'each is recorded or counted in a GAP record');
+is(stats($node)->{dropped} - $dropped, gap_total(@records), 'the statistics say the same');
+
 # shutdown
 
 foreach my $case ('worker', 'sink')

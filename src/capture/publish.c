@@ -229,8 +229,9 @@ publish_or_defer(PaqPending *pending, PaqSpaceWait wait)
 /*
  * Publish a record that belongs to no statement, with its outcome sqlstate, 0
  * for success.  Neither waits nor raises.  What fails before it is executed
- * does not wait for deferred records, so there is a limit to what a client can
- * pile up that way.
+ * does not wait for deferred records, nor do the denials that a function handles, so
+ * there is a limit to what a client can pile up that way.  Records beyond it are
+ * dropped, whatever "overflow" says, and counted in a GAP record.
  */
 void
 paq_publish_now(PaqPending *pending, int sqlstate)
