@@ -237,6 +237,93 @@ is_deeply(
 	'parameters that have no text') or diag explain \@records;
 unaudited_sql($node, 'DROP EVENT TRIGGER look');
 
+# An object that is gone when its record is made: another event trigger has dropped it
+# before ours looks, or another session while the statement waited for its lock.  Rules
+# that name it count.
+
+unaudited_sql(
+	$node, q{
+	CREATE FUNCTION drops() RETURNS event_trigger LANGUAGE plpgsql AS
+		'BEGIN DROP TABLE gone; END';
+	CREATE EVENT TRIGGER a_drops ON ddl_command_end WHEN TAG IN ('CREATE TABLE')
+		EXECUTE FUNCTION drops();
+	ALTER EVENT TRIGGER a_drops DISABLE;});
+
+foreach my $rules ('', 'record all ' . getpwuid($>) . ' all ddl,write public.gone')
+{
+	my %settings = (log => $rules eq '' ? 'ddl,write' : 'none');
+	my $in_effect = 'SELECT coalesce(bool_and(in_effect), true) FROM audit_policy_rules';
+	my $what = $rules eq '' ? 'by settings' : 'by a rule';
+
+	append_to_file($node->data_dir . '/audit_policy.conf', "$rules\n");
+	$node->reload;
+	ok(poll_until(sub { unaudited_sql($node, $in_effect) eq 't' }), "$what: rules");
+
+	unaudited_sql($node, 'ALTER EVENT TRIGGER a_drops ENABLE');
+	is_deeply(
+		[
+			columns(
+				'class command objectName exitCode',
+				records_for($node, 'CREATE TABLE gone (a int)', settings => \%settings))
+		],
+		[ 'DDL|DROP TABLE|public.gone|00000', 'DDL|CREATE TABLE||00000' ],
+		"$what: dropped within the statement");
+	unaudited_sql($node, 'ALTER EVENT TRIGGER a_drops DISABLE');
+
+	foreach my $sql ('ALTER TABLE gone ADD b int', 'TRUNCATE gone', 'DROP TABLE gone')
+	{
+		unaudited_sql($node, 'CREATE TABLE gone (a int)');
+		my $dropper = $node->background_psql('postgres', extra_params => [ '-U', 'paq_quiet' ]);
+		$dropper->query_safe('BEGIN; DROP TABLE gone');
+		my @records = records_for(
+			$node,
+			sub {
+				my $waiter =
+				  start_psql($node, $sql, name => 'waiter', settings => \%settings);
+				poll_until(
+					sub {
+						unaudited_sql($node,
+							"SELECT count(*) FROM pg_stat_activity WHERE application_name = 'waiter'"
+							  . " AND wait_event_type = 'Lock'");
+					}) or die 'nobody waits';
+				$dropper->query_safe('COMMIT');
+				finish_psql($waiter);
+			});
+		$dropper->quit;
+		is_deeply(
+			[ columns('class command exitCode errorMessage', @records) ],
+			[
+				($sql eq 'TRUNCATE gone' ? 'WRITE|TRUNCATE TABLE' : 'DDL|' . join ' ', (split / /, $sql)[ 0, 1 ])
+				. '|42P01|'
+				  . ($sql =~ /^DROP/ ? 'table' : 'relation')
+				  . ' "gone" does not exist'
+			],
+			"$what: dropped before $sql had its lock");
+	}
+}
+unlink $node->data_dir . '/audit_policy.conf' or die "unlink: $!";
+$node->reload;
+unaudited_sql($node, 'DROP EVENT TRIGGER a_drops');
+
+# What statements name that store a setting is looked up before they are executed.
+
+foreach (
+	[ 'ALTER ROLE', 'role "gone" does not exist', 'ROLE' ],
+	[ 'ALTER DATABASE', 'database "gone" does not exist', 'DDL' ])
+{
+	my ($alter, $message, $class) = @$_;
+
+	is_deeply(
+		[
+			columns(
+				'class command errorMessage',
+				records_for($node, "$alter gone SET pg_audit_queue.log = 'all'",
+					settings => { log => 'ddl, role, error' }))
+		],
+		["$class|$alter|$message"],
+		"$alter of what is not there");
+}
+
 # Handled errors
 
 records_are(
