@@ -29,7 +29,7 @@ my $second = audited_node(
 	settings => {
 		log_directory      => "$base/link",
 		log_retention_size => '1kB',
-		log_rotation_size  => '1kB'
+		log_rotation_size  => 0
 	},
 	start    => 0);
 
