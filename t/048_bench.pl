@@ -687,7 +687,7 @@ SKIP:
 		diag "NOT TESTED: $reason";
 		skip $reason, 1;
 	}
-	($status, $output) = bench('ship', '--quick', '--megabytes', 2, '--configs',
+	($status, $output) = bench('ship', '--quick', '--megabytes', 20, '--configs',
 		'plain,tls_aes256,uncompressed,queued,shipped', '--folder', "$folder/ship");
 	is($status, 0, 'a run of ship') or diag($output);
 	$result = decode_json(slurp_file("$folder/results/ship.json"))->{commands}{ship};
