@@ -178,8 +178,8 @@ my @denied = (
 	[ 'CREATE FUNCTION', q{CREATE FUNCTION s.x() RETURNS int LANGUAGE sql AS 'SELECT 1'} ],
 	[ 'CREATE INDEX', 'CREATE INDEX x ON s.t (a)' ],
 	[ 'CREATE LANGUAGE', 'CREATE LANGUAGE x HANDLER plpgsql_call_handler' ],
-	# from 18 on the view is there before it is filled
-	[ 'CREATE MATERIALIZED VIEW', 'CREATE MATERIALIZED VIEW s.x AS SELECT 1', $major >= 18 ? () : 'SELECT' ],
+	# from 17 on the view is there before it is filled
+	[ 'CREATE MATERIALIZED VIEW', 'CREATE MATERIALIZED VIEW s.x AS SELECT 1', $major >= 17 ? () : 'SELECT' ],
 	[
 		'CREATE OPERATOR',
 		'CREATE OPERATOR s.==== (function = int4eq, leftarg = int, rightarg = int)'
