@@ -85,7 +85,7 @@ class_names(uint32 classes)
 {
 	ArrayBuildState *names = initArrayResult(TEXTOID, CurrentMemoryContext, false);
 
-	for (int c = 0; c < PAQ_NCLASSES; c++)
+	for (int c = PAQ_FIRST_CLASS; c < PAQ_NCLASSES; c++)
 	{
 		char	   *name;
 

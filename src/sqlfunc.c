@@ -370,7 +370,7 @@ audit_queue_classes(PG_FUNCTION_ARGS)
 	paq_stats_since_reset(&counters);
 	counters.kinds[PAQ_CLASS_MISC] += counters.kinds[PAQ_CLASS_MISC_SET] +
 		counters.kinds[PAQ_CLASS_SET_ROLE];
-	for (int kind = 0; kind < PAQ_NKINDS; kind++)
+	for (int kind = PAQ_FIRST_CLASS; kind < PAQ_NKINDS; kind++)
 	{
 		PaqRow		row = {0};
 

@@ -26,6 +26,8 @@ unaudited_sql($node, q{
 	CREATE RULE also AS ON INSERT TO s.mine DO ALSO DELETE FROM s.victim;
 	CREATE TABLE s.parent (a int) PARTITION BY LIST (a);
 	CREATE TABLE other.part PARTITION OF s.parent FOR VALUES IN (1);
+	CREATE FUNCTION s.purge() RETURNS int LANGUAGE plpgsql AS $$BEGIN
+		DELETE FROM s.victim WHERE false; RETURN 1; END$$;
 	CREATE FUNCTION s.f(int) RETURNS int LANGUAGE sql AS 'SELECT 1';
 	CREATE TYPE s.ty AS (a int); CREATE TABLE other.cols (a int, b s.ty) });
 
@@ -82,6 +84,33 @@ is(trace('BEGIN; WITH d AS (DELETE FROM s.victim RETURNING 1) SELECT 1 WHERE fal
 	'rows that WITH deletes');
 is(trace('BEGIN; INSERT INTO s.mine VALUES (1); ROLLBACK'), 'DELETE many', 'rows that a rule has deleted as well');
 is(trace('BEGIN; DELETE FROM s.victim WHERE a < 5; ROLLBACK'), '', 'few rows');
+
+# ---------------------------------------------------------------------------
+# Catalogs that log_catalog leaves out, and functions that it does not
+# ---------------------------------------------------------------------------
+
+foreach my $case (
+	[ 'rules about other things', "record all all all ddl other name=other\n" ],
+	[ 'a condition on the end', "record all all all read pg_catalog outcome=failed name=failed\n" ])
+{
+	my ($name, $rules) = @$case;
+	my $failed = $rules =~ /failed/ ? 'failed' : '-';
+
+	foreach my $log ('read, ddl', 'read')
+	{
+		install_policy($node, $rules, log => $log, log_catalog => 'off');
+		is(trace('SELECT count(*) FROM pg_class'), '', "$name, $log: a catalog is read");
+		is(trace("SELECT $_ FROM pg_class LIMIT 1"), 'SELECT -', "$name, $log: and by the way $_")
+		  foreach "set_config('work_mem', '4MB', false)", 'pg_terminate_backend(0)', 's.purge()',
+		  'lo_unlink(lo_create(0))';
+		is(trace('SELECT 1 / (relnatts * 0) FROM pg_class'), $failed eq '-' ? '' : 'SELECT failed', "$name, $log: it fails");
+		is(trace('SELECT s.purge() / 0 FROM pg_class'), "SELECT $failed", "$name, $log: that fails");
+	}
+	install_policy($node, $rules, log => 'ddl', log_catalog => 'off');
+	is(trace('SELECT s.purge() FROM pg_class'), '', "$name, ddl: reads are not audited");
+}
+install_policy($node, "ignore all all all all pg_catalog\n", log => 'read, function', log_catalog => 'off');
+is(trace('SELECT s.purge() FROM pg_class LIMIT 1'), 'EXECUTE -', 'a rule ignores the statement');
 
 # ---------------------------------------------------------------------------
 # Temporary tables

@@ -269,6 +269,7 @@ extern void paq_choice_attach(PaqPending *pending, const PaqChoice *choice,
 							  bool masked, const PaqStatement *statement);
 extern void paq_choice_detach(PaqPending *pending);
 extern void paq_choice_note_rows(dlist_head *records, int64 rows);
+extern bool paq_choice_show(PaqStatement *statement);
 extern PaqMode paq_choice_mode(const PaqPending *pending, PaqClass class);
 extern PaqPending *paq_choice_settle(PaqPending *pending, const PaqError *error,
 									 TimestampTz end_time);
@@ -591,6 +592,7 @@ paq_set_settings(PaqText *texts, uint32 *flags)
 static inline bool
 paq_class_is_audited(PaqClass class)
 {
+	Assert(paq_is_class(class));
 	return (paq_log_classes & PAQ_CLASS_BIT(class)) != 0;
 }
 
@@ -606,6 +608,7 @@ paq_denial_is_audited(int sqlstate)
 static inline bool
 paq_class_is_wanted(PaqClass class)
 {
+	Assert(paq_is_class(class));
 	return (paq_wanted_classes & PAQ_CLASS_BIT(class)) != 0;
 }
 

@@ -268,6 +268,32 @@ paq_choice_note_rows(dlist_head *records, int64 rows)
 }
 
 /*
+ * log_catalog does not leave the statement out any more: where something is yet to be decided
+ * about its records, the settings count.  Returns false if there is no such record.
+ */
+bool
+paq_choice_show(PaqStatement *statement)
+{
+	bool		found = false;
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &statement->records)
+	{
+		PaqPending *pending = dlist_container(PaqPending, node, iter.cur);
+		PaqLateChoice *late = pending->choice;
+
+		if (late == NULL || pending->is_call)
+			continue;
+		late->audited_now = (statement->choice.left_classes & paq_log_classes) != 0;
+		late->audited_later = paq_log_classes;
+		late->audited_whole =
+			paq_class_is_audited(paq_pending_header(pending)->audit_class);
+		found = true;
+	}
+	return found;
+}
+
+/*
  * When a session has to wait for the record: as its rule says, or as the strictest of
  * those that may be its rule.
  */

@@ -235,7 +235,8 @@ look_at_hidden(Oid function)
 	if (statement == NULL || !statement->hidden || paq_catalog_allows(function))
 		return;
 	statement->hidden = false;
-	paq_record_unnumbered(statement, &statement->command, NULL);
+	if (!paq_choice_show(statement))
+		paq_record_unnumbered(statement, &statement->command, NULL);
 }
 
 /* Called, or about to be called, by a statement or by the client itself */

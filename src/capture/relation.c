@@ -785,7 +785,8 @@ record_by_rules(PaqStatement *statement, List *rangeTable, List *perminfos)
 	session = !paq_has_others_rights();
 	visible = session && (visible || !found);
 	statement->hidden = session && hidden && !visible && statement->query_desc != NULL &&
-		!paq_choice_records(&statement->choice, false);
+		statement->choice.best == NULL &&
+		(statement->choice.by_settings || statement->choice.left_later);
 	if (!found || (!paq_log_relation && !at_end))
 		record_whole_by_rules(statement, rangeTable, perminfos, visible);
 	if (role == InvalidOid && !paq_policy.has_roles && !paq_log_relation)

@@ -91,7 +91,7 @@ get_class(FunctionCallInfo fcinfo)
 {
 	char	   *text = get_required_text(fcinfo, ARG_CLASS, "class");
 
-	for (int class = 0; class < PAQ_NCLASSES; class ++)
+	for (int class = PAQ_FIRST_CLASS; class < PAQ_NCLASSES; class ++)
 		if (class != PAQ_CLASS_CONFIG && pg_strcasecmp(text, paq_class_name(class)) == 0)
 			return class;
 	ereport(ERROR,

@@ -401,7 +401,7 @@ class_words(void)
 	StringInfoData words;
 
 	initStringInfo(&words);
-	for (int c = 0; c < PAQ_NCLASSES; c++)
+	for (int c = PAQ_FIRST_CLASS; c < PAQ_NCLASSES; c++)
 		if (c != PAQ_CLASS_CONFIG)
 			add_word(&words, asc_tolower(paq_class_name(c), strlen(paq_class_name(c))));
 	add_word(&words, "truncate");

@@ -240,7 +240,7 @@ paq_rule_classes(const PaqRule *rule, uint32 *some, uint32 *whole)
 		if (item->kind != PAQ_CLASS_WORD)
 		{
 			bits = PAQ_CLASSES_NONE;
-			for (int class = 0; class < PAQ_NCLASSES; class++)
+			for (int class = PAQ_FIRST_CLASS; class < PAQ_NCLASSES; class++)
 				if (item->kind == PAQ_CLASS_TAG ? tag_fits(item->tag, class) :
 					item->kind == PAQ_CLASS_TEMP || class == PAQ_CLASS_WRITE)
 					bits |= PAQ_CLASS_BIT(class);

@@ -129,12 +129,12 @@ paq_record_init_heartbeat(PaqRecordHeader *header, TimestampTz time)
 }
 
 /*
- * Read the lengths of the fields of an older version into those of this one: what
- * it lacks is null.  As a field that is null has no bytes, those of the others are
+ * Make the header of an older version, with the lengths of its fields, one of this version:
+ * what it lacks is null.  As a field that is null has no bytes, those of the others are
  * where this version looks for them, provided that it has these in the same order.
  */
 static pg_noinline bool
-decode_old_lengths(const char *lengths, PaqRecordHeader *header)
+decode_old_header(const char *lengths, PaqRecordHeader *header)
 {
 	static const PaqField fields[PAQ_NFIELDS_V2] = {
 		PAQ_FIELD_USER, PAQ_FIELD_DATABASE, PAQ_FIELD_REMOTE_HOST, PAQ_FIELD_REMOTE_PORT,
@@ -146,6 +146,8 @@ decode_old_lengths(const char *lengths, PaqRecordHeader *header)
 
 	if (header->version != 2 || header->nfields != PAQ_NFIELDS_V2)
 		return false;
+	/* there, classes began at 0 */
+	header->audit_class++;
 	for (int field = 0; field < PAQ_NFIELDS; field++)
 		header->field_len[field] = PAQ_NULL_LEN;
 	for (int i = 0; i < PAQ_NFIELDS_V2; i++)
@@ -163,12 +165,16 @@ decode_header(const char *data, uint32 len, PaqRecordHeader *header)
 	if (len < paq_record_header_size(data, len))
 		return false;
 	memcpy(header, data, fixed);
-	if (header->length != len || header->audit_class >= PAQ_NCLASSES)
+	if (header->length != len)
 		return false;
 	if (unlikely(header->version != PAQ_RECORD_VERSION))
-		return decode_old_lengths(data + fixed, header);
-	memcpy(header->field_len, data + fixed, sizeof(header->field_len));
-	return header->nfields == PAQ_NFIELDS;
+	{
+		if (!decode_old_header(data + fixed, header))
+			return false;
+	}
+	else
+		memcpy(header->field_len, data + fixed, sizeof(header->field_len));
+	return header->nfields == PAQ_NFIELDS && paq_is_class(header->audit_class);
 }
 
 /* Point the fields from "from" to before "to" at their bytes, from *next on. */

@@ -13,38 +13,38 @@
 
 #include "record/record.h"
 
-/* In the order of PaqClass: the name in settings, and the one in records. */
+/* By PaqClass: the name in settings, and the one in records. */
 static const struct
 {
 	const char *name;
 	const char *label;
 }			classes[PAQ_NCLASSES] =
 {
-	{"DDL", "DDL"},
-	{"FUNCTION", "FUNCTION"},
-	{"MISC", "MISC"},
-	{"READ", "READ"},
-	{"ROLE", "ROLE"},
-	{"WRITE", "WRITE"},
-	{"MISC_SET", "MISC"},
-	{"ERROR", "ERROR"},
-	{"CONNECT", "CONNECT"},
-	{"CONFIG", "CONFIG"},
-	{"SET_ROLE", "MISC"},
+	[PAQ_CLASS_DDL] = {"DDL", "DDL"},
+	[PAQ_CLASS_FUNCTION] = {"FUNCTION", "FUNCTION"},
+	[PAQ_CLASS_MISC] = {"MISC", "MISC"},
+	[PAQ_CLASS_READ] = {"READ", "READ"},
+	[PAQ_CLASS_ROLE] = {"ROLE", "ROLE"},
+	[PAQ_CLASS_WRITE] = {"WRITE", "WRITE"},
+	[PAQ_CLASS_MISC_SET] = {"MISC_SET", "MISC"},
+	[PAQ_CLASS_ERROR] = {"ERROR", "ERROR"},
+	[PAQ_CLASS_CONNECT] = {"CONNECT", "CONNECT"},
+	[PAQ_CLASS_CONFIG] = {"CONFIG", "CONFIG"},
+	[PAQ_CLASS_SET_ROLE] = {"SET_ROLE", "MISC"},
 };
 
 /* Name by which settings select the class; "???" if there is no such class. */
 const char *
 paq_class_name(PaqClass c)
 {
-	return (unsigned) c < PAQ_NCLASSES ? classes[c].name : "???";
+	return paq_is_class(c) ? classes[c].name : "???";
 }
 
 /* Name that records show for the class; "???" if there is no such class. */
 const char *
 paq_class_label(PaqClass c)
 {
-	return (unsigned) c < PAQ_NCLASSES ? classes[c].label : "???";
+	return paq_is_class(c) ? classes[c].label : "???";
 }
 
 /*
@@ -65,7 +65,7 @@ paq_class_lookup(const char *name, uint32 *bits)
 		*bits = PAQ_CLASSES_NONE;
 		return true;
 	}
-	for (int c = 0; c < PAQ_NCLASSES; c++)
+	for (int c = PAQ_FIRST_CLASS; c < PAQ_NCLASSES; c++)
 	{
 		if (pg_strcasecmp(name, classes[c].name) == 0)
 		{

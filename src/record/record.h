@@ -48,11 +48,12 @@ typedef enum PaqRecordKind
  * Statement classes, as pgaudit has them, and then those that it lacks.  The
  * value is the bit number in class bitmaps (pg_audit_queue.log,
  * pg_audit_queue.immediate_log), and records in queue files have it: a new class
- * goes to the end.
+ * goes to the end.  No class is 0, so that neither false nor a subject that nobody
+ * has filled in passes for one.
  */
 typedef enum PaqClass
 {
-	PAQ_CLASS_DDL,
+	PAQ_CLASS_DDL = 1,
 	PAQ_CLASS_FUNCTION,
 	PAQ_CLASS_MISC,
 	PAQ_CLASS_READ,
@@ -65,12 +66,21 @@ typedef enum PaqClass
 								 * whatever the settings are */
 	PAQ_CLASS_SET_ROLE,			/* the part of MISC_SET that switches privileges,
 								 * printed as MISC */
-	PAQ_NCLASSES
+	PAQ_NCLASSES				/* one more than the last of them */
 } PaqClass;
+
+#define PAQ_FIRST_CLASS		PAQ_CLASS_DDL
+
+/* Returns true if the number is a class. */
+static inline bool
+paq_is_class(uint32 number)
+{
+	return number >= PAQ_FIRST_CLASS && number < PAQ_NCLASSES;
+}
 
 #define PAQ_CLASS_BIT(c)	(1U << (c))
 #define PAQ_CLASSES_NONE	0U
-#define PAQ_CLASSES_ALL		((1U << PAQ_NCLASSES) - 1)
+#define PAQ_CLASSES_ALL		((1U << PAQ_NCLASSES) - (1U << PAQ_FIRST_CLASS))
 
 /*
  * In the bitmap of pg_audit_queue.log, what is no class but an outcome: whatever is

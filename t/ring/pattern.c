@@ -48,6 +48,13 @@ make_text(uint32 producer, uint64 id, int field, uint32 len)
 	return texts[field];
 }
 
+/* The class of the record with that number */
+static PaqClass
+class_of(uint64 id)
+{
+	return PAQ_FIRST_CLASS + id % (PAQ_NCLASSES - PAQ_FIRST_CLASS);
+}
+
 /* Fill in what paq_pending_create() and paq_record_encode() want. */
 void
 stress_make_record(uint32 producer, uint64 id, uint64 life, const Sizes *sizes,
@@ -58,7 +65,7 @@ stress_make_record(uint32 producer, uint64 id, uint64 life, const Sizes *sizes,
 
 	memset(header, 0, sizeof(*header));
 	header->kind = PAQ_KIND_AUDIT;
-	header->audit_class = id % PAQ_NCLASSES;
+	header->audit_class = class_of(id);
 	header->start_time = stress_hash(producer, id);
 	header->end_time = stress_hash(id, producer);
 	header->statement_id = id;
@@ -153,7 +160,7 @@ stress_check_record(const PaqRecord *record)
 		return "it is no audit record";
 	if (producer >= MAX_PRODUCERS || id == 0 || id >= MAX_IDS)
 		return "its producer or its number is impossible";
-	if (header->audit_class != id % PAQ_NCLASSES ||
+	if (header->audit_class != class_of(id) ||
 		header->start_time != (int64) stress_hash(producer, id) ||
 		header->end_time != (int64) stress_hash(id, producer) ||
 		header->substatement_id != (int64) ~id ||

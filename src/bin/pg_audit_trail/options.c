@@ -290,7 +290,7 @@ parse_classes(Patterns *patterns, const char *value)
 	const char *classes[PAQ_NCLASSES + 1];
 	int			count = 0;
 
-	for (int i = 0; i < PAQ_NCLASSES; i++)
+	for (int i = PAQ_FIRST_CLASS; i < PAQ_NCLASSES; i++)
 		/* these two are shown as MISC */
 		if (i != PAQ_CLASS_MISC_SET && i != PAQ_CLASS_SET_ROLE)
 			classes[count++] = paq_class_label(i);
