@@ -18,7 +18,7 @@ use PaqPolicy;
 use PaqPolicyWorld;
 use PaqTest;
 
-use List::Util qw(shuffle);
+use List::Util qw(shuffle uniq);
 use Test::More;
 
 use PostgreSQL::Test::Cluster;
@@ -53,7 +53,7 @@ sub blocks
 		next if !@blocks;
 		my $block = $blocks[-1];
 
-		if ($part eq 'rules' && $line =~ /^(log|policy) = (.*)/) { $block->{settings}{$1} = $2; next }
+		if ($part eq 'rules' && $line =~ /^(log|log_catalog|log_relation|policy|role) = (.*)/) { $block->{settings}{$1} = $2; next }
 		$part = $1 if $line =~ /^(sessions|check)\b/;
 		if ($part eq 'rules') { $block->{rules} .= "$line\n" }
 		elsif ($line ne '') { push @{ $block->{$part} }, $line }
@@ -65,10 +65,18 @@ sub blocks
 sub matched
 {
 	my ($rules, $session, $statement) = @_;
-	my $decision = decide($rules, $session, $statement);
+	my @names = uniq sort map { ref $_ && $_->{name} ? $_->{name}{values}[0][0] : '+' }
+	  decide($rules, $session, $statement);
 
-	return '-' if !$decision->{recorded};
-	return $decision->{rule} && $decision->{rule}{name} ? $decision->{rule}{name}{values}[0][0] : '+';
+	return @names ? "@names" : '-';
+}
+
+# The session that the text says, with the settings
+sub session_with
+{
+	my ($text, %settings) = @_;
+
+	return parse_session($text, %settings, log => log_classes($settings{log}));
 }
 
 # All that has been executed: by number, how to call it, what is expected
@@ -92,11 +100,9 @@ sub run_table
 	my ($block, $rules) = @_;
 	my ($head, @lines) = @{ $block->{sessions} // return };
 	my (undef, @sessions) = split /\s{2,}/, $head;
-	my %log = (log => log_classes($block->{settings}{log}), policy => $block->{settings}{policy});
-
 	foreach my $column (0 .. $#sessions)
 	{
-		my $session = parse_session($sessions[$column], %log);
+		my $session = session_with($sessions[$column], %{ $block->{settings} });
 		my %statements;
 
 		foreach my $line (@lines)
@@ -130,7 +136,7 @@ sub run_check
 		my $call = "'$database', '$user', $host, '$class', $what"
 		  . join '', map { ", $_ => '$more{$_}'" } sort keys %more;
 		my $session = parse_session("$user\@$database");
-		my $decision = decide(
+		my ($decision) = decide(
 			$rules,
 			{ %$session, address => $address, log => [], member_of => sub { member_of($_[0]) } },
 			{
@@ -146,7 +152,7 @@ sub run_check
 		push @sql, "SELECT coalesce(name, action) FROM audit_policy_check($call);";
 		push @expected, "$line: $more[-1]";
 		push @matched, "$line: "
-		  . ( $decision->{recorded} ? $decision->{rule}{name}{values}[0][0]
+		  . ( ref $decision ? $decision->{name}{values}[0][0]
 			: $more[-1] eq 'ignore' ? 'ignore'
 			:                         'settings');
 	}
@@ -264,6 +270,9 @@ sub list_of
 
 my @relations = qw(public.t public.u public.cache hr.salary hr.person hr.Odd staging.raw public.part
   public.part1 public.part11 public.part2 public.parent public.child pg_temp.tmp);
+my @objects = (
+	@relations, qw(public public.* hr *.salary *.* /^hr\. /part public.v api pg_temp pg_catalog role:auditor
+	  role:auditors));
 
 # A rule; with_rows: it may ask for the number of rows
 sub random_rule
@@ -285,8 +294,7 @@ sub random_rule
 	  rand() < 0.3 ? 'all' : list_of(3, map { pick('', '', '-') . $_ }
 		qw(all read write ddl function misc misc_set set_role error role truncate temp SELECT INSERT UPDATE
 		  DELETE DO SHOW SET), '"CREATE TABLE"', '"DROP TABLE"'),
-	  rand() < 0.4 ? 'all' : list_of(3, @relations, qw(public public.* hr *.salary *.* /^hr\. /part
-		  public.v api pg_temp)),
+	  rand() < 0.4 ? 'all' : list_of(3, @objects),
 	  shuffle(@options);
 }
 
@@ -313,7 +321,8 @@ sub random_statement
 		"join $name " . pick(grep { !/Odd/ && $_ ne $name } @relations),
 		"delete $name",
 		'select public.v ' . pick(1 .. 6),
-		'one');
+		"join $name pg_catalog.pg_class",
+		qw(look lookcall one));
 	push @verbs, "truncate $name", "fail $name", 'select public.secret', 'call api.f', 'call public.g',
 	  qw(show set setrole do syntax)
 	  if !$with_rows;
@@ -333,15 +342,17 @@ foreach my $file (1 .. $files)
 			'none', 'all', 'read', 'write, ddl', 'all, -read', 'misc, error', 'denied',
 			'denied, set_role'
 		),
-		policy => pick(qw(on on on on off)));
+		policy       => pick(qw(on on on on off)),
+		log_catalog  => pick(qw(on off)),
+		log_relation => pick(qw(off off off on)),
+		role         => pick('', '', '', 'auditor', 'auditors'));
 	my $rules = parse_policy($text);
 
 	install_policy($node, $text, %settings);
 	foreach (1 .. $sessions)
 	{
 		my $who = random_session();
-		my $session =
-		  parse_session($who, log => log_classes($settings{log}), policy => $settings{policy});
+		my $session = session_with($who, %settings);
 		my %statements;
 
 		foreach (1 .. $statements)
@@ -350,7 +361,7 @@ foreach my $file (1 .. $files)
 			my $statement = parse_statement($what, $session);
 			my $case = note_case("$who: $what", $what, matched($rules, $session, $statement));
 
-			$rules_of{$case} = join ' ', %settings, "\n", $text;
+			$rules_of{$case} = join(', ', map { "$_ = '$settings{$_}'" } sort keys %settings) . "\n$text";
 			$statements{$case} = $statement;
 		}
 		run_statements($node, $session, \%statements);
@@ -366,7 +377,7 @@ foreach my $case (grep { defined } @different[ 0 .. 9 ])
 }
 # All outcomes are there
 my %count;
-$count{ $_->{expected} =~ s/\d+//r }++ foreach values %done;
+$count{$_}++ foreach map { uniq split / /, $_->{expected} =~ s/\d+//gr } values %done;
 cmp_ok($count{$_} // 0, '>=', keys(%done) / 50, "expected: $_") foreach qw(- + r);
 
 check_trail($node, 'the trail is whole');

@@ -18,7 +18,9 @@
 #	own			reference to an array of the server's own networks, for samehost and
 #				samenet: "127.0.0.1/8"
 #	log			reference to an array of the classes in "log", lower case
-#	policy		"off", or on
+#	policy, log_catalog, log_relation
+#				"off", or on; log_relation is off unless given
+#	role		of object auditing; "" or undef: none
 #
 # A statement is a hash:
 #	class		in the words of "log"
@@ -29,6 +31,8 @@
 #	sqlstate	outcome; undef: unknown
 #	rows		undef: unknown
 #	duration	microseconds
+#	calls		it calls a function because of which log_catalog does not leave it out
+#	utility		it is none that the executor executes
 #
 # and an object:
 #	name		"schema.name"
@@ -36,6 +40,7 @@
 #	above, below	reference to arrays of "schema.name": tables of which it is a
 #				partition or child, and its own, to any depth
 #	temporary	a temporary relation
+#	catalog		a relation of PostgreSQL's that is only looked at
 #	needs		reference to an array of privileges that the statement needs
 #	grants		hash of arrays: privileges by role, those inherited included
 #
@@ -275,41 +280,76 @@ sub _all
 	return (grep { !defined } @answers) ? undef : 1;
 }
 
-# decide(\@rules, \%session, \%statement): a hash with
-#	recorded	whether the statement has a record
-#	rule		the rule that gives its options, undef if that are the settings
+# decide(\@rules, \%session, \%statement): the records of the statement, each a rule
+# that gives its options, or "settings"; none if it is not recorded.
 sub decide
 {
 	my ($rules, $session, $statement) = @_;
 	my @things = _things($statement);
+	my (@records, @parts);
 
 	# "With policy = off, only mandatory rules apply, and the settings decide about the
 	# rest."
 	$rules = [ grep { $_->{mandatory} } @$rules ] if ($session->{policy} // 'on') eq 'off';
-	my @decisions =
-	  map { _first_match($rules, $session, $statement, $_) // 'settings' } @things;
+	foreach my $thing (@things)
+	{
+		my ($rule, $granted) = _first_match($rules, $session, $statement, $thing);
+
+		$thing->{rule} = $rule;
+		$thing->{hidden} = ($session->{log_catalog} // 'on') eq 'off' && $thing->{object} && $thing->{object}{catalog};
+
+		# Object auditing: "a record of its own", by a rule or by the setting "role"
+		push @records, 'settings'
+		  if !$rule && !$thing->{hidden} && $thing->{object} &&
+		  _is_granted($session->{role} // '', $thing->{object});
+		if (!$granted) { push @parts, $thing }
+		elsif ($rule)  { push @records, $rule }
+		elsif (_settings_want($session, $statement, $thing)) { push @records, 'settings' }
+	}
+
+	# log_relation: "one record for each relation of a statement"
+	my @each = ($session->{log_relation} // 'off') eq 'on' && !$statement->{utility} &&
+	  (grep { $_->{object} && $_->{object}{needs} } @things) ? map { [$_] } @parts : \@parts;
+	push @records, _decide_parts($session, $statement, $_, scalar @things) foreach @each;
+
+	# What log_catalog leaves out, unless a function is called with another purpose
+	my @left = grep { !$_->{rule} } @parts;
+	push @records, 'settings'
+	  if $statement->{calls} && @left && !(grep { !$_->{hidden} } @left)
+	  && _settings_want($session, $statement, { %{ $left[0] }, hidden => 0 });
+	return grep { $_ eq 'settings' || $_->{action} eq 'record' } @records;
+}
+
+# What of a statement's things one record is about, if there is one
+sub _decide_parts
+{
+	my ($session, $statement, $parts, $all) = @_;
 	my @recording = sort { $a->{number} <=> $b->{number} }
-	  grep { ref $_ && $_->{action} eq 'record' } @decisions;
+	  grep { defined && $_->{action} eq 'record' } map { $_->{rule} } @$parts;
 
 	# "If any is to be recorded, the statement is.  Of the rules that record, the first
 	# in the file gives the options."
-	return { recorded => 1, rule => $recording[0] } if @recording;
+	return $recording[0] if @recording;
 
 	# "Where no rule matches, log is asked": about the whole, if no rule has said
 	# anything about a part of it
-	my @left = map { $_->{class} }
-	  map { $decisions[$_] eq 'settings' ? $things[$_] : () } 0 .. $#things;
-	push @left, $statement->{class} if @left == @things;
-	foreach my $class (@left)
-	{
-		return { recorded => 1 } if grep { _class_has($_, $class) } @{ $session->{log} };
-	}
+	my @left = grep { !$_->{rule} } @$parts;
+	push @left, { class => $statement->{class} }
+	  if @left == $all && grep { !$_->{hidden} } @left;
+	return grep({ _settings_want($session, $statement, $_) } @left) ? 'settings' : ();
+}
+
+# Do the settings ask for a record of the thing?
+sub _settings_want
+{
+	my ($session, $statement, $thing) = @_;
+
+	return 0 if $thing->{hidden};
+	return 1 if grep { _class_has($_, $thing->{class}) } @{ $session->{log} };
 
 	# "denied: whatever is denied, of any class"
-	return { recorded => 1 }
-	  if @left && _outcome('denied', $statement->{sqlstate} // '00000')
-	  && grep { $_ eq 'denied' } @{ $session->{log} };
-	return { recorded => 0 };
+	return 0 if !_outcome('denied', $statement->{sqlstate} // '00000');
+	return (grep { $_ eq 'denied' } @{ $session->{log} }) ? 1 : 0;
 }
 
 # What the statement does, one by one: "For each thing that a statement does"
@@ -331,20 +371,41 @@ sub _things
 }
 
 # "The first rule of the file that matches decides".  "Where the answer is not known: a
-# rule to record matches, and a rule to ignore does not."
+# rule to record matches, and a rule to ignore does not."  The second result is whether a
+# rule has selected the object by grants, if only its conditions on the end do not hold.
 sub _first_match
 {
 	my ($rules, $session, $statement, $thing) = @_;
+	my $granted = 0;
 
 	foreach my $rule (@$rules)
 	{
-		my $answer = _matches($rule, $session, $statement, $thing);
+		my $subject = _matches($rule, $session, $statement, $thing) // $rule->{action} eq 'record';
 
-		return $rule if $answer // $rule->{action} eq 'record';
+		next if !$subject;
+		$granted = 1 if $rule->{action} eq 'record' && _is_selected_by_grants($rule, $thing);
+		return ($rule, $granted) if _at_end($rule, $statement) // $rule->{action} eq 'record';
 	}
-	return undef;
+	return (undef, $granted);
 }
 
+# Field "object": is it "role:NAME" that matches, and no other word?
+sub _is_selected_by_grants
+{
+	my ($rule, $thing) = @_;
+	my ($by_grants, $by_name) = (0, 0);
+
+	foreach my $word (@{ $rule->{object} })
+	{
+		my $answer = _object(@$word, $rule->{action}, $thing);
+
+		if (!$word->[1] && $word->[0] =~ /^role:/) { $by_grants ||= $answer }
+		else { $by_name ||= $answer }
+	}
+	return $by_grants && !$by_name;
+}
+
+# All but what is known when the statement ends
 sub _matches
 {
 	my ($rule, $session, $statement, $thing) = @_;
@@ -355,7 +416,10 @@ sub _matches
 		_any(map { _address(@$_, $session) } @{ $rule->{address} }),
 		_class($rule->{class}, $statement, $thing),
 		_any(map { _object(@$_, $rule->{action}, $thing) } @{ $rule->{object} }),
-		_conditions($rule, $session, $statement));
+		$rule->{currentuser}
+		? _any(map { _user(@$_, $statement->{current} // $session->{user}, $session) }
+			@{ $rule->{currentuser}{values} })
+		: 1);
 }
 
 # Field "database"
@@ -533,10 +597,10 @@ sub _is_granted
 	return 0;
 }
 
-# "Conditions": "all must hold"
-sub _conditions
+# "Conditions" on the end: "all must hold"
+sub _at_end
 {
-	my ($rule, $session, $statement) = @_;
+	my ($rule, $statement) = @_;
 	my @answers = (1);
 
 	push @answers, _any(map { _outcome($_->[0], $statement->{sqlstate}) } @{ $rule->{outcome}{values} })
@@ -547,10 +611,6 @@ sub _conditions
 	  _compare($statement->{duration}, $rule->{duration}{operator},
 		_micros($rule->{duration}{values}[0][0]))
 	  if $rule->{duration};
-	push @answers,
-	  _any(map { _user(@$_, $statement->{current} // $session->{user}, $session) }
-		@{ $rule->{currentuser}{values} })
-	  if $rule->{currentuser};
 	return _all(@answers);
 }
 

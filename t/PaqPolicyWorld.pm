@@ -17,6 +17,7 @@
 #	fail R				a division by zero while R is read
 #	create R, drop R	a table of that name
 #	call F				the call of a function, not the statement with the call
+#	look, lookcall		a catalog is read, and a function called with another purpose
 #	one, show, set, do, syntax
 #						SELECT 1, SHOW, SET, DO, a syntax error
 #
@@ -83,7 +84,8 @@ my %relation = (
 	'public.parent' => { factor => 2, below => ['public.child'] },
 	'public.child'  => { above  => ['public.parent'] },
 	'public.v'      => { grants => { auditor => ['SELECT'] }, reads => 'hr.person' },
-	'pg_temp.tmp'   => { temporary => 1 });
+	'pg_temp.tmp'   => { temporary => 1 },
+	'pg_catalog.pg_class' => { catalog => 1 });
 
 my $roles_sql = q{
 	CREATE ROLE staff; CREATE ROLE lead; CREATE ROLE ops;
@@ -244,7 +246,7 @@ sub parse_statement
 			? (sql => "WITH# d AS (DELETE FROM $quoted WHERE false RETURNING 1) SELECT a FROM $other WHERE false",
 				$and->($write->('DELETE', 'DELETE')), %read)
 			: (sql => "DELETE# FROM $quoted WHERE false", $write->('DELETE', 'DELETE')) },
-		truncate => sub { sql => "BEGIN; TRUNCATE# $quoted; ROLLBACK",
+		truncate => sub { sql => "BEGIN; TRUNCATE# $quoted; ROLLBACK", utility => 1,
 			$write->('TRUNCATE TABLE', 'TRUNCATE') },
 		copyout => sub { sql => "COPY# $quoted TO STDOUT", class => 'read', command => 'COPY',
 			rows => undef, objects => [ _objects($name, 'read', 'COPY', 'SELECT') ] },
@@ -252,6 +254,10 @@ sub parse_statement
 			$write->('COPY', 'INSERT') },
 		fail => sub { sql => "SELECT# 1 / (a - a) FROM $quoted", %read, sqlstate => '22012',
 			rows => undef, objects => [ _objects($name, 'read', 'SELECT', 'SELECT') ] },
+		look => sub { sql => 'SELECT# 1 FROM pg_class LIMIT 1', rows => 1, %read,
+			objects => [ _objects('pg_catalog.pg_class', 'read', 'SELECT', 'SELECT') ] },
+		lookcall => sub { sql => 'SELECT# pg_advisory_unlock_all() FROM pg_class LIMIT 1', rows => 1, %read,
+			calls => 1, objects => [ _objects('pg_catalog.pg_class', 'read', 'SELECT', 'SELECT') ] },
 		create => sub { sql => "BEGIN; CREATE# TABLE $quoted (a int); ROLLBACK",
 			class => 'ddl', command => 'CREATE TABLE', objects => [ { name => $name } ] },
 		drop => sub { sql => "BEGIN; CREATE TABLE $quoted (a int); DROP# TABLE $quoted; ROLLBACK",
@@ -321,7 +327,8 @@ sub seen_decisions
 		my $is_call = $record->{class} eq 'FUNCTION' && $record->{command} eq 'EXECUTE';
 
 		next if $is_call != !!$calls->{$number};
-		$seen{$number} = join ' ', uniq grep { defined } $seen{$number}, $record->{policy} // '+';
+		$seen{$number} = join ' ', uniq sort grep { defined } split(/ /, $seen{$number} // ''),
+		  $record->{policy} // '+';
 	}
 	return \%seen;
 }

@@ -114,6 +114,8 @@ typedef struct PaqChoice
 	bool		by_rules;		/* of some subject, a rule decides that is known now */
 	bool		left_later;		/* of some, they do if conditions do not hold */
 	uint32		left_classes;	/* classes of subjects that the settings decide about */
+	uint32		hidden_classes;	/* likewise, of those that log_catalog leaves out */
+	uint64		hidden_later;	/* members of "later", by number, that are only about such */
 	PaqWanted	wanted;			/* do they want the record? */
 	bool		by_subject;		/* that depends on the classes of subjects, too */
 	List	   *later;			/* decisions that are yet to be made, PaqDecision */
@@ -262,6 +264,7 @@ extern void paq_session_init(void);
 
 /* choice.c */
 extern const PaqDecision *paq_choose(PaqChoice *choice, const PaqSubject *subject);
+extern void paq_choose_shown(PaqChoice *choice, const PaqSubject *subject, bool hidden);
 extern void paq_choice_add_later(PaqChoice *choice, const PaqDecision *decision);
 extern PaqWish paq_choice_wish(const PaqChoice *choice, bool masked);
 extern PaqWish paq_verdict_wish(const PaqVerdict *verdict, bool masked);

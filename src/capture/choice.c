@@ -28,6 +28,9 @@
 #include "capture/capture_internal.h"
 #include "utils/memutils.h"
 
+/* Decisions beyond this number count as being about something that is not hidden. */
+#define PAQ_MAX_HIDDEN	64
+
 /* What is yet to be decided about a record */
 typedef struct PaqLateChoice
 {
@@ -42,6 +45,8 @@ typedef struct PaqLateChoice
 	uint32		audited_later;	/* for one of these classes that they decide about in
 								 * the end, */
 	bool		audited_whole;	/* or if no rule has decided about any? */
+	bool		by_class;		/* if so, session auditing does */
+	uint64		hidden;			/* decisions, by number, about which they are not asked */
 	bool		masked;			/* the settings mask constants */
 	bool		uncounted;		/* rows may be changed that nobody counts */
 	int64		rows;			/* if the record has none; or PAQ_ROWS_xxx */
@@ -97,6 +102,35 @@ paq_choose(PaqChoice *choice, const PaqSubject *subject)
 	else
 		choice->left_later = true;
 	return decision;
+}
+
+/*
+ * The same for a relation, of which the settings are not asked if it is hidden: log_catalog
+ * leaves it out.
+ */
+void
+paq_choose_shown(PaqChoice *choice, const PaqSubject *subject, bool hidden)
+{
+	const uint32 left = choice->left_classes;
+	const int	number = list_length(choice->later);
+	const PaqDecision *decision = paq_choose(choice, subject);
+
+	if (decision == NULL || decision->final != NULL)
+		return;
+	if (hidden && decision->nlater == 0)
+	{
+		choice->hidden_classes |= PAQ_CLASS_BIT(subject->class);
+		choice->left_classes = left;
+	}
+	else if (hidden && list_length(choice->later) > number && number < PAQ_MAX_HIDDEN)
+		choice->hidden_later |= UINT64CONST(1) << number;
+	else if (!hidden && choice->hidden_later != 0)
+	{
+		/* What has been decided about a hidden one counts for this one, too. */
+		for (int i = 0; i < Min(number, PAQ_MAX_HIDDEN); i++)
+			if (list_nth(choice->later, i) == decision)
+				choice->hidden_later &= ~(UINT64CONST(1) << i);
+	}
 }
 
 /* ----------
@@ -227,6 +261,8 @@ paq_choice_attach(PaqPending *pending, const PaqChoice *choice, bool masked,
 	late->audited_later = by_class ? paq_log_classes :
 		audited ? PAQ_CLASSES_ALL : PAQ_CLASSES_NONE;
 	late->audited_whole = audited;
+	late->by_class = choice->wanted == PAQ_WANTED_BY_CLASS;
+	late->hidden = choice->hidden_later;
 	late->masked = masked;
 	late->rows = statement->command.node == T_CopyStmt ? PAQ_ROWS_UNKNOWN : PAQ_ROWS_NONE;
 	late->uncounted = has_uncounted_rows(statement);
@@ -284,7 +320,8 @@ paq_choice_show(PaqStatement *statement)
 
 		if (late == NULL || pending->is_call)
 			continue;
-		late->audited_now = (statement->choice.left_classes & paq_log_classes) != 0;
+		late->hidden = 0;
+		late->audited_now = (statement->choice.hidden_classes & paq_log_classes) != 0;
 		late->audited_later = paq_log_classes;
 		late->audited_whole =
 			paq_class_is_audited(paq_pending_header(pending)->audit_class);
@@ -343,7 +380,8 @@ settle(const PaqLateChoice *late, const PaqEnd *end)
 
 		if (verdict == NULL)
 		{
-			audited |= (late->decisions[i]->late_class & late->audited_later) != 0;
+			audited |= (late->decisions[i]->late_class & late->audited_later) != 0 &&
+				(i >= PAQ_MAX_HIDDEN || (late->hidden & (UINT64CONST(1) << i)) == 0);
 			left = true;
 		}
 		else
@@ -403,12 +441,16 @@ mask_constants(PaqText *statement, PaqText *parameters, PaqMasked *shown, uint32
 	return flags | PAQ_RECORD_CONSTANTS | paq_masked_flags(shown);
 }
 
-/* Give the record the texts and the name that the verdict wants, if it lacks them. */
+/*
+ * Give the record the texts and the name that the verdict wants, if it lacks them.  What
+ * the settings want for its class alone is no record of object auditing.
+ */
 static PaqPending *
-revise(PaqPending *pending, const PaqVerdict *verdict, bool masked)
+revise(PaqPending *pending, const PaqVerdict *verdict, const PaqLateChoice *late)
 {
-	const uint32 flags = paq_pending_header(pending)->flags;
-	const PaqWish wish = paq_verdict_wish(verdict, masked);
+	const uint32 flags = paq_pending_header(pending)->flags &
+		(verdict == &settings_verdict && late->by_class ? ~PAQ_RECORD_OBJECT : ~0U);
+	const PaqWish wish = paq_verdict_wish(verdict, late->masked);
 	PaqText    *statement;
 	PaqText    *parameters;
 	PaqContents contents;
@@ -472,7 +514,7 @@ paq_choice_settle(PaqPending *pending, const PaqError *error, TimestampTz end_ti
 	if (verdict != NULL)
 	{
 		paq_verdict_apply(pending, verdict);
-		pending = revise(pending, verdict, late->masked);
+		pending = revise(pending, verdict, late);
 	}
 	paq_choice_detach(pending);
 	if (verdict != NULL)

@@ -388,8 +388,9 @@ choose_relation(PaqStatement *statement, RangeTblEntry *rte, List *perminfos)
 {
 	PaqRtePerms perms = paq_rte_perms(rte, perminfos);
 	const PaqSubject subject = relation_subject(statement, rte, perminfos, &perms);
+	const bool	hidden = catalog_is_hidden(rte, &perms);
 
-	(void) paq_choose(&statement->choice, &subject);
+	paq_choose_shown(&statement->choice, &subject, hidden);
 }
 
 /*
@@ -471,19 +472,21 @@ decide_relation(const PaqStatement *statement, RangeTblEntry *rte, List *perminf
 
 /*
  * The choice for a record of one object, by a decision of the statement's rules, NULL if
- * it has none.  granted: the settings want it, by the grants of the audit role.  It is
- * the caller's, but for "later".
+ * it has none.  granted: the settings want it, by the grants of the audit role.  session:
+ * if it is left to them after all, because a rule that selects it by grants does not hold
+ * in the end, session auditing counts.  The result is the caller's, but for "later".
  */
 static const PaqChoice *
 choice_of(const PaqStatement *statement, const PaqDecision *decision, bool granted,
-		  PaqChoice *choice)
+		  bool session, PaqChoice *choice)
 {
 	if (decision == NULL)
 		return NULL;
 	memset(choice, 0, sizeof(*choice));
 	choice->rules = statement->choice.rules;
 	paq_choice_add(choice, decision);
-	choice->wanted = granted ? PAQ_WANTED : PAQ_NOT_WANTED;
+	choice->wanted = granted ? PAQ_WANTED : decision->granted && session ? PAQ_WANTED_BY_CLASS
+																		 : PAQ_NOT_WANTED;
 	return choice;
 }
 
@@ -779,7 +782,8 @@ record_by_rules(PaqStatement *statement, List *rangeTable, List *perminfos)
 		found = true;
 		if (catalog_is_hidden(rte, &perms))
 			hidden = true;
-		else
+		else if (paq_log_catalog ||
+				 decide_relation(statement, rte, perminfos, &perms)->final == NULL)
 			visible = true;
 	}
 	session = !paq_has_others_rights();
@@ -800,16 +804,17 @@ record_by_rules(PaqStatement *statement, List *rangeTable, List *perminfos)
 		PaqChoice	object_choice;
 		PaqChoice	choice;
 		bool		granted;
+		bool		by_class;
 
 		if (perms.requiredPerms == 0 || !OidIsValid(rte->relid))
 			continue;
 		decision = decide_relation(statement, rte, perminfos, &perms);
 		granted = role != InvalidOid && !catalog_is_hidden(rte, &perms) &&
 			is_granted(statement, rte, perminfos);
-		(void) choice_of(statement, decision, granted, &object_choice);
+		by_class = session && !catalog_is_hidden(rte, &perms);
+		(void) choice_of(statement, decision, granted, by_class, &object_choice);
 		choice = object_choice;
-		choice.wanted = session && !catalog_is_hidden(rte, &perms) ?
-			PAQ_WANTED_BY_CLASS : PAQ_NOT_WANTED;
+		choice.wanted = by_class ? PAQ_WANTED_BY_CLASS : PAQ_NOT_WANTED;
 		record_relation(statement, rte, &perms, is_selected(decision, granted),
 						paq_log_relation && !decision->granted, &object_choice, &choice);
 		list_free(choice.later);
@@ -927,7 +932,9 @@ paq_record_truncate(PaqStatement *statement, Oid relid)
 	object.granted = true;
 	object.type = paq_relkind_name(get_rel_relkind(relid));
 	object.name = paq_relation_name(relid);
-	paq_record_object(statement, &object, choice_of(statement, decision, granted, &choice));
+	paq_record_object(statement, &object,
+					  choice_of(statement, decision, granted, !paq_has_others_rights(),
+								&choice));
 	if (decision != NULL)
 		list_free(choice.later);
 }
@@ -1005,7 +1012,7 @@ paq_record_failed_start(PaqStatement *statement, PlannedStmt *plan)
 
 		paq_record_denied(statement, &granted->command, &granted->object,
 						  choice_of(statement, granted->decision, granted->by_settings,
-									&own));
+									!statement->others_rights, &own));
 		if (granted->decision != NULL)
 			list_free(own.later);
 	}
