@@ -483,6 +483,47 @@ foreach my $log ('none', 'all, -connect')
 	is(@records, 2, "log = $log: by a fast-path call, and within another statement");
 }
 
+# The same code under another name, which a superuser can give it: by all that PostgreSQL's own
+# catalog has of functions that read files
+
+my @code = split /\n/, sql(q{
+	SELECT DISTINCT ON (p.prosrc) p.proname || ' ' || p.prosrc || ' ' || pg_get_function_result(p.oid) || ' '
+		   || p.pronargs || ' ' || replace(pg_get_function_identity_arguments(p.oid), ' ', '')
+	  FROM pg_proc p
+	 WHERE p.oid < 10000 AND p.proname IN ('pg_read_file', 'pg_read_binary_file', 'lo_import')
+	 ORDER BY p.prosrc, p.oid});
+cmp_ok(scalar @code, '>=', 8, 'code that reads files');
+foreach my $log ('none', 'all, -connect')
+{
+	my ($sql, @named) = ('');
+
+	sql("ALTER ROLE boss SET pg_audit_queue.log = 'none'");
+	foreach my $line (@code)
+	{
+		my ($name, $code, $result, undef, $types) = split / /, $line;
+		my @values = map { /text/ ? q{'other'} : /oid/ ? 4712 : /bool/ ? 'true' : 1 } split /,/, $types;
+		my $alias = 'public.alias_' . @named;
+
+		sql("DROP FUNCTION IF EXISTS $alias($types);
+			CREATE FUNCTION $alias($types) RETURNS $result LANGUAGE internal STRICT AS '$code'");
+		$sql .= "SELECT $alias(" . join(', ', @values) . ");\n";
+		push @named, "$alias|" . ($log eq 'none' ? '' : '00000');
+	}
+	sql("ALTER ROLE boss SET pg_audit_queue.log = '$log'; SELECT lo_unlink(oid) FROM pg_largeobject_metadata");
+	my @records = grep { $_->{class} eq 'FUNCTION' } records_for($node, $sql,
+		on_error_stop => 0, extra_params => [ '-U', 'boss' ]);
+	is_deeply([ columns('objectName exitCode', @records) ], \@named, "log = $log: by another name");
+}
+sql(q{CREATE FUNCTION public.alias_of_set(text, text, boolean) RETURNS text LANGUAGE internal AS 'set_config_by_name'});
+is_deeply(
+	[
+		columns('class command',
+			records_for($node,
+				q{SET pg_audit_queue.log = 'set_role'; SELECT public.alias_of_set('role', 'none', false)},
+				extra_params => [ '-U', 'boss' ]))
+	],
+	['MISC|SET'], 'set_config() by another name');
+
 # A standby
 
 $node->backup('backup');

@@ -26,6 +26,7 @@
  *	connect.c		logins and logouts
  *	xact.c			ends of transactions, and of the process
  *	report.c		errors without a statement
+ *	builtin.c		functions of PostgreSQL's own, by their code
  *	object_access.c	hook for calls of functions, and for TRUNCATE
  *	executor.c		hooks of the executor: SELECT, INSERT, UPDATE, ...
  *	utility.c		hook of everything else
@@ -56,6 +57,7 @@ paq_capture_init(void)
 	paq_session_init();
 	paq_statement_init();
 	paq_relation_init();
+	paq_builtin_init();
 	paq_trail_init();
 	paq_config_init();
 	paq_connect_init();

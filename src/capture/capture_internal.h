@@ -433,6 +433,10 @@ extern void paq_relation_init(void);
 extern Oid	paq_named_relation(const RangeVar *name);
 extern void paq_choose_utility(PaqStatement *statement, Node *parsetree);
 
+/* builtin.c */
+extern Oid	paq_look_up_builtin(Oid function);
+extern void paq_builtin_init(void);
+
 /* look.c */
 extern bool paq_may_look(void);
 extern bool paq_only_looks(const PlannedStmt *plan);
@@ -811,6 +815,17 @@ paq_trail_may_be_used(const List *relations)
 			return true;
 	} while (--number != 0);
 	return false;
+}
+
+/*
+ * Returns the function of PostgreSQL's own that has the code of the function, most often
+ * itself; InvalidOid if there is none.
+ */
+static inline Oid
+paq_builtin(Oid function)
+{
+	/* PostgreSQL's source gives these their OIDs. */
+	return likely(function < FirstGenbkiObjectId) ? function : paq_look_up_builtin(function);
 }
 
 /* Is it a COPY of something of the trail's? */

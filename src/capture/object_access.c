@@ -243,7 +243,7 @@ look_at_hidden(Oid function)
 static void
 note_call(Oid function)
 {
-	if (!is_built_in(function) || reads_relations(function))
+	if (!is_built_in(function) || reads_relations(paq_builtin(function)))
 		paq_note_key_call();
 	if (unlikely(!paq_log_catalog))
 		look_at_hidden(function);
@@ -282,6 +282,10 @@ record_file_call(Oid function)
 	PaqStatement *statement = paq_current_statement();
 	Call		call;
 
+	/* Under another name than PostgreSQL's it may have a record as any function. */
+	if (!is_built_in(function) && !creating_extension && !paq_policy.has_rules &&
+		paq_class_is_audited(PAQ_CLASS_FUNCTION))
+		return;
 	if (paq_stack.frame == NULL)
 		record_early_call(function, true);
 	else if (statement != NULL && !is_recorded_call(statement))
@@ -355,14 +359,16 @@ look_at_set_config(void)
 static pg_noinline void
 look_at_call(Oid function)
 {
+	const Oid	builtin = paq_builtin(function);
+
 	if (IsAbortedTransactionBlockState())
 		return;
 	if (paq_capture_wanted())
 		note_call(function);
-	if (unlikely(function == F_SET_CONFIG) && paq_class_is_wanted(PAQ_CLASS_SET_ROLE) &&
+	if (unlikely(builtin == F_SET_CONFIG) && paq_class_is_wanted(PAQ_CLASS_SET_ROLE) &&
 		paq_capture_possible())
 		look_at_set_config();
-	if (paq_reads_file(function) && paq_capture_possible())
+	if (paq_reads_file(builtin) && paq_capture_possible())
 		record_file_call(function);
 }
 
@@ -387,7 +393,7 @@ capture_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 	if (access == OAT_TRUNCATE)
 		record_truncate(objectId);
 	else if (access == OAT_FUNCTION_EXECUTE &&
-			 (paq_capture_wanted() || unlikely(paq_reads_file(objectId))))
+			 (paq_capture_wanted() || unlikely(paq_reads_file(paq_builtin(objectId)))))
 		look_at_call(objectId);
 	if (prev_object_access)
 		prev_object_access(access, classId, objectId, subId, arg);
