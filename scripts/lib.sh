@@ -503,6 +503,28 @@ copy_postgres()
 	test_perl=${PAQ_TEST_PERL:-$pgxs_dir/src/test/perl}
 }
 
+# Unpack packages of extensions into the copy of the server; MAJOR in a name stands for its
+# major version.  Not every extension is packaged for every version: tests say what they
+# miss.
+unpack_extensions()
+{
+	local package major dir=$work/extensions
+
+	command -v dpkg-query >/dev/null || return 0
+	[ -z "${PG_CONFIG:-}" ] || return 0
+	major=$("$pg_config" --version | sed 's/^PostgreSQL \([0-9]*\).*/\1/')
+	mkdir -p "$dir"
+	if [ "$(id -u)" -eq 0 ]; then
+		update_lists
+	fi
+	for package in "${@//MAJOR/$major}"; do
+		apt-cache show "$package" >/dev/null 2>&1 || continue
+		(cd "$dir" && apt-get -qq download "$package") >"$work/unpack.log" 2>&1 &&
+			as_user dpkg-deb -x "$dir/$package"_*.deb "$work/pg" >>"$work/unpack.log" 2>&1 ||
+			say "$package cannot be had: $(tail -n 1 "$work/unpack.log")"
+	done
+}
+
 # Build $work/src, with the given arguments for make, and install it there.
 install_extension()
 {

@@ -319,6 +319,9 @@ extern PaqCallFrame *paq_frame_push(PaqStatement *statement,
 extern void paq_frame_pop(PaqCallFrame *frame);
 extern void paq_stack_begin_part(void);
 extern bool paq_is_clients(void);
+extern bool paq_is_for_users(void);
+extern bool paq_in_trigger(void);
+extern bool paq_in_job(void);
 extern void paq_settle(PaqSpaceWait wait);
 extern PaqStatement *paq_statement_new(const char *text,
 									   const PaqCommand *command,
@@ -443,6 +446,7 @@ extern bool paq_only_looks(const PlannedStmt *plan);
 extern bool paq_is_own_look(Oid function);
 
 /* trail_access.c */
+extern bool paq_is_loader(void);
 #define PAQ_KNOWN_RELATIONS	64	/* a power of 2 */
 
 extern Oid	paq_not_trail[PAQ_KNOWN_RELATIONS]; /* relations that are not the
@@ -474,6 +478,7 @@ extern void paq_replication_end(const PaqError *error);
 
 /* connect.c */
 extern bool paq_connect_login(void);
+extern void paq_connect_without_client(void);
 extern void paq_connect_failed(const PaqError *error);
 extern void paq_connect_exit(const PaqError *error);
 extern void paq_connect_init(void);

@@ -102,6 +102,22 @@ paq_connect_login(void)
 	return true;
 }
 
+/*
+ * Before a commit of a process without a client.  The first is that with which PostgreSQL
+ * connects it to its database: what is to be known when it reports an error, is found out now.
+ */
+void
+paq_connect_without_client(void)
+{
+	static bool connected = false;
+
+	if (connected || !paq_is_for_users())
+		return;
+	connected = true;
+	paq_session_warm();
+	paq_policy_follow();
+}
+
 /* A FATAL error is reported: if there is no session yet, there will be none. */
 void
 paq_connect_failed(const PaqError *error)

@@ -259,7 +259,7 @@ note_call(Oid function)
 		return;
 	else if (paq_stack.frame != NULL)
 		record_call(function);
-	else if (!creating_extension && (MyProcPort != NULL || IsParallelWorker()))
+	else if (!creating_extension && paq_is_for_users())
 		record_early_call(function, false);
 }
 
@@ -363,6 +363,10 @@ look_at_call(Oid function)
 
 	if (IsAbortedTransactionBlockState())
 		return;
+
+	/* Autovacuum becomes the owner of a table before it calls a function of its indexes. */
+	if (unlikely(MyProcPort == NULL) && paq_stack.frame == NULL)
+		paq_session_warm();
 	if (paq_capture_wanted())
 		note_call(function);
 	if (unlikely(builtin == F_SET_CONFIG) && paq_class_is_wanted(PAQ_CLASS_SET_ROLE) &&

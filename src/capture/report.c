@@ -7,6 +7,10 @@
  * of a statement has the error as its outcome, it gets a record of its own.
  * A failed login is reported, too (connect.c).
  *
+ * That holds for each process that executes SQL with the rights of a user, whether it has
+ * a client or not: job schedulers, the workers of extensions and of logical replication,
+ * and autovacuum, which calls functions in expressions of indexes.
+ *
  * A PANIC leaves nobody who could make a record, nor memory that may be
  * allocated, because it may come from a critical section.
  *
@@ -26,12 +30,29 @@
 #include "miscadmin.h"
 #include "tcop/tcopprot.h"
 #include "utils/elog.h"
-#include "utils/fmgrprotos.h"
 
 static emit_log_hook_type prev_emit_log = NULL;
 
 /* Is the hook running?  What it calls may report something, too. */
 static bool in_emit_log = false;
+
+/*
+ * Returns true if an error of this process may be one of SQL that it executes for a user.
+ * The leader reports the errors of its parallel workers, and what the loader does is not
+ * audited.
+ */
+static bool
+is_of_sql(int sqlstate)
+{
+	if (MyProcPort != NULL || !IsUnderPostmaster)
+		return true;
+	if (!paq_is_for_users() || !IsTransactionState() || IsParallelWorker() || paq_is_loader())
+		return false;
+
+	/* Autovacuum is cancelled whenever somebody else wants its table. */
+	return MyBackendType != B_AUTOVAC_WORKER ||
+		ERRCODE_TO_CATEGORY(sqlstate) != ERRCODE_TO_CATEGORY(ERRCODE_QUERY_CANCELED);
+}
 
 /* Record the error, unless it is the outcome of something that is recorded. */
 static void
@@ -43,7 +64,7 @@ record_error(const PaqError *error)
 	event.start_time = GetCurrentStatementStartTimestamp();
 	event.known = error->known;
 	if (!paq_capture_possible() || paq_error_has_owner() || paq_is_committing() ||
-		(MyProcPort == NULL && IsUnderPostmaster) ||
+		!is_of_sql(error->sqlstate) ||
 		(!paq_fastpath_refused(&event, error->sqlstate) &&
 		 !paq_event_choose(&event, &subject, error->sqlstate)))
 		return;
@@ -54,16 +75,6 @@ record_error(const PaqError *error)
 	paq_request_waits();
 }
 
-/* pg_trigger_depth(), which is all that PostgreSQL tells of triggers */
-static int
-trigger_depth(void)
-{
-	LOCAL_FCINFO(fcinfo, 0);
-
-	InitFunctionCallInfoData(*fcinfo, NULL, 0, InvalidOid, NULL, NULL);
-	return DatumGetInt32(pg_trigger_depth(fcinfo));
-}
-
 /*
  * Is something going on that an end of the session ends, too?  A fast-path call
  * has no text, nor has a Sync, which commits and may fire triggers.
@@ -72,7 +83,7 @@ static bool
 is_busy(void)
 {
 	return debug_query_string != NULL || paq_stack.frame != NULL ||
-		paq_is_before_commit() || paq_fastpath_ends() || trigger_depth() > 0;
+		paq_is_before_commit() || paq_fastpath_ends() || paq_in_trigger();
 }
 
 static void
@@ -82,6 +93,13 @@ note_report(ErrorData *edata)
 
 	if (edata->elevel == FATAL)
 		paq_connect_failed(error);
+
+	/*
+	 * Without a client no message tells the failure of a commit from that of the statement
+	 * after it.  A place in a text does.
+	 */
+	if (MyProcPort == NULL && (edata->cursorpos > 0 || edata->internalpos > 0))
+		paq_publish_held(NULL, PAQ_SPACE_NOWAIT);
 	if (edata->elevel == ERROR ||
 		(paq_logged_in && !paq_replication_known() && is_busy()))
 		record_error(error);

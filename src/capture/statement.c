@@ -47,6 +47,7 @@
 #include "parser/scansup.h"
 #include "tcop/pquery.h"
 #include "tcop/tcopprot.h"
+#include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -75,6 +76,9 @@ static struct
 
 /* Ids given to top-level statements of this session so far */
 static int64 statement_count = 0;
+
+/* See paq_in_job() */
+static LocalTransactionId job = InvalidLocalTransactionId;
 
 /*
  * Place of the statement that was analysed last, if it is in the text that the
@@ -206,13 +210,59 @@ paq_is_clients(void)
 }
 
 /*
+ * Returns true if the process executes SQL with the rights of users: for a client, in
+ * single-user mode, or in a background worker or autovacuum, which are connected to a
+ * database then.
+ */
+bool
+paq_is_for_users(void)
+{
+	return MyProcPort != NULL || !IsUnderPostmaster ||
+		(OidIsValid(MyDatabaseId) &&
+		 (MyBackendType == B_BG_WORKER || MyBackendType == B_AUTOVAC_WORKER));
+}
+
+/* Returns true within a trigger: pg_trigger_depth() is all that PostgreSQL tells of it. */
+bool
+paq_in_trigger(void)
+{
+	LOCAL_FCINFO(fcinfo, 0);
+
+	InitFunctionCallInfoData(*fcinfo, NULL, 0, InvalidOid, NULL, NULL);
+	return DatumGetInt32(pg_trigger_depth(fcinfo)) > 0;
+}
+
+/*
+ * Returns true if a statement that is about to begin, with no other being executed, is part
+ * of the commit that records are held for.  Without a client there are no messages that
+ * would tell one statement of a job from the next, but a commit executes nothing except in
+ * triggers.
+ */
+static bool
+is_in_commit(void)
+{
+	return paq_is_committing() && (MyProcPort != NULL || paq_in_trigger());
+}
+
+/*
+ * Returns true if the transaction, which is of a process without a client, has executed a
+ * statement before the last one.  Then the commit has an outcome of its own, as in the
+ * transaction of several statements that a client sends in one message.
+ */
+bool
+paq_in_job(void)
+{
+	return job != InvalidLocalTransactionId && job == paq_vxid_lxid();
+}
+
+/*
  * Before a statement, whoever executes it: a session that still owes records
  * must not do anything new, or it could pile up any number of them in its memory,
  * and then leave.  May raise an error if wait is PAQ_SPACE_WAIT.
  *
  * If a commit was to follow the top-level statement before, but did not, as in a
- * pipeline, that statement was a success, and the session waits for its records
- * now.
+ * pipeline or in a job of a background worker, that statement was a success, and the
+ * session waits for its records now.
  */
 void
 paq_settle(PaqSpaceWait wait)
@@ -224,8 +274,10 @@ paq_settle(PaqSpaceWait wait)
 	if (likely(!paq_owes_records()))
 		return;
 	paq_publish_deferred(wait);
-	if (paq_stack.frame != NULL || paq_is_committing())
+	if (paq_stack.frame != NULL || is_in_commit())
 		return;
+	if (MyProcPort == NULL)
+		job = paq_vxid_lxid();
 	paq_publish_held(NULL, wait);
 	paq_wait_statement(wait);
 }

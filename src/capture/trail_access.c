@@ -238,9 +238,9 @@ is_trail(Oid relid)
 	return false;
 }
 
-/* Is this the loader? */
-static bool
-is_loader(void)
+/* Returns true if this process is the loader. */
+bool
+paq_is_loader(void)
 {
 	return MyBgworkerEntry != NULL &&
 		strcmp(MyBgworkerEntry->bgw_library_name, "pg_audit_queue") == 0 &&
@@ -256,7 +256,7 @@ look_up(Oid relid)
 	if (relid < FirstNormalObjectId ||
 		paq_not_trail[relid % PAQ_KNOWN_RELATIONS] == relid)
 		return false;
-	if (!is_loader() && is_trail(relid))
+	if (!paq_is_loader() && is_trail(relid))
 		return true;
 	if (changes == before)
 		paq_not_trail[relid % PAQ_KNOWN_RELATIONS] = relid;

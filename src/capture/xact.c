@@ -48,6 +48,8 @@ before_commit(void)
 	paq_statement_close_all(InvalidSubTransactionId, NULL,
 							PAQ_RECORD_INCOMPLETE);
 	login = paq_connect_login();
+	if (unlikely(MyProcPort == NULL))
+		paq_connect_without_client();
 	before_commit_runs = !login;
 	if (login)
 		wait = paq_may_look() ? PAQ_SPACE_NOWAIT : paq_unrefused();
