@@ -229,7 +229,7 @@ my @errors = (
 	[ 'record all all all all all mode=Commit',  'invalid value for option "mode": "Commit" (valid values are queued, commit, immediate)' ],
 	[ 'record all all all all all parameters=yes', 'invalid value for option "parameters": "yes" (valid values are on, off)' ],
 	[ 'record all all all all all statement=none', 'invalid value for option "statement": "none" (valid values are on, off, normalized)' ],
-	[ 'record all all all all all outcome=okay', 'invalid value for condition "outcome": "okay" (valid values are ok, failed, denied)' ],
+	[ 'record all all all all all outcome=okay', 'invalid value for condition "outcome": "okay" (valid values are ok, failed, denied, partial)' ],
 	[ 'record all all all all all rows>=-1',     'invalid value for condition "rows": "-1"' ],
 	[ 'record all all all all all rows>=1k',     'invalid value for condition "rows": "1k"' ],
 	[ 'record all all all all all rows<>1',      'invalid value for condition "rows": ">1"' ],

@@ -281,7 +281,7 @@ sub random_rule
 	my $action = pick(qw(record record ignore));
 	my @options;
 
-	push @options, 'outcome=' . list_of(2, qw(ok failed denied)) if rand() < 0.2;
+	push @options, 'outcome=' . list_of(3, qw(ok failed denied partial)) if rand() < 0.2;
 	push @options, 'currentuser=' . list_of(2, qw(alice bob +staff +lead /^b boss)) if rand() < 0.15;
 	push @options, 'rows' . pick(qw(< <= = >= >)) . pick(0 .. 6) if $with_rows && rand() < 0.4;
 	push @options, 'duration' . pick('>=1h', '<1h', '>2min', '<=60000', '<100s') if rand() < 0.1;
@@ -323,7 +323,7 @@ sub random_statement
 		'select public.v ' . pick(1 .. 6),
 		"join $name pg_catalog.pg_class",
 		qw(look lookcall one));
-	push @verbs, "truncate $name", "fail $name", 'select public.secret', 'call api.f', 'call public.g',
+	push @verbs, "truncate $name", "fail $name", "late $name", 'select public.secret', 'call api.f', 'call public.g',
 	  qw(show set setrole do syntax)
 	  if !$with_rows;
 	push @verbs, map { ("create $_.n", "drop $_.n") } qw(public hr staging)

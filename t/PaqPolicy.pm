@@ -30,6 +30,7 @@
 #				not known
 #	sqlstate	outcome; undef: unknown
 #	rows		undef: unknown
+#	processed	rows until it failed
 #	duration	microseconds
 #	calls		it calls a function because of which log_catalog does not leave it out
 #	utility		it is none that the executor executes
@@ -248,7 +249,7 @@ sub _check_option
 		return if $name eq 'currentuser';
 		if ($name eq 'outcome')
 		{
-			die "no outcome\n" if grep { !/^(?:ok|failed|denied)$/ } @values;
+			die "no outcome\n" if grep { !/^(?:ok|failed|denied|partial)$/ } @values;
 			return;
 		}
 		die "no option\n"     if !$words{$name};
@@ -603,7 +604,7 @@ sub _at_end
 	my ($rule, $statement) = @_;
 	my @answers = (1);
 
-	push @answers, _any(map { _outcome($_->[0], $statement->{sqlstate}) } @{ $rule->{outcome}{values} })
+	push @answers, _any(map { _outcome($_->[0], @$statement{qw(sqlstate processed)}) } @{ $rule->{outcome}{values} })
 	  if $rule->{outcome};
 	push @answers, _compare($statement->{rows}, $rule->{rows}{operator}, $rule->{rows}{values}[0][0])
 	  if $rule->{rows};
@@ -616,11 +617,12 @@ sub _at_end
 
 sub _outcome
 {
-	my ($word, $sqlstate) = @_;
+	my ($word, $sqlstate, $processed) = @_;
 
 	return undef if !defined $sqlstate;
 	return $sqlstate eq '00000' ? 1 : 0 if $word eq 'ok';
 	return $sqlstate ne '00000' ? 1 : 0 if $word eq 'failed';
+	return $sqlstate ne '00000' && $processed ? 1 : 0 if $word eq 'partial';
 	return $sqlstate =~ /^(?:42501|28...)$/ ? 1 : 0;
 }
 

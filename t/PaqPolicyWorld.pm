@@ -15,6 +15,7 @@
 #	delete R then S		deletes from R in the WITH clause of a SELECT from S
 #	truncate R, copyout R, copyin R
 #	fail R				a division by zero while R is read
+#	late R				the same, after five rows
 #	create R, drop R	a table of that name
 #	call F				the call of a function, not the statement with the call
 #	look, lookcall		a catalog is read, and a function called with another purpose
@@ -258,6 +259,8 @@ sub parse_statement
 			objects => [ _objects('pg_catalog.pg_class', 'read', 'SELECT', 'SELECT') ] },
 		lookcall => sub { sql => 'SELECT# pg_advisory_unlock_all() FROM pg_class LIMIT 1', rows => 1, %read,
 			calls => 1, objects => [ _objects('pg_catalog.pg_class', 'read', 'SELECT', 'SELECT') ] },
+		late => sub { sql => "SELECT# 1 / (a % 100 - 6) FROM $quoted", %read, sqlstate => '22012',
+			rows => undef, processed => 5, objects => [ _objects($name, 'read', 'SELECT', 'SELECT') ] },
 		create => sub { sql => "BEGIN; CREATE# TABLE $quoted (a int); ROLLBACK",
 			class => 'ddl', command => 'CREATE TABLE', objects => [ { name => $name } ] },
 		drop => sub { sql => "BEGIN; CREATE TABLE $quoted (a int); DROP# TABLE $quoted; ROLLBACK",

@@ -470,6 +470,16 @@ decide_relation(const PaqStatement *statement, RangeTblEntry *rte, List *perminf
 	return paq_policy_decide(statement->choice.rules, &subject);
 }
 
+/* Do the settings decide, or may they in the end, about a record of the statement for it? */
+static bool
+is_left_to_settings(const PaqStatement *statement, RangeTblEntry *rte, List *perminfos,
+					PaqRtePerms *perms)
+{
+	const PaqDecision *decision = decide_relation(statement, rte, perminfos, perms);
+
+	return decision->final == NULL && !decision->granted;
+}
+
 /*
  * The choice for a record of one object, by a decision of the statement's rules, NULL if
  * it has none.  granted: the settings want it, by the grants of the audit role.  session:
@@ -782,8 +792,7 @@ record_by_rules(PaqStatement *statement, List *rangeTable, List *perminfos)
 		found = true;
 		if (catalog_is_hidden(rte, &perms))
 			hidden = true;
-		else if (paq_log_catalog ||
-				 decide_relation(statement, rte, perminfos, &perms)->final == NULL)
+		else if (paq_log_catalog || is_left_to_settings(statement, rte, perminfos, &perms))
 			visible = true;
 	}
 	session = !paq_has_others_rights();

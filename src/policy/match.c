@@ -647,6 +647,21 @@ compare(const PaqComparison *comparison, int64 value)
 	return false;
 }
 
+/* The condition "outcome" of a rule, in the way of paq_verdict_holds() */
+static bool
+outcome_holds(const PaqVerdict *verdict, const PaqEnd *end)
+{
+	const bool	failed = (end->outcomes & PAQ_OUTCOME_FAILED) != 0;
+
+	if (verdict->outcomes == 0 || (verdict->outcomes & end->outcomes) != 0)
+		return true;
+	if (end->outcomes == 0)
+		return verdict->record;
+	if ((verdict->outcomes & PAQ_OUTCOME_PARTIAL) == 0 || !failed)
+		return false;
+	return end->rows == PAQ_ROWS_UNKNOWN ? verdict->record : end->rows > 0;
+}
+
 /*
  * Do the conditions of a rule that matches hold?  Those that nobody can tell of hold
  * for a rule to record only.
@@ -656,8 +671,7 @@ paq_verdict_holds(const PaqVerdict *verdict, const PaqEnd *end)
 {
 	if (end->interrupted)
 		return verdict->record;
-	if (verdict->outcomes != 0 &&
-		(end->outcomes != 0 ? (verdict->outcomes & end->outcomes) == 0 : !verdict->record))
+	if (!outcome_holds(verdict, end))
 		return false;
 	if (!compare(&verdict->duration, end->duration))
 		return false;

@@ -57,6 +57,8 @@ extern void paq_policy_recorded(void);
 #define PAQ_OUTCOME_OK			0x01
 #define PAQ_OUTCOME_FAILED		0x02	/* any error */
 #define PAQ_OUTCOME_DENIED		0x04	/* no permission */
+#define PAQ_OUTCOME_PARTIAL		0x08	/* failed when rows had been processed: of rules
+										 * only, PaqEnd has the rows */
 
 typedef enum PaqOperator
 {

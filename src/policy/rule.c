@@ -81,6 +81,7 @@ static const Choice outcome_choices[] = {
 	{"ok", PAQ_OUTCOME_OK},
 	{"failed", PAQ_OUTCOME_FAILED},
 	{"denied", PAQ_OUTCOME_DENIED},
+	{"partial", PAQ_OUTCOME_PARTIAL},
 	{NULL, 0}
 };
 
