@@ -247,6 +247,13 @@ paq_stmt_perm_infos(PlannedStmt *stmt)
 
 /* ---------- Utility statements ---------- */
 
+/* The node of CLUSTER, which is a form of REPACK from 19 on */
+#if PG_VERSION_NUM >= 190000
+#define PAQ_CLUSTER_NODE	T_RepackStmt
+#else
+#define PAQ_CLUSTER_NODE	T_ClusterStmt
+#endif
+
 /* The relation of a CLUSTER or, from 19 on, of what it has become; a list of RangeVar */
 static inline List *
 paq_cluster_relations(Node *parsetree)

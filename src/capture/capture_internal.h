@@ -34,6 +34,7 @@
 
 #include "access/parallel.h"
 #include "access/transam.h"
+#include "catalog/objectaccess.h"
 #include "commands/extension.h"
 #include "compat.h"
 #include "executor/execdesc.h"
@@ -48,6 +49,7 @@
 #include "storage/ipc.h"
 #include "tcop/cmdtag.h"
 #include "tcop/utility.h"
+#include "utils/hsearch.h"
 
 /*
  * Limit for the bytes of text and parameters in the records of one statement.
@@ -121,11 +123,16 @@ typedef struct PaqChoice
 	List	   *later;			/* decisions that are yet to be made, PaqDecision */
 } PaqChoice;
 
-/* A relation that a utility statement names, and what has been decided about it */
+/*
+ * A relation that a utility statement names, or whose parts it has made, changed or dropped; and
+ * what has been decided about it
+ */
 typedef struct PaqNamedRelation
 {
-	Oid			relid;
-	const PaqDecision *decision;
+	Oid			relid;			/* invalid: of the old name of something else */
+	const PaqDecision *decision[2]; /* by the statement's command, and by that which PostgreSQL has
+									 * for this kind of relation; NULL: there is none */
+	bool		shown;			/* a record of an object has these decisions */
 } PaqNamedRelation;
 
 /* Which texts a record is to have */
@@ -198,8 +205,8 @@ typedef struct PaqStatement
 	bool		chosen;			/* it is complete */
 	bool		temporary;		/* all its relations are, if that matters to rules */
 	bool		objects_known;	/* event triggers have told of its objects */
-	List	   *named;			/* PaqNamedRelation, of a utility statement, if there
-								 * are rules */
+	HTAB	   *named;			/* PaqNamedRelation by relid, of a utility statement, if
+								 * there are rules; NULL: none */
 	PaqPending *provisional;	/* stands in for the first record */
 	const PaqVerdict *provisional_verdict;	/* the rule that it was made for */
 	CommandTag	provisional_tag;	/* its command */
@@ -434,6 +441,9 @@ extern void paq_relation_init(void);
 
 /* named.c */
 extern Oid	paq_named_relation(const RangeVar *name);
+extern void paq_named_add(const PaqStatement *statement, Oid relid, PaqChoice *choice);
+extern void paq_note_object(PaqStatement *statement, ObjectAccessType access, Oid catalog,
+							Oid object);
 extern void paq_choose_utility(PaqStatement *statement, Node *parsetree);
 
 /* builtin.c */

@@ -164,23 +164,27 @@ describe_object(PaqSubject *subject, TupleTableSlot *row, Oid relid)
 }
 
 /*
- * Add what rules decided about the relation before the statement changed or dropped it.
- * What gets another name or schema may have been anything.
+ * Add what rules decided about the relations that the object of a row is, or belongs to; relid is
+ * the relation that it is.  Those of what is dropped are not known any more.
  */
 static void
-add_named(const PaqStatement *statement, Oid relid, PaqChoice *choice)
+add_named(const PaqStatement *statement, TupleTableSlot *row, Oid relid, bool dropped,
+		  PaqChoice *choice)
 {
-	const bool	any = statement->command.node == T_RenameStmt ||
-		statement->command.node == T_AlterObjectSchemaStmt;
+	const Oid	catalog = paq_slot_oid(row, "classid");
+	List	   *relids;
 	ListCell   *lc;
 
-	foreach(lc, statement->named)
+	if (OidIsValid(relid) || dropped || !OidIsValid(catalog))
 	{
-		const PaqNamedRelation *named = lfirst(lc);
-
-		if (any || (OidIsValid(relid) && named->relid == relid))
-			paq_choice_add(choice, named->decision);
+		paq_named_add(statement, relid, choice);
+		return;
 	}
+	relids = paq_relations_of(catalog, paq_slot_oid(row, "objid"), NULL);
+	if (relids == NIL)
+		paq_named_add(statement, InvalidOid, choice);
+	foreach(lc, relids)
+		paq_named_add(statement, lfirst_oid(lc), choice);
 }
 
 /*
@@ -205,7 +209,7 @@ record_row(PaqStatement *statement, const PaqCommand *command, const PaqObject *
 	if (paq_slot_oid(row, "classid") == RelationRelationId)
 		relid = paq_slot_oid(row, "objid");
 	choice.rules = statement->choice.rules;
-	add_named(statement, relid, &choice);
+	add_named(statement, row, relid, dropped, &choice);
 	if (!dropped || (choice.best == NULL && choice.later == NIL && !choice.by_rules &&
 					 !choice.by_settings))
 	{
@@ -220,6 +224,37 @@ record_row(PaqStatement *statement, const PaqCommand *command, const PaqObject *
 	}
 	paq_record_statement(statement, command, object, &choice);
 	list_free(choice.later);
+}
+
+/*
+ * Event triggers have told of objects of the statement.  It concerns other relations, too: what
+ * it has dropped belonged to them, say.  Record those that rules record.
+ */
+static void
+record_others(PaqStatement *statement)
+{
+	PaqNamedRelation *named;
+	HASH_SEQ_STATUS all;
+
+	if (likely(statement->named == NULL) || !statement->objects_known)
+		return;
+	hash_seq_init(&all, statement->named);
+	while ((named = hash_seq_search(&all)) != NULL)
+	{
+		PaqChoice	choice = {.rules = statement->choice.rules};
+		PaqObject	object = {false, NULL, NULL};
+
+		if (named->shown || !OidIsValid(named->relid))
+			continue;
+		paq_named_add(statement, named->relid, &choice);
+		if (choice.best == NULL && choice.later == NIL)
+			continue;
+		object.type = paq_relkind_name(get_rel_relkind(named->relid));
+		object.name = paq_relation_name(named->relid);
+		statement->recorded = false;
+		paq_record_statement(statement, &statement->command, &object, &choice);
+		list_free(choice.later);
+	}
 }
 
 /* A row of pg_event_trigger_ddl_commands() */
@@ -259,6 +294,7 @@ pg_audit_queue_ddl_command_end(PG_FUNCTION_ARGS)
 	statement->command.node = nodeTag(data->parsetree);
 	statement->command.tag = CreateCommandTag(data->parsetree);
 	paq_use_rows(F_PG_EVENT_TRIGGER_DDL_COMMANDS, record_command, statement);
+	record_others(statement);
 	paq_queue_admit_text();
 	PG_RETURN_NULL();
 }

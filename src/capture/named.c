@@ -3,11 +3,13 @@
  * named.c
  *		What a utility statement is about, for rules: the relations that it names.
  *
- * Rules decide before the statement is executed, while its relations are there.  What
- * its objects have been, event triggers tell at its end (ddl.c), and TRUNCATE tells of
- * what it reaches by CASCADE (object_access.c).  COPY is decided about once more when
- * its permissions are checked (relation.c).  If neither can be known, rules that name
- * objects count for recording.
+ * Rules decide before the statement is executed, while its relations are there; and
+ * meanwhile, when PostgreSQL tells of each object that it makes, changes or drops
+ * (object_access.c): what belongs to a relation concerns the relation, by whatever name
+ * it is called, and though it is reached by CASCADE or with a schema only.  What its
+ * objects have been, event triggers tell at its end (ddl.c).  COPY is decided about once
+ * more when its permissions are checked (relation.c).  If none of that can be known, rules
+ * that name objects count for recording.
  *
  * Names are looked up without locks, as relations are found before PostgreSQL locks
  * them, and without permissions, whose lack is for PostgreSQL to complain of.
@@ -25,9 +27,11 @@
 #include "capture/capture_internal.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_type.h"
 #include "nodes/makefuncs.h"
+#include "parser/parse_type.h"
 #include "utils/lsyscache.h"
-#include "utils/memutils.h"
+#include "utils/snapmgr.h"
 
 /* The relation that a name in a statement means now; invalid if there is none */
 Oid
@@ -127,6 +131,19 @@ names_of_grant(const GrantStmt *grant)
 		grant->objects : NIL;
 }
 
+/* The relations whose definition a new one takes over */
+static List *
+names_of_like(const CreateStmt *create)
+{
+	List	   *names = NIL;
+	ListCell   *lc;
+
+	foreach(lc, create->tableElts)
+		if (IsA(lfirst(lc), TableLikeClause))
+			names = lappend(names, ((TableLikeClause *) lfirst(lc))->relation);
+	return names;
+}
+
 /* The relations that the statement names, RangeVars */
 static List *
 names_of(Node *parsetree)
@@ -146,6 +163,9 @@ names_of(Node *parsetree)
 									list_make1(((CommentStmt *) parsetree)->object));
 		case T_CopyStmt:
 			return list_make1(((CopyStmt *) parsetree)->relation);
+		case T_CreateForeignTableStmt:
+		case T_CreateStmt:
+			return names_of_like((CreateStmt *) parsetree);
 		case T_CreatePolicyStmt:
 			return list_make1(((CreatePolicyStmt *) parsetree)->table);
 		case T_CreateTrigStmt:
@@ -202,6 +222,12 @@ object_of(Node *parsetree, PaqClass class)
 		case T_AlterDefaultPrivilegesStmt:
 		case T_GrantStmt:
 			return PAQ_OBJECT_UNKNOWN;
+
+			/* of a schema, a database, or all that the user may */
+		case PAQ_CLUSTER_NODE:
+		case T_ReindexStmt:
+		case T_VacuumStmt:
+			return PAQ_OBJECT_UNKNOWN;
 		default:
 			return class == PAQ_CLASS_DDL ? PAQ_OBJECT_UNKNOWN : PAQ_OBJECT_NONE;
 	}
@@ -211,13 +237,112 @@ object_of(Node *parsetree, PaqClass class)
 static void
 note_named(PaqStatement *statement, Oid relid, const PaqDecision *decision)
 {
-	MemoryContext old_context = MemoryContextSwitchTo(TopMemoryContext);
-	PaqNamedRelation *named = palloc(sizeof(PaqNamedRelation));
+	PaqNamedRelation *named;
+	bool		found;
 
-	named->relid = relid;
-	named->decision = decision;
-	statement->named = lappend(statement->named, named);
-	MemoryContextSwitchTo(old_context);
+	if (statement->named == NULL)
+	{
+		HASHCTL		info = {.keysize = sizeof(Oid), .entrysize = sizeof(PaqNamedRelation)};
+
+		statement->named = hash_create("pg_audit_queue named relations", 16, &info,
+									   HASH_ELEM | HASH_BLOBS);
+	}
+	named = hash_search(statement->named, &relid, HASH_ENTER, &found);
+	if (!found)
+	{
+		named->decision[0] = decision;
+		named->decision[1] = NULL;
+		named->shown = false;
+	}
+	else if (named->decision[0] != decision)
+		named->decision[1] = decision;
+}
+
+/* Add what has been decided about a named relation, whose object is being recorded. */
+static void
+add_decisions(PaqNamedRelation *named, PaqChoice *choice)
+{
+	for (int i = 0; i < lengthof(named->decision); i++)
+		if (named->decision[i] != NULL)
+			paq_choice_add(choice, named->decision[i]);
+	named->shown = true;
+}
+
+/*
+ * Add what rules decided about the relation before the statement changed or dropped it.
+ * What gets another name or schema may have been anything.
+ */
+void
+paq_named_add(const PaqStatement *statement, Oid relid, PaqChoice *choice)
+{
+	PaqNamedRelation *named;
+	HASH_SEQ_STATUS all;
+
+	if (statement->named == NULL)
+		return;
+	if (statement->command.node != T_RenameStmt &&
+		statement->command.node != T_AlterObjectSchemaStmt)
+	{
+		named = OidIsValid(relid) ? hash_search(statement->named, &relid, HASH_FIND, NULL) : NULL;
+		if (named != NULL)
+			add_decisions(named, choice);
+		return;
+	}
+	hash_seq_init(&all, statement->named);
+	while ((named = hash_seq_search(&all)) != NULL)
+		add_decisions(named, choice);
+}
+
+/*
+ * What PostgreSQL calls a statement that does this to a relation of the kind; the statement's own
+ * tag if it has no word for it.
+ */
+static CommandTag
+tag_for(const PaqStatement *statement, ObjectAccessType access, Oid relid)
+{
+	const char *verb = access == OAT_DROP ? "DROP" : "ALTER";
+	char	   *name;
+	CommandTag	tag;
+
+	if (paq_classify(&statement->command) != PAQ_CLASS_DDL || access == OAT_POST_CREATE)
+		return statement->command.tag;
+	name = psprintf("%s %s", verb, paq_relkind_name(get_rel_relkind(relid)));
+	tag = GetCommandTagEnum(name);
+	pfree(name);
+	return tag != CMDTAG_UNKNOWN ? tag : statement->command.tag;
+}
+
+/*
+ * The statement makes, changes or drops an object, as PostgreSQL tells in the middle of it: have
+ * the rules decide about the relations that the object is or belongs to.  A relation that is
+ * being made cannot be seen yet: it is decided about at the end.
+ */
+void
+paq_note_object(PaqStatement *statement, ObjectAccessType access, Oid catalog, Oid object)
+{
+	List	   *relids;
+	ListCell   *lc;
+
+	if (statement->choice.rules == NULL || !statement->chosen)
+		return;
+	relids = paq_relations_of(catalog, object, SnapshotSelf);
+	foreach(lc, relids)
+	{
+		const Oid	relid = lfirst_oid(lc);
+		const bool	itself = catalog == RelationRelationId && relid == object;
+		PaqSubject	subject = {.object = PAQ_OBJECT_RELATION, .may_look_up = true};
+
+		if (get_rel_relkind(relid) == '\0')
+			continue;
+		subject.class = paq_classify(&statement->command);
+		subject.tag = itself ? tag_for(statement, access, relid) : statement->command.tag;
+		subject.temp = statement->temporary;
+		subject.relid = relid;
+		note_named(statement, relid, paq_choose(&statement->choice, &subject));
+	}
+	list_free(relids);
+	if (statement->provisional == NULL && paq_statement_is_audited(statement))
+		paq_record_provisional(statement);
 }
 
 /*
@@ -253,12 +378,28 @@ choose_old_name(PaqStatement *statement, PaqSubject *subject, ObjectType type,
 	note_named(statement, InvalidOid, paq_choose(&statement->choice, subject));
 }
 
+/*
+ * The relations that have a column of the domain, whose values the statement checks: it adds a
+ * constraint or NOT NULL, or validates one.
+ */
+static List *
+relations_of_domain(Node *parsetree)
+{
+	const AlterDomainStmt *alter = (const AlterDomainStmt *) parsetree;
+	Oid			type;
+
+	if (!IsA(parsetree, AlterDomainStmt) || strchr("COV", alter->subtype) == NULL)
+		return NIL;
+	type = LookupTypeNameOid(NULL, makeTypeNameFromNameList(alter->typeName), true);
+	return OidIsValid(type) ? paq_relations_with_type(type) : NIL;
+}
+
 static void
 find_relations(PaqStatement *statement, Node *parsetree, List **relids, bool *temporary)
 {
 	ListCell   *lc;
 
-	*relids = NIL;
+	*relids = relations_of_domain(parsetree);
 	*temporary = true;
 	foreach(lc, names_of(parsetree))
 	{

@@ -12,7 +12,9 @@
  * pgaudit has none; calls by the client itself are for protocol.c.
  *
  * The hook is also called before a relation is truncated, whether a statement
- * names it or reaches it as a partition or by CASCADE.
+ * names it or reaches it as a partition or by CASCADE; and for each object that a
+ * statement makes, changes or drops, which rules decide about by the relations that it
+ * belongs to (named.c).
  *
  * Raises errors for the reasons that a statement may be refused for (see
  * paq_settle()), if the statement has not begun yet; when a statement has called
@@ -32,6 +34,7 @@
 #include "access/xact.h"
 #include "capture/capture_internal.h"
 #include "catalog/catalog.h"
+#include "catalog/namespace.h"
 #include "catalog/objectaccess.h"
 #include "catalog/pg_proc.h"
 #include "miscadmin.h"
@@ -100,6 +103,8 @@ look_up_call(Oid function, Call *call)
 	subject->object = PAQ_OBJECT_NAMED;
 	subject->name = NameStr(call->own_name);
 	subject->schema = get_namespace_name(proc->pronamespace);
+	if (isAnyTempNamespace(proc->pronamespace))
+		subject->schema = "pg_temp";
 	if (subject->schema != NULL)
 		call->name = quote_qualified_identifier(subject->schema, subject->name);
 	ReleaseSysCache(tuple);
@@ -390,6 +395,19 @@ record_truncate(Oid relid)
 	paq_statement_admit(statement);
 }
 
+/* The statement makes, changes or drops an object, about which rules may want to know. */
+static pg_noinline void
+note_object(ObjectAccessType access, Oid catalog, Oid object)
+{
+	PaqStatement *statement;
+
+	if (!paq_capture_possible() || IsAbortedTransactionBlockState() || paq_stack.frame == NULL)
+		return;
+	statement = paq_current_statement();
+	if (statement != NULL && statement->query_desc == NULL)
+		paq_note_object(statement, access, catalog, object);
+}
+
 static void
 capture_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 					  int subId, void *arg)
@@ -399,6 +417,9 @@ capture_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 	else if (access == OAT_FUNCTION_EXECUTE &&
 			 (paq_capture_wanted() || unlikely(paq_reads_file(paq_builtin(objectId)))))
 		look_at_call(objectId);
+	else if (unlikely(paq_policy.has_rules) &&
+			 (access == OAT_POST_CREATE || access == OAT_POST_ALTER || access == OAT_DROP))
+		note_object(access, classId, objectId);
 	if (prev_object_access)
 		prev_object_access(access, classId, objectId, subId, arg);
 }

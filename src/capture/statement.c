@@ -808,8 +808,8 @@ paq_statement_close(PaqStatement *statement)
 	Assert(dlist_is_empty(&statement->records));
 	if (unlikely(statement->choice.rules != NULL))
 		paq_choice_end(&statement->choice);
-	if (unlikely(statement->named != NIL))
-		list_free_deep(statement->named);
+	if (unlikely(statement->named != NULL))
+		hash_destroy(statement->named);
 	if (statement->shown.copy != NULL)
 		pfree(statement->shown.copy);
 	if (statement->part_copy != NULL)

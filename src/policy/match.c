@@ -251,13 +251,13 @@ add_parents(List *relations, Relation inherits, Oid relid)
 	return relations;
 }
 
-/* Find the names of the relation, and of what it is a part of. */
+/* Find the names of the relation, and of what it belongs to or is a part of. */
 static void
 find_names(Search *search)
 {
 	const Oid	relid = search->subject->relid;
 	Relation	inherits = table_open(InheritsRelationId, AccessShareLock);
-	List	   *relations = list_make1_oid(relid);
+	List	   *relations = paq_relations_of(RelationRelationId, relid, NULL);
 
 	search->has_names = true;
 	search->names = add_name(NIL, relid, &search->has_parts);

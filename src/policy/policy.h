@@ -25,6 +25,7 @@
 #include "port/atomics.h"
 #include "record/record.h"
 #include "tcop/cmdtag.h"
+#include "utils/snapshot.h"
 
 /* store.c: shared memory, and what the postmaster and the worker do */
 extern Size paq_policy_shmem_size(void);
@@ -179,6 +180,10 @@ extern void paq_policy_refresh(bool may_look_up);
 extern PaqSessionRules *paq_policy_pin(PaqSessionRules *rules);
 extern void paq_policy_unpin(PaqSessionRules *rules);
 extern void paq_policy_init(void);
+
+/* belongs.c */
+extern List *paq_relations_of(Oid catalog, Oid object, Snapshot snapshot);
+extern List *paq_relations_with_type(Oid type);
 
 /* match.c */
 extern const PaqDecision *paq_policy_decide(PaqSessionRules *rules,
