@@ -372,6 +372,29 @@ paq_reads_file(Oid function)
 	}
 }
 
+/*
+ * Is it a function of PostgreSQL's that reads or changes relations of users, which it does not
+ * execute a statement for: indexes, and what logical decoding finds in the WAL?
+ */
+static inline bool
+paq_uses_relations(Oid function)
+{
+	switch (function)
+	{
+		case F_BRIN_DESUMMARIZE_RANGE:
+		case F_BRIN_SUMMARIZE_NEW_VALUES:
+		case F_BRIN_SUMMARIZE_RANGE:
+		case F_GIN_CLEAN_PENDING_LIST:
+		case F_PG_LOGICAL_SLOT_GET_BINARY_CHANGES:
+		case F_PG_LOGICAL_SLOT_GET_CHANGES:
+		case F_PG_LOGICAL_SLOT_PEEK_BINARY_CHANGES:
+		case F_PG_LOGICAL_SLOT_PEEK_CHANGES:
+			return true;
+		default:
+			return false;
+	}
+}
+
 /* ---------- Settings ---------- */
 
 /*

@@ -387,8 +387,8 @@ extern void paq_record_denied(PaqStatement *statement,
 							  const PaqObject *object, const PaqChoice *choice);
 extern void paq_record_function(PaqStatement *statement, const char *name,
 								bool itself, const PaqChoice *choice);
-extern void paq_record_function_always(PaqStatement *statement,
-									   const char *name);
+extern void paq_record_function_always(PaqStatement *statement, const char *name,
+									   const PaqChoice *choice);
 extern void paq_record_finish(PaqStatement *statement, bool failed);
 extern void paq_event_set_text(PaqEvent *event, bool may_scan);
 extern PaqPending *paq_event_create(PaqEvent *event);

@@ -164,27 +164,23 @@ describe_object(PaqSubject *subject, TupleTableSlot *row, Oid relid)
 }
 
 /*
- * Add what rules decided about the relations that the object of a row is, or belongs to; relid is
- * the relation that it is.  Those of what is dropped are not known any more.
+ * Have rules decide about the relations that the object of a row belongs to, and add what they
+ * decided before the statement changed them.
  */
 static void
-add_named(const PaqStatement *statement, TupleTableSlot *row, Oid relid, bool dropped,
-		  PaqChoice *choice)
+choose_owners(const PaqStatement *statement, TupleTableSlot *row, PaqSubject subject,
+			  PaqChoice *choice)
 {
-	const Oid	catalog = paq_slot_oid(row, "classid");
-	List	   *relids;
 	ListCell   *lc;
 
-	if (OidIsValid(relid) || dropped || !OidIsValid(catalog))
+	subject.object = PAQ_OBJECT_RELATION;
+	subject.may_look_up = true;
+	foreach(lc, paq_relations_of(paq_slot_oid(row, "classid"), paq_slot_oid(row, "objid"), NULL))
 	{
-		paq_named_add(statement, relid, choice);
-		return;
+		subject.relid = lfirst_oid(lc);
+		paq_named_add(statement, subject.relid, choice);
+		(void) paq_choose(choice, &subject);
 	}
-	relids = paq_relations_of(catalog, paq_slot_oid(row, "objid"), NULL);
-	if (relids == NIL)
-		paq_named_add(statement, InvalidOid, choice);
-	foreach(lc, relids)
-		paq_named_add(statement, lfirst_oid(lc), choice);
 }
 
 /*
@@ -209,7 +205,7 @@ record_row(PaqStatement *statement, const PaqCommand *command, const PaqObject *
 	if (paq_slot_oid(row, "classid") == RelationRelationId)
 		relid = paq_slot_oid(row, "objid");
 	choice.rules = statement->choice.rules;
-	add_named(statement, row, relid, dropped, &choice);
+	paq_named_add(statement, relid, &choice);
 	if (!dropped || (choice.best == NULL && choice.later == NIL && !choice.by_rules &&
 					 !choice.by_settings))
 	{
@@ -219,7 +215,14 @@ record_row(PaqStatement *statement, const PaqCommand *command, const PaqObject *
 		subject.class = paq_classify(command);
 		subject.tag = command->tag;
 		subject.temp = statement->temporary;
+		if (!dropped && !OidIsValid(relid))
+			choose_owners(statement, row, subject, &choice);
 		describe_object(&subject, row, relid);
+
+		/* which may be about anything: it names no relations */
+		if (subject.object == PAQ_OBJECT_NONE && statement->named == NULL &&
+			paq_slot_oid(row, "classid") == PublicationRelationId)
+			subject.object = PAQ_OBJECT_UNKNOWN;
 		(void) paq_choose(&choice, &subject);
 	}
 	paq_record_statement(statement, command, object, &choice);

@@ -144,6 +144,22 @@ names_of_like(const CreateStmt *create)
 	return names;
 }
 
+static List *
+names_of_publication(List *objects)
+{
+	List	   *names = NIL;
+	ListCell   *lc;
+
+	foreach(lc, objects)
+	{
+		const PublicationObjSpec *object = lfirst_node(PublicationObjSpec, lc);
+
+		if (object->pubobjtype == PUBLICATIONOBJ_TABLE)
+			names = lappend(names, object->pubtable->relation);
+	}
+	return names;
+}
+
 /* The relations that the statement names, RangeVars */
 static List *
 names_of(Node *parsetree)
@@ -163,6 +179,10 @@ names_of(Node *parsetree)
 									list_make1(((CommentStmt *) parsetree)->object));
 		case T_CopyStmt:
 			return list_make1(((CopyStmt *) parsetree)->relation);
+		case T_AlterPublicationStmt:
+			return names_of_publication(((AlterPublicationStmt *) parsetree)->pubobjects);
+		case T_CreatePublicationStmt:
+			return names_of_publication(((CreatePublicationStmt *) parsetree)->pubobjects);
 		case T_CreateForeignTableStmt:
 		case T_CreateStmt:
 			return names_of_like((CreateStmt *) parsetree);

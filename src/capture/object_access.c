@@ -296,7 +296,7 @@ record_file_call(Oid function)
 	else if (statement != NULL && !is_recorded_call(statement))
 	{
 		look_up_call(function, &call);
-		paq_record_function_always(statement, call.name);
+		paq_record_function_always(statement, call.name, NULL);
 		paq_queue_admit_text();
 	}
 }
@@ -360,6 +360,42 @@ look_at_set_config(void)
 	list_free(choice.later);
 }
 
+/*
+ * A function of PostgreSQL's is about to be called that reads or changes relations.  Of which
+ * is not known here, so rules that name objects count for recording.  For rules it is a read.
+ */
+static pg_noinline void
+look_at_relation_call(Oid function)
+{
+	const PaqSubject subject = {
+		.class = PAQ_CLASS_READ, .tag = CMDTAG_SELECT, .may_look_up = true,
+		.object = PAQ_OBJECT_UNKNOWN
+	};
+	PaqStatement *statement = paq_current_statement();
+	PaqChoice	choice = {NULL};
+	Call		call;
+
+	look_up_call(function, &call);
+	if (paq_stack.frame == NULL)
+	{
+		PaqEvent	event = {
+			.class = PAQ_CLASS_FUNCTION, .object_name = call.name, .object_type = "FUNCTION",
+			.command = GetCommandTagName(CMDTAG_EXECUTE)
+		};
+
+		record_early(function, &event, &subject);
+		return;
+	}
+	if (statement == NULL || is_surely_recorded(statement))
+		return;
+	choice.rules = statement->choice.rules ? statement->choice.rules : paq_policy.rules;
+	(void) paq_choose(&choice, &subject);
+	choice.by_settings = false;
+	if (choice.best != NULL || choice.later != NIL)
+		paq_record_function_always(statement, call.name, &choice);
+	list_free(choice.later);
+}
+
 /* Not inlined, so that the hook leaves little on the stack */
 static pg_noinline void
 look_at_call(Oid function)
@@ -377,6 +413,8 @@ look_at_call(Oid function)
 	if (unlikely(builtin == F_SET_CONFIG) && paq_class_is_wanted(PAQ_CLASS_SET_ROLE) &&
 		paq_capture_possible())
 		look_at_set_config();
+	if (unlikely(paq_policy.has_rules) && paq_uses_relations(builtin) && paq_capture_possible())
+		look_at_relation_call(function);
 	if (paq_reads_file(builtin) && paq_capture_possible())
 		record_file_call(function);
 }

@@ -274,7 +274,12 @@ current_keyword(void)
 static void
 begin_command(const char *keyword, int sqlstate, bool may_scan)
 {
-	const PaqSubject subject = {.class = PAQ_CLASS_MISC};
+	/* These two send what is in tables, it is not known which. */
+	const bool	sends_data = strcmp(keyword, "START_REPLICATION") == 0 ||
+		strcmp(keyword, "BASE_BACKUP") == 0;
+	const PaqSubject subject = {
+		.class = PAQ_CLASS_MISC, .object = sends_data ? PAQ_OBJECT_UNKNOWN : PAQ_OBJECT_NONE
+	};
 	PaqEvent	event = {.class = PAQ_CLASS_MISC};
 
 	event.start_time = GetCurrentStatementStartTimestamp();

@@ -592,9 +592,10 @@ paq_record_function(PaqStatement *statement, const char *name, bool itself,
 
 /* The same where pgaudit makes no record: it takes no ids. */
 void
-paq_record_function_always(PaqStatement *statement, const char *name)
+paq_record_function_always(PaqStatement *statement, const char *name,
+						   const PaqChoice *choice)
 {
-	PaqPending *pending = create_call(statement, name, NULL);
+	PaqPending *pending = create_call(statement, name, choice);
 
 	if (pending == NULL)
 		return;
