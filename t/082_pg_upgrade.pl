@@ -139,8 +139,11 @@ sub upgrade_audited
 	ok(table_loaded($old), "$label: the table has records");
 
 	# Dump the old server with the new pg_dump, and restore that into another one.
-	my $rows = unaudited_sql($old,
-		"SELECT count(*), md5(string_agg(r::text, '|' ORDER BY series, sequence)) FROM audit_records r");
+	# That the table is read is recorded, too, and loaded later.
+	my $last = unaudited_sql($old, 'SELECT max(sequence) FROM audit_records');
+	my $query = "SELECT count(*), md5(string_agg(r::text, '|' ORDER BY series, sequence)) FROM audit_records r
+		WHERE sequence <= $last";
+	my $rows = unaudited_sql($old, $query);
 	$old->command_ok(
 		[ 'pg_dump', '-Fc', '-f', "$directory/dump", '-d', $old->connstr('postgres'),
 		  '-U', 'paq_quiet' ],
@@ -154,9 +157,7 @@ sub upgrade_audited
 	$restored->command_ok(
 		[ 'pg_restore', '-1', '-d', $restored->connstr('postgres'), "$directory/dump" ],
 		"$label: pg_restore");
-	is( unaudited_sql($restored,
-			"SELECT count(*), md5(string_agg(r::text, '|' ORDER BY series, sequence)) FROM audit_records r"),
-		$rows, "$label: the trail is restored");
+	is(unaudited_sql($restored, $query), $rows, "$label: the trail is restored");
 	$restored->append_conf('postgresql.conf', settings_text(sink => 'table'));
 	$restored->reload;
 	$restored->safe_psql('postgres', "SELECT 'after-1-'");
