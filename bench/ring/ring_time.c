@@ -80,6 +80,7 @@ make_record(char *record, uint32 producer)
 	PaqText    *sql = &statement[PAQ_FIELD_STATEMENT - PAQ_NSESSION_FIELDS];
 
 	header.kind = PAQ_KIND_AUDIT;
+	header.audit_class = PAQ_CLASS_READ;
 	header.pid = producer;
 	for (int i = 0; i < PAQ_NSESSION_FIELDS; i++)
 		session.field_len[i] = PAQ_NULL_LEN;
@@ -100,6 +101,7 @@ attach(uint32 producer)
 
 	stress_become(producer, B_BACKEND);
 	header.kind = PAQ_KIND_AUDIT;
+	header.audit_class = PAQ_CLASS_READ;
 	for (int i = 0; i < PAQ_NSESSION_FIELDS; i++)
 		session.field_len[i] = PAQ_NULL_LEN;
 	paq_pending_free(paq_pending_create(&header, &session, statement, true));
