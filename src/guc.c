@@ -161,6 +161,7 @@ static const struct config_enum_entry synchronous_commit_options[] = {
  */
 
 uint32		paq_wanted_classes = PAQ_CLASSES_NONE;
+bool		paq_no_rules_apply = false;
 
 /* What rules do to the classes of log */
 static uint32 recorded_by_rules = PAQ_CLASSES_NONE;

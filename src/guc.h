@@ -66,6 +66,9 @@ typedef enum PaqSinkKind
 extern uint32 paq_wanted_classes;
 extern void paq_set_rule_classes(uint32 recorded, uint32 ignored);
 
+/* This process is the library's own, and no rules apply to it.  Set before it begins. */
+extern bool paq_no_rules_apply;
+
 /*
  * Retention of less than a day, or of less than a file, may be a mistake that removes
  * the trail.  It begins only an hour after the setting was made, or the server started,

@@ -193,4 +193,21 @@ SKIP:
 
 check_trail($node, 'the trail is whole');
 $node->stop;
+
+# ---------------------------------------------------------------------------
+# The loader, whose records would be loaded, and so on
+# ---------------------------------------------------------------------------
+
+my $table = audited_node('table', conf => "autovacuum = off\n");
+
+install_policy($table, "record all all all all all mandatory\n", log => 'all', sink => 'table');
+foreach my $number (1 .. 3)
+{
+	$table->safe_psql('postgres', "SELECT 'loaded $number'");
+	ok(table_loaded($table), "the table is loaded, $number");
+}
+is( unaudited_sql($table, q{SELECT count(*) FROM audit_records
+		WHERE backend_type = 'pg_audit_queue loader' AND command <> 'RETENTION'}),
+	'0', 'no rule records what the loader does');
+$table->stop;
 done_testing();

@@ -290,6 +290,7 @@ static void
 fix_settings(void)
 {
 	paq_setting_change_hook = NULL;
+	paq_no_rules_apply = true;
 	override("pg_audit_queue.log", "none");
 	override("pg_audit_queue.role", "");
 	override("role", "none");

@@ -460,6 +460,11 @@ paq_policy_refresh(bool may_look_up)
 		return;
 
 	known = paq_store_get(&set, &generation);
+	if (paq_no_rules_apply)
+	{
+		known = true;
+		set = NULL;
+	}
 	identify(&who, may_look_up);
 	rules = paq_session_rules_make(known, set, &who, enabled);
 
