@@ -69,6 +69,7 @@ typedef struct PaqCommand
 	NodeTag		node;
 	CommandTag	tag;
 	bool		sets_role;		/* it switches privileges, as SET ROLE does */
+	bool		of_part;		/* it is that of a part of the statement */
 } PaqCommand;
 
 typedef struct PaqGroup

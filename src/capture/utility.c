@@ -95,12 +95,17 @@ command_of(Node *parsetree)
 	command.node = nodeTag(parsetree);
 	command.tag = CreateCommandTag(parsetree);
 	command.sets_role = sets_role(parsetree);
+	command.of_part = false;
 	if (!IsA(parsetree, CreateSchemaStmt) ||
 		paq_class_is_wanted(paq_classify(&command)))
 		return command;
 	foreach(lc, ((CreateSchemaStmt *) parsetree)->schemaElts)
 		if (IsA(lfirst(lc), GrantStmt))
-			return command_of(lfirst(lc));
+		{
+			command = command_of(lfirst(lc));
+			command.of_part = true;
+			break;
+		}
 	return command;
 }
 
@@ -144,12 +149,19 @@ begin_statement(PlannedStmt *pstmt, const char *text,
 	return paq_statement_enter(new_statement(pstmt, text, context, params, wait));
 }
 
-/* Record the statement without an object. */
+/*
+ * Record the statement without an object.  As a part of it, it has a record that pgaudit
+ * lacks, unless event triggers have told of that part.
+ */
 static void
 record_itself(PaqStatement *statement)
 {
-	paq_record_statement(statement, &statement->command, NULL,
-						 statement->choice.rules != NULL ? &statement->choice : NULL);
+	const PaqChoice *choice = statement->choice.rules != NULL ? &statement->choice : NULL;
+
+	if (unlikely(statement->command.of_part) && !statement->recorded)
+		paq_record_unnumbered(statement, &statement->command, choice);
+	else
+		paq_record_statement(statement, &statement->command, NULL, choice);
 }
 
 /* Before execution. */
