@@ -564,6 +564,7 @@ install_pgaudit()
 		die "building pgaudit failed"
 	}
 	export PAQ_PGAUDIT_VERSION="$version${commit:+, commit $commit}, built from sources"
+	export PAQ_PGAUDIT_SUITE=$work/pgaudit
 	say "Built pgaudit $PAQ_PGAUDIT_VERSION"
 }
 
