@@ -33,13 +33,15 @@ if (!-f "$source/sql/pgaudit.sql")
 my @meant = (
 	{
 		reason => 'of a statement with a password, only the password is hidden',
-		pair   => sub { $_[0] =~ /<REDACTED>,<not logged>$/ && $_[1] =~ /'<REDACTED>'/ && ids($_[0]) eq ids($_[1]) }
+		pair   => sub { $_[0] =~ /<REDACTED>"?,<not logged>$/ && $_[1] =~ /'<REDACTED>'/ && ids($_[0]) eq ids($_[1]) }
 	},
 	{
 		reason => 'rows of COPY, FETCH, EXECUTE and CREATE TABLE AS are counted',
 		pair   => sub { $_[0] =~ /^(.*,(?:COPY|FETCH|EXECUTE|CREATE TABLE AS),.*),0$/ && $_[1] =~ /^\Q$1\E,[1-9]\d*$/ }
 	},
 	{
+		# later versions of the suite have it in another way
+		until  => 15,
 		reason => 'what follows a portal that is suspended is a statement of its own',
 		# the suite's last lines, in which numbers differ from then on
 		pair   => sub {
@@ -168,7 +170,8 @@ my ($script, $output) = (renamed('sql/pgaudit.sql'), '');
 my @left = map { unexplained($_) } differences(renamed('expected/pgaudit.out'), $output);
 
 is(join("\n", @left), '', "pgaudit's suite: nothing else differs");
-cmp_ok($_->{count} // 0, '>', 0, "a difference that is meant: $_->{reason}") foreach @meant;
+cmp_ok($_->{count} // 0, '>', 0, "a difference that is meant: $_->{reason}")
+  foreach grep { $node->pg_version->major <= ($_->{until} // 99) } @meant;
 cmp_ok(scalar(grep { /AUDIT: / } items($output)), '>', 300, 'many records are compared');
 $node->stop;
 done_testing();
