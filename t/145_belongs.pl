@@ -187,6 +187,63 @@ foreach my $database ('postgres', 'bare')
 	unlike(rules_of($database, "BEGIN; $_; ROLLBACK"), qr/\bdrop\b/, "$database: $_")
 	  foreach 'DROP INDEX hr.salary_pay', 'ALTER TABLE hr.salary DROP pay', 'DROP TABLE other.ref';
 }
+# ---------------------------------------------------------------------------
+# What is and what is not temporary; what a statement concerns beside what it names
+# ---------------------------------------------------------------------------
+
+install_policy($node, "ignore all all all temp all\nrecord all all all ddl hr.*,other.m name=ddl\n", log => 'none');
+foreach my $database ('postgres', 'bare')
+{
+	like(rules_of($database, "BEGIN; $_; ROLLBACK"), qr/\bddl\b/, "$database: $_")
+	  foreach 'ALTER DOMAIN other.money ADD CONSTRAINT x CHECK (VALUE > 0)',
+	  'CREATE TEMP TABLE t (a int); CREATE TABLE hr.x (LIKE t)', 'CREATE TABLE hr.x (LIKE other.ref)',
+	  'CREATE TABLE hr.x (a int, LIKE other.ref)', 'CREATE PUBLICATION x FOR TABLE other.ref, TABLES IN SCHEMA hr',
+	  'ALTER PUBLICATION pub SET TABLE other.ref, TABLES IN SCHEMA hr',
+	  'CREATE TABLE other.p (LIKE hr.salary) PARTITION BY LIST (id); ALTER TABLE other.p ATTACH PARTITION hr.salary DEFAULT',
+	  'CREATE TEMP SEQUENCE s; ALTER TABLE hr.salary ALTER pay SET DEFAULT nextval(\'s\'); DROP SEQUENCE s CASCADE';
+}
+is(rules_of('postgres', 'CREATE TEMP TABLE t (a int); ALTER TABLE t ADD b int; DROP TABLE t'), '', 'a temporary table');
+install_policy($node, qq{record all all all "DROP OWNED","DROP SCHEMA" hr.salary_brin name=drop\n}, log => 'none');
+like(rules_of('postgres', "BEGIN; $_; ROLLBACK"), qr/\bdrop\b/, "an index: $_")
+  foreach 'DROP SCHEMA hr CASCADE', 'ALTER TABLE hr.salary OWNER TO owner; DROP OWNED BY owner';
+
+unaudited_sql($node, 'ALTER TABLE hr.salary OWNER TO eve');
+install_policy($node, "record all all all read,ddl hr.salary name=salary\n", log => 'none');
+is(rules_of('postgres', q{CREATE SEQUENCE hr.s; SELECT last_value FROM hr.s; ALTER SEQUENCE hr.s OWNED BY hr.salary.id;
+	SELECT last_value FROM hr.s; DROP SEQUENCE hr.s}), 'salary salary salary', 'a sequence comes to belong to the table');
+
+# No more records than objects
+is(rules_of('postgres', "BEGIN; $_->[0]; ROLLBACK"), join(' ', ('salary') x $_->[1]), "$_->[1] records: $_->[0]")
+  foreach [ 'CREATE INDEX x ON hr.salary (pay)', 1 ], [ 'DROP INDEX hr.salary_pay', 1 ],
+  [ 'CREATE TRIGGER x BEFORE INSERT ON hr.salary EXECUTE FUNCTION other.trg()', 1 ],
+  [ 'DROP TRIGGER trg ON hr.salary', 1 ], [ 'ALTER TABLE hr.salary ALTER note TYPE varchar', 1 ],
+  [ 'CREATE TABLE other.x (LIKE hr.salary)', 1 ];
+
+unaudited_sql($node, q{CREATE ROLE plain LOGIN; CREATE SCHEMA secret; CREATE DOMAIN secret.d AS int});
+install_policy($node, "record all plain all ddl all name=all\n", log => 'none');
+{
+	my $before = flush_trail($node);
+
+	$node->psql('postgres', 'ALTER DOMAIN secret.d ADD CHECK (VALUE > 0)', connstr => $node->connstr('postgres') . ' user=plain');
+	flush_trail($node);
+	is_deeply([ columns('command exitCode policy', grep { $_->{sequence} > $before && ($_->{dbUserName} // '') eq 'plain' }
+			trail_records($node)) ], ['ALTER DOMAIN|42501|all'], 'a domain that may not be looked up');
+}
+
+# An extension whose script fails
+install_policy($node, "record all all all all hr.salary mandatory name=salary\n", log => 'ddl');
+if (-e `pg_config --sharedir` =~ s/\n//r . '/extension/pg_trgm.control')
+{
+	unaudited_sql($node, q{CREATE FUNCTION similarity(text, text) RETURNS int LANGUAGE sql AS 'SELECT 1'});
+	my $before = flush_trail($node);
+
+	$node->psql('postgres', 'CREATE EXTENSION pg_trgm', connstr => $node->connstr('postgres') . ' user=eve');
+	flush_trail($node);
+	is(scalar(grep { $_->{sequence} > $before && ($_->{command} // '') eq 'CREATE EXTENSION' } trail_records($node)),
+		1, 'CREATE EXTENSION that fails has one record');
+}
+
+install_policy($node, "record all all all function pg_temp.* name=temp\n", log => 'none');
 is(rules_of('postgres', q{CREATE FUNCTION pg_temp.f() RETURNS int LANGUAGE plpgsql AS 'BEGIN RETURN 1; END';
 	SELECT pg_temp.f()}), 'temp', 'a function in pg_temp');
 

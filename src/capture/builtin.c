@@ -37,9 +37,13 @@ static struct
 	Oid			builtin;
 }			known[NKNOWN];
 
+/* Counts changes of functions */
+static uint64 changes = 0;
+
 static void
 forget_functions(Datum arg, int cacheid, uint32 hashvalue)
 {
+	changes++;
 	memset(known, 0, sizeof(known));
 }
 
@@ -77,17 +81,21 @@ Oid
 paq_look_up_builtin(Oid function)
 {
 	const int	number = function % NKNOWN;
+	const uint64 before = changes;
+	Oid			builtin;
 
 	if (known[number].function == function)
 		return known[number].builtin;
 	if (!IsTransactionState())
 		return InvalidOid;
 
-	/* Entered before the lookup, which may find that functions have changed. */
-	known[number].function = function;
-	known[number].builtin = InvalidOid;
-	known[number].builtin = look_up_builtin(function);
-	return known[number].builtin;
+	builtin = look_up_builtin(function);
+	if (changes == before)
+	{
+		known[number].function = function;
+		known[number].builtin = builtin;
+	}
+	return builtin;
 }
 
 void

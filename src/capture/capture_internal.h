@@ -131,8 +131,9 @@ typedef struct PaqChoice
 typedef struct PaqNamedRelation
 {
 	Oid			relid;			/* invalid: of the old name of something else */
-	const PaqDecision *decision[2]; /* by the statement's command, and by that which PostgreSQL has
-									 * for this kind of relation; NULL: there is none */
+	Oid			owner;			/* that it belongs to; invalid: none that is known */
+	const PaqDecision *decision[4]; /* by the statement's command, and by that which PostgreSQL has
+									 * for this kind of relation; NULL: there are no more */
 	bool		shown;			/* a record of an object has these decisions */
 } PaqNamedRelation;
 
@@ -206,6 +207,7 @@ typedef struct PaqStatement
 	bool		chosen;			/* it is complete */
 	bool		temporary;		/* all its relations are, if that matters to rules */
 	bool		objects_known;	/* event triggers have told of its objects */
+	bool		unnamed;		/* it may concern relations that it does not name */
 	HTAB	   *named;			/* PaqNamedRelation by relid, of a utility statement, if
 								 * there are rules; NULL: none */
 	PaqPending *provisional;	/* stands in for the first record */
@@ -442,6 +444,7 @@ extern void paq_relation_init(void);
 
 /* named.c */
 extern Oid	paq_named_relation(const RangeVar *name);
+extern bool paq_named_needs_record(const PaqNamedRelation *named);
 extern void paq_named_add(const PaqStatement *statement, Oid relid, PaqChoice *choice);
 extern void paq_note_object(PaqStatement *statement, ObjectAccessType access, Oid catalog,
 							Oid object);

@@ -318,7 +318,8 @@ paq_choice_show(PaqStatement *statement)
 		PaqPending *pending = dlist_container(PaqPending, node, iter.cur);
 		PaqLateChoice *late = pending->choice;
 
-		if (late == NULL || pending->is_call)
+		if (late == NULL || pending->is_call ||
+			(paq_pending_header(pending)->flags & PAQ_RECORD_OBJECT) != 0)
 			continue;
 		late->hidden = 0;
 		late->audited_now = (statement->choice.hidden_classes & paq_log_classes) != 0;

@@ -164,23 +164,26 @@ describe_object(PaqSubject *subject, TupleTableSlot *row, Oid relid)
 }
 
 /*
- * Have rules decide about the relations that the object of a row belongs to, and add what they
- * decided before the statement changed them.
+ * Have rules decide about the relations that the object of a row is or belongs to, and add what
+ * they decided before the statement changed them.  Returns false if there are none.
  */
-static void
+static bool
 choose_owners(const PaqStatement *statement, TupleTableSlot *row, PaqSubject subject,
 			  PaqChoice *choice)
 {
+	List	   *relids = paq_relations_of(paq_slot_oid(row, "classid"), paq_slot_oid(row, "objid"),
+									NULL);
 	ListCell   *lc;
 
 	subject.object = PAQ_OBJECT_RELATION;
 	subject.may_look_up = true;
-	foreach(lc, paq_relations_of(paq_slot_oid(row, "classid"), paq_slot_oid(row, "objid"), NULL))
+	foreach(lc, relids)
 	{
 		subject.relid = lfirst_oid(lc);
 		paq_named_add(statement, subject.relid, choice);
 		(void) paq_choose(choice, &subject);
 	}
+	return relids != NIL;
 }
 
 /*
@@ -194,6 +197,7 @@ record_row(PaqStatement *statement, const PaqCommand *command, const PaqObject *
 	PaqSubject	subject = {.object = PAQ_OBJECT_NONE};
 	PaqChoice	choice = {NULL};
 	Oid			relid = InvalidOid;
+	bool		owned;
 
 	statement->recorded = false;
 	if (likely(statement->choice.rules == NULL))
@@ -215,15 +219,15 @@ record_row(PaqStatement *statement, const PaqCommand *command, const PaqObject *
 		subject.class = paq_classify(command);
 		subject.tag = command->tag;
 		subject.temp = statement->temporary;
-		if (!dropped && !OidIsValid(relid))
-			choose_owners(statement, row, subject, &choice);
+		owned = !dropped && choose_owners(statement, row, subject, &choice);
 		describe_object(&subject, row, relid);
 
-		/* which may be about anything: it names no relations */
-		if (subject.object == PAQ_OBJECT_NONE && statement->named == NULL &&
+		/* of tables that it does not name */
+		if (subject.object == PAQ_OBJECT_NONE && statement->unnamed &&
 			paq_slot_oid(row, "classid") == PublicationRelationId)
 			subject.object = PAQ_OBJECT_UNKNOWN;
-		(void) paq_choose(&choice, &subject);
+		if (!owned || subject.object != PAQ_OBJECT_UNKNOWN)
+			(void) paq_choose(&choice, &subject);
 	}
 	paq_record_statement(statement, command, object, &choice);
 	list_free(choice.later);
@@ -247,7 +251,7 @@ record_others(PaqStatement *statement)
 		PaqChoice	choice = {.rules = statement->choice.rules};
 		PaqObject	object = {false, NULL, NULL};
 
-		if (named->shown || !OidIsValid(named->relid))
+		if (!paq_named_needs_record(named))
 			continue;
 		paq_named_add(statement, named->relid, &choice);
 		if (choice.best == NULL && choice.later == NIL)

@@ -29,9 +29,9 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "nodes/makefuncs.h"
-#include "parser/parse_type.h"
 #include "utils/lsyscache.h"
 #include "utils/snapmgr.h"
+#include "utils/syscache.h"
 
 /* The relation that a name in a statement means now; invalid if there is none */
 Oid
@@ -131,6 +131,25 @@ names_of_grant(const GrantStmt *grant)
 		grant->objects : NIL;
 }
 
+/* The table, and those that become, or were, its parents and partitions */
+static List *
+names_of_alter(const AlterTableStmt *alter)
+{
+	List	   *names = list_make1(alter->relation);
+	ListCell   *lc;
+
+	foreach(lc, alter->cmds)
+	{
+		Node	   *def = lfirst_node(AlterTableCmd, lc)->def;
+
+		if (def != NULL && IsA(def, RangeVar))
+			names = lappend(names, def);
+		else if (def != NULL && IsA(def, PartitionCmd))
+			names = lappend(names, ((PartitionCmd *) def)->name);
+	}
+	return names;
+}
+
 /* The relations whose definition a new one takes over */
 static List *
 names_of_like(const CreateStmt *create)
@@ -173,7 +192,7 @@ names_of(Node *parsetree)
 		case T_AlterSeqStmt:
 			return list_make1(((AlterSeqStmt *) parsetree)->sequence);
 		case T_AlterTableStmt:
-			return list_make1(((AlterTableStmt *) parsetree)->relation);
+			return names_of_alter((AlterTableStmt *) parsetree);
 		case T_CommentStmt:
 			return names_of_objects(((CommentStmt *) parsetree)->objtype,
 									list_make1(((CommentStmt *) parsetree)->object));
@@ -221,6 +240,12 @@ names_of(Node *parsetree)
 	}
 }
 
+static bool
+is_temporary(Oid relid)
+{
+	return get_rel_persistence(relid) == RELPERSISTENCE_TEMP;
+}
+
 /* What is known of the object of a statement whose relations are not known */
 static PaqObjectKnown
 object_of(Node *parsetree, PaqClass class)
@@ -253,7 +278,7 @@ object_of(Node *parsetree, PaqClass class)
 	}
 }
 
-/* Note what has been decided about a relation that the statement may drop. */
+/* Note what has been decided about a relation that the statement concerns. */
 static void
 note_named(PaqStatement *statement, Oid relid, const PaqDecision *decision)
 {
@@ -270,22 +295,67 @@ note_named(PaqStatement *statement, Oid relid, const PaqDecision *decision)
 	named = hash_search(statement->named, &relid, HASH_ENTER, &found);
 	if (!found)
 	{
-		named->decision[0] = decision;
-		named->decision[1] = NULL;
+		memset(named->decision, 0, sizeof(named->decision));
+		named->owner = InvalidOid;
 		named->shown = false;
 	}
-	else if (named->decision[0] != decision)
-		named->decision[1] = decision;
+	for (int i = 0; i < lengthof(named->decision); i++)
+	{
+		if (named->decision[i] == decision)
+			return;
+		if (named->decision[i] == NULL)
+		{
+			named->decision[i] = decision;
+			return;
+		}
+	}
 }
 
-/* Add what has been decided about a named relation, whose object is being recorded. */
+/* The relation, which has been noted, belongs to another one. */
 static void
-add_decisions(PaqNamedRelation *named, PaqChoice *choice)
+note_owner(PaqStatement *statement, Oid relid, Oid owner)
 {
-	for (int i = 0; i < lengthof(named->decision); i++)
-		if (named->decision[i] != NULL)
-			paq_choice_add(choice, named->decision[i]);
+	PaqNamedRelation *named = hash_search(statement->named, &relid, HASH_FIND, NULL);
+
+	if (named != NULL)
+		named->owner = owner;
+}
+
+/*
+ * Add what has been decided about a named relation, whose object is being recorded.  What it
+ * belongs to needs no record of its own then.
+ */
+static void
+add_decisions(const PaqStatement *statement, PaqNamedRelation *named, PaqChoice *choice)
+{
+	PaqNamedRelation *owner;
+
+	for (int i = 0; i < lengthof(named->decision) && named->decision[i] != NULL; i++)
+		paq_choice_add(choice, named->decision[i]);
 	named->shown = true;
+	owner = OidIsValid(named->owner) ?
+		hash_search(statement->named, &named->owner, HASH_FIND, NULL) : NULL;
+	if (owner != NULL)
+		owner->shown = true;
+}
+
+/*
+ * Returns true if the relation needs a record of its own, because no object of the statement
+ * has been recorded for it: not what is gone, which event triggers tell of, nor what belongs to
+ * another relation.
+ */
+bool
+paq_named_needs_record(const PaqNamedRelation *named)
+{
+	List	   *relids;
+	bool		belongs;
+
+	if (named->shown || !OidIsValid(named->relid) || get_rel_relkind(named->relid) == '\0')
+		return false;
+	relids = paq_relations_of(RelationRelationId, named->relid, NULL);
+	belongs = list_length(relids) > 1;
+	list_free(relids);
+	return !belongs;
 }
 
 /*
@@ -305,12 +375,12 @@ paq_named_add(const PaqStatement *statement, Oid relid, PaqChoice *choice)
 	{
 		named = OidIsValid(relid) ? hash_search(statement->named, &relid, HASH_FIND, NULL) : NULL;
 		if (named != NULL)
-			add_decisions(named, choice);
+			add_decisions(statement, named, choice);
 		return;
 	}
 	hash_seq_init(&all, statement->named);
 	while ((named = hash_seq_search(&all)) != NULL)
-		add_decisions(named, choice);
+		add_decisions(statement, named, choice);
 }
 
 /*
@@ -350,18 +420,27 @@ paq_note_object(PaqStatement *statement, ObjectAccessType access, Oid catalog, O
 	{
 		const Oid	relid = lfirst_oid(lc);
 		const bool	itself = catalog == RelationRelationId && relid == object;
+		const CommandTag tag = itself ? tag_for(statement, access, relid) : statement->command.tag;
 		PaqSubject	subject = {.object = PAQ_OBJECT_RELATION, .may_look_up = true};
 
 		if (get_rel_relkind(relid) == '\0')
 			continue;
 		subject.class = paq_classify(&statement->command);
-		subject.tag = itself ? tag_for(statement, access, relid) : statement->command.tag;
-		subject.temp = statement->temporary;
+		subject.temp = paq_policy.has_temp && is_temporary(relid);
 		subject.relid = relid;
+		subject.tag = statement->command.tag;
 		note_named(statement, relid, paq_choose(&statement->choice, &subject));
+		if (tag != statement->command.tag)
+		{
+			subject.tag = tag;
+			note_named(statement, relid, paq_choose(&statement->choice, &subject));
+		}
+		if (itself && list_length(relids) > 1)
+			note_owner(statement, relid, lsecond_oid(relids));
 	}
 	list_free(relids);
-	if (statement->provisional == NULL && paq_statement_is_audited(statement))
+	if (statement->provisional == NULL && !statement->recorded &&
+		dlist_is_empty(&statement->records) && paq_statement_is_audited(statement))
 		paq_record_provisional(statement);
 }
 
@@ -406,12 +485,55 @@ static List *
 relations_of_domain(Node *parsetree)
 {
 	const AlterDomainStmt *alter = (const AlterDomainStmt *) parsetree;
+	Oid			schema;
 	Oid			type;
+	int			number;
 
 	if (!IsA(parsetree, AlterDomainStmt) || strchr("COV", alter->subtype) == NULL)
 		return NIL;
-	type = LookupTypeNameOid(NULL, makeTypeNameFromNameList(alter->typeName), true);
+	number = list_length(alter->typeName);
+	if (number == 1)
+		type = TypenameGetTypid(strVal(linitial(alter->typeName)));
+	else
+	{
+		schema = LookupNamespaceNoError(strVal(list_nth(alter->typeName, number - 2)));
+		type = GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid,
+							   CStringGetDatum(strVal(llast(alter->typeName))),
+							   ObjectIdGetDatum(schema));
+	}
 	return OidIsValid(type) ? paq_relations_with_type(type) : NIL;
+}
+
+/*
+ * Returns true if the statement may concern relations that it does not name: what it makes,
+ * or what is in schemas that it publishes.
+ */
+static bool
+concerns_unnamed(Node *parsetree)
+{
+	List	   *objects = NIL;
+	ListCell   *lc;
+
+	switch (nodeTag(parsetree))
+	{
+		case T_CreateForeignTableStmt:
+		case T_CreateStmt:
+			return true;
+		case T_AlterPublicationStmt:
+			objects = ((AlterPublicationStmt *) parsetree)->pubobjects;
+			break;
+		case T_CreatePublicationStmt:
+			objects = ((CreatePublicationStmt *) parsetree)->pubobjects;
+			if (objects == NIL)
+				return true;
+			break;
+		default:
+			return false;
+	}
+	foreach(lc, objects)
+		if (lfirst_node(PublicationObjSpec, lc)->pubobjtype != PUBLICATIONOBJ_TABLE)
+			return true;
+	return false;
 }
 
 static void
@@ -420,18 +542,16 @@ find_relations(PaqStatement *statement, Node *parsetree, List **relids, bool *te
 	ListCell   *lc;
 
 	*relids = relations_of_domain(parsetree);
-	*temporary = true;
 	foreach(lc, names_of(parsetree))
 	{
 		const Oid	relid = paq_named_relation(lfirst(lc));
 
-		if (!OidIsValid(relid))
-			continue;
-		*relids = lappend_oid(*relids, relid);
-		*temporary = *temporary && paq_policy.has_temp &&
-			get_rel_persistence(relid) == RELPERSISTENCE_TEMP;
+		if (OidIsValid(relid))
+			*relids = lappend_oid(*relids, relid);
 	}
-	*temporary = *temporary && *relids != NIL;
+	*temporary = paq_policy.has_temp && *relids != NIL && !concerns_unnamed(parsetree);
+	foreach(lc, *relids)
+		*temporary = *temporary && is_temporary(lfirst_oid(lc));
 }
 
 /*
@@ -474,10 +594,12 @@ paq_choose_utility(PaqStatement *statement, Node *parsetree)
 
 		choose_old_name(statement, &subject, alter->objectType, alter->object, NULL);
 	}
-	else if (relids == NIL)
+	else if (relids == NIL || concerns_unnamed(parsetree))
 	{
-		subject.object = object_of(parsetree, subject.class);
+		subject.object = relids == NIL ? object_of(parsetree, subject.class) : PAQ_OBJECT_UNKNOWN;
+		subject.relid = InvalidOid;
 		(void) paq_choose(&statement->choice, &subject);
+		statement->unnamed = subject.object == PAQ_OBJECT_UNKNOWN;
 	}
 	statement->chosen = !IsA(parsetree, CopyStmt);
 }

@@ -777,6 +777,7 @@ record_by_rules(PaqStatement *statement, List *rangeTable, List *perminfos)
 	const Oid	role = find_audit_role();
 	const bool	at_end = paq_log_rows && statement->query_desc == NULL;
 	bool		session;
+	bool		whole;			/* the settings decide about a record of the whole */
 	bool		visible = false;
 	bool		hidden = false;
 	bool		found = false;
@@ -800,6 +801,7 @@ record_by_rules(PaqStatement *statement, List *rangeTable, List *perminfos)
 	statement->hidden = session && hidden && !visible && statement->query_desc != NULL &&
 		statement->choice.best == NULL &&
 		(statement->choice.by_settings || statement->choice.left_later);
+	whole = !paq_log_relation && visible && statement->choice.by_settings;
 	if (!found || (!paq_log_relation && !at_end))
 		record_whole_by_rules(statement, rangeTable, perminfos, visible);
 	if (role == InvalidOid && !paq_policy.has_roles && !paq_log_relation)
@@ -821,7 +823,7 @@ record_by_rules(PaqStatement *statement, List *rangeTable, List *perminfos)
 		granted = role != InvalidOid && !catalog_is_hidden(rte, &perms) &&
 			is_granted(statement, rte, perminfos);
 		by_class = session && !catalog_is_hidden(rte, &perms);
-		(void) choice_of(statement, decision, granted, by_class, &object_choice);
+		(void) choice_of(statement, decision, granted, by_class && !whole, &object_choice);
 		choice = object_choice;
 		choice.wanted = by_class ? PAQ_WANTED_BY_CLASS : PAQ_NOT_WANTED;
 		record_relation(statement, rte, &perms, is_selected(decision, granted),

@@ -8,8 +8,9 @@
  * A failed login is reported, too (connect.c).
  *
  * That holds for each process that executes SQL with the rights of a user, whether it has
- * a client or not: job schedulers, the workers of extensions and of logical replication,
- * and autovacuum, which calls functions in expressions of indexes.
+ * a client or not: job schedulers, the workers of extensions, and autovacuum, which calls
+ * functions in expressions of indexes.  An apply worker of logical replication rolls back
+ * before it reports an error, and is not known to have executed anything then.
  *
  * A PANIC leaves nobody who could make a record, nor memory that may be
  * allocated, because it may come from a critical section.

@@ -59,6 +59,7 @@ typedef struct Search
 	List	   *parts;			/* its partitions and children */
 	bool		has_parts;
 	bool		has_family;		/* there are, or could be, more than its own */
+	bool		changes_unseen; /* nobody is told when they become others */
 	bool		granted;		/* the last match was by grants */
 	bool		asked_grants;	/* some match was tried by grants */
 } Search;
@@ -268,6 +269,8 @@ find_names(Search *search)
 			search->names = add_name(search->names, list_nth_oid(relations, i), NULL);
 	}
 	search->has_family = list_length(relations) > 1 || search->has_parts;
+	/* ALTER SEQUENCE ... OWNED BY */
+	search->changes_unseen = get_rel_relkind(relid) == RELKIND_SEQUENCE;
 	table_close(inherits, AccessShareLock);
 }
 
@@ -524,8 +527,8 @@ remember(PaqSessionRules *rules, KnownKey key, bool has_family,
 
 /*
  * Decide, and remember that, unless something changes meanwhile.  Not remembered is
- * what has a name but no OID, and what grants had to be asked for: they can be for
- * columns.
+ * what has a name but no OID, what grants had to be asked for, which can be for
+ * columns, and what is about a sequence, which may come to belong to another table.
  */
 static pg_noinline const PaqDecision *
 decide_anew(PaqSessionRules *rules, Oid user, const PaqSubject *subject)
@@ -541,7 +544,7 @@ decide_anew(PaqSessionRules *rules, Oid user, const PaqSubject *subject)
 	old_context = MemoryContextSwitchTo(scratch);
 	decision = search_rules(rules, user, &search);
 	if ((OidIsValid(subject->relid) || subject->object != PAQ_OBJECT_NAMED) &&
-		!search.asked_grants && forgotten == rules->forgotten &&
+		!search.asked_grants && !search.changes_unseen && forgotten == rules->forgotten &&
 		(subject->may_look_up || !rules->has_current_users))
 		remember(rules, key_of(user, subject), search.has_family, decision);
 	MemoryContextSwitchTo(old_context);
