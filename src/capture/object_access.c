@@ -103,10 +103,12 @@ look_up_call(Oid function, Call *call)
 	subject->object = PAQ_OBJECT_NAMED;
 	subject->name = NameStr(call->own_name);
 	subject->schema = get_namespace_name(proc->pronamespace);
-	if (isAnyTempNamespace(proc->pronamespace))
-		subject->schema = "pg_temp";
 	if (subject->schema != NULL)
 		call->name = quote_qualified_identifier(subject->schema, subject->name);
+
+	/* Records have the schema's name, as pgaudit's, and rules call it so. */
+	if (isAnyTempNamespace(proc->pronamespace))
+		subject->schema = "pg_temp";
 	ReleaseSysCache(tuple);
 }
 
