@@ -105,6 +105,31 @@ cmp_ok($stdout, '>=', 2, 'parts without end: it has the first part, and the reco
 unlink($bomb, "$dir/bomb-$name");
 
 # ---------------------------------------------------------------------------
+# Many files that end within a record
+# ---------------------------------------------------------------------------
+
+# The CPU time in seconds that it takes to read so many of them: of each the program has to know
+# whether it is the newest one of its directory.
+sub busy_with_cut
+{
+	my ($count) = @_;
+	my $whole = line(1);
+
+	file(sprintf("$tmp/cut-$count/%05d.json", $_), $whole, '{"half') foreach 1 .. $count;
+	my (undef, undef, @before) = times;
+	my ($status, $stdout, $stderr) = trail_program('cat', "$tmp/cut-$count");
+	my (undef, undef, @after) = times;
+	my $altered = () = $stderr =~ /is not the newest one$/mg;
+	is("$status $altered", '1 ' . ($count - 1), "$count files that end within a record: all but the newest are altered");
+	is($stdout, $whole x $count, "$count files that end within a record: what is whole is printed");
+	return $after[0] + $after[1] - $before[0] - $before[1];
+}
+
+my ($few, $many) = map { busy_with_cut($_) } 400, 4000;
+note "$few s, $many s";
+cmp_ok($many, '<', 30 * $few + 1, 'ten times as many files do not cost a hundred times as much');
+
+# ---------------------------------------------------------------------------
 # Files of another format, and links
 # ---------------------------------------------------------------------------
 
