@@ -59,6 +59,7 @@
 #include "commands/event_trigger.h"
 #include "commands/extension.h"
 #include "compat.h"
+#include "depend.h"
 #include "executor/spi.h"
 #include "extension.h"
 #include "fmgr.h"
@@ -143,31 +144,20 @@ add_other(OwnName *name, Oid catalog, Oid object, Oid owner, bool is_code)
 static bool
 uses_untrusted(Oid catalog, Oid object)
 {
-	Relation	depend = table_open(DependRelationId, AccessShareLock);
-	bool		result = false;
-	ScanKeyData key[2];
-	SysScanDesc scan;
-	HeapTuple	tuple;
+	ListCell   *lc;
 
-	ScanKeyInit(&key[0], Anum_pg_depend_classid, BTEqualStrategyNumber,
-				F_OIDEQ, ObjectIdGetDatum(catalog));
-	ScanKeyInit(&key[1], Anum_pg_depend_objid, BTEqualStrategyNumber,
-				F_OIDEQ, ObjectIdGetDatum(object));
-	scan = systable_beginscan(depend, DependDependerIndexId, true, NULL, 2, key);
-	while (!result && HeapTupleIsValid(tuple = systable_getnext(scan)))
+	foreach(lc, paq_depends_on(catalog, object, NULL))
 	{
-		Form_pg_depend row = (Form_pg_depend) GETSTRUCT(tuple);
+		const Form_pg_depend row = lfirst(lc);
 
-		/* not the types of columns */
+		/* The types of columns do not count. */
 		if (row->objsubid == 0 &&
-			(row->refclassid == ProcedureRelationId ||
-			 row->refclassid == OperatorRelationId ||
-			 row->refclassid == TypeRelationId))
-			result = !paq_is_superusers(row->refclassid, row->refobjid);
+			(row->refclassid == ProcedureRelationId || row->refclassid == OperatorRelationId ||
+			 row->refclassid == TypeRelationId) &&
+			!paq_is_superusers(row->refclassid, row->refobjid))
+			return true;
 	}
-	systable_endscan(scan);
-	table_close(depend, AccessShareLock);
-	return result;
+	return false;
 }
 
 /*
@@ -177,28 +167,18 @@ uses_untrusted(Oid catalog, Oid object)
 static bool
 has_untrusted_parts(Oid relation)
 {
-	Relation	depend = table_open(DependRelationId, AccessShareLock);
-	bool		result = false;
-	ScanKeyData key[2];
-	SysScanDesc scan;
-	HeapTuple	tuple;
+	ListCell   *lc;
 
-	ScanKeyInit(&key[0], Anum_pg_depend_refclassid, BTEqualStrategyNumber,
-				F_OIDEQ, ObjectIdGetDatum(RelationRelationId));
-	ScanKeyInit(&key[1], Anum_pg_depend_refobjid, BTEqualStrategyNumber,
-				F_OIDEQ, ObjectIdGetDatum(relation));
-	scan = systable_beginscan(depend, DependReferenceIndexId, true, NULL, 2, key);
-	while (!result && HeapTupleIsValid(tuple = systable_getnext(scan)))
+	foreach(lc, paq_dependents_of(RelationRelationId, relation, NULL))
 	{
-		Form_pg_depend row = (Form_pg_depend) GETSTRUCT(tuple);
+		const Form_pg_depend row = lfirst(lc);
 
-		if (row->classid == ConstraintRelationId || row->classid == RelationRelationId ||
-			row->classid == StatisticExtRelationId)
-			result = uses_untrusted(row->classid, row->objid);
+		if ((row->classid == ConstraintRelationId || row->classid == RelationRelationId ||
+			 row->classid == StatisticExtRelationId) &&
+			uses_untrusted(row->classid, row->objid))
+			return true;
 	}
-	systable_endscan(scan);
-	table_close(depend, AccessShareLock);
-	return result;
+	return false;
 }
 
 /*
@@ -366,22 +346,13 @@ paq_extension_members(void)
 {
 	const Oid	extension = get_extension_oid("pg_audit_queue", true);
 	List	   *members = NIL;
-	Relation	depend;
-	ScanKeyData key[2];
-	SysScanDesc scan;
-	HeapTuple	tuple;
+	ListCell   *lc;
 
 	if (!OidIsValid(extension))
 		return NIL;
-	depend = table_open(DependRelationId, AccessShareLock);
-	ScanKeyInit(&key[0], Anum_pg_depend_refclassid, BTEqualStrategyNumber,
-				F_OIDEQ, ObjectIdGetDatum(ExtensionRelationId));
-	ScanKeyInit(&key[1], Anum_pg_depend_refobjid, BTEqualStrategyNumber,
-				F_OIDEQ, ObjectIdGetDatum(extension));
-	scan = systable_beginscan(depend, DependReferenceIndexId, true, NULL, 2, key);
-	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	foreach(lc, paq_dependents_of(ExtensionRelationId, extension, NULL))
 	{
-		Form_pg_depend row = (Form_pg_depend) GETSTRUCT(tuple);
+		const Form_pg_depend row = lfirst(lc);
 		ObjectAddress *member;
 
 		if (row->deptype != DEPENDENCY_EXTENSION)
@@ -390,8 +361,6 @@ paq_extension_members(void)
 		ObjectAddressSet(*member, row->classid, row->objid);
 		members = lappend(members, member);
 	}
-	systable_endscan(scan);
-	table_close(depend, AccessShareLock);
 	return members;
 }
 
@@ -689,24 +658,20 @@ changes_owner(const AlterTableStmt *stmt)
 	return false;
 }
 
-/*
- * The relations that ALTER TABLE changes: the table, and what becomes its parent or its
- * partition; of RangeVar
- */
-static List *
-altered_tables(const AlterTableStmt *stmt)
+List *
+paq_tables_of_alter(const AlterTableStmt *stmt)
 {
 	List	   *relations = list_make1(stmt->relation);
 	ListCell   *lc;
 
 	foreach(lc, stmt->cmds)
 	{
-		const AlterTableCmd *cmd = lfirst_node(AlterTableCmd, lc);
+		Node	   *def = lfirst_node(AlterTableCmd, lc)->def;
 
-		if (cmd->subtype == AT_AddInherit)
-			relations = lappend(relations, cmd->def);
-		else if (cmd->subtype == AT_AttachPartition)
-			relations = lappend(relations, castNode(PartitionCmd, cmd->def)->name);
+		if (def != NULL && IsA(def, RangeVar))
+			relations = lappend(relations, def);
+		else if (def != NULL && IsA(def, PartitionCmd))
+			relations = lappend(relations, ((PartitionCmd *) def)->name);
 	}
 	return relations;
 }
@@ -721,7 +686,7 @@ altered_relations(const Node *parsetree)
 	switch (nodeTag(parsetree))
 	{
 		case T_AlterTableStmt:
-			return altered_tables((const AlterTableStmt *) parsetree);
+			return paq_tables_of_alter((const AlterTableStmt *) parsetree);
 		case T_CreateForeignTableStmt:
 			return ((const CreateForeignTableStmt *) parsetree)->base.inhRelations;
 		case T_CreateStatsStmt:

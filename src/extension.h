@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * extension.h
- *		What the extension has made in this database.
+ *		What the extension has made in a database, and what commands may change of it.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -10,6 +10,7 @@
 #ifndef PAQ_EXTENSION_H
 #define PAQ_EXTENSION_H
 
+#include "nodes/parsenodes.h"
 #include "nodes/pg_list.h"
 
 /*
@@ -17,5 +18,11 @@
  * list of ObjectAddress; NIL where the extension has not been created.
  */
 extern List *paq_extension_members(void);
+
+/*
+ * Returns the relations that ALTER TABLE names, a list of RangeVar: the table, and what becomes,
+ * or was, its parent or its partition.
+ */
+extern List *paq_tables_of_alter(const AlterTableStmt *stmt);
 
 #endif							/* PAQ_EXTENSION_H */

@@ -28,6 +28,7 @@
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
+#include "extension.h"
 #include "nodes/makefuncs.h"
 #include "utils/lsyscache.h"
 #include "utils/snapmgr.h"
@@ -131,25 +132,6 @@ names_of_grant(const GrantStmt *grant)
 		grant->objects : NIL;
 }
 
-/* The table, and those that become, or were, its parents and partitions */
-static List *
-names_of_alter(const AlterTableStmt *alter)
-{
-	List	   *names = list_make1(alter->relation);
-	ListCell   *lc;
-
-	foreach(lc, alter->cmds)
-	{
-		Node	   *def = lfirst_node(AlterTableCmd, lc)->def;
-
-		if (def != NULL && IsA(def, RangeVar))
-			names = lappend(names, def);
-		else if (def != NULL && IsA(def, PartitionCmd))
-			names = lappend(names, ((PartitionCmd *) def)->name);
-	}
-	return names;
-}
-
 /* The relations whose definition a new one takes over */
 static List *
 names_of_like(const CreateStmt *create)
@@ -163,6 +145,7 @@ names_of_like(const CreateStmt *create)
 	return names;
 }
 
+/* The tables that a publication names */
 static List *
 names_of_publication(List *objects)
 {
@@ -189,24 +172,24 @@ names_of(Node *parsetree)
 			return list_make1(((AlterObjectSchemaStmt *) parsetree)->relation);
 		case T_AlterPolicyStmt:
 			return list_make1(((AlterPolicyStmt *) parsetree)->table);
+		case T_AlterPublicationStmt:
+			return names_of_publication(((AlterPublicationStmt *) parsetree)->pubobjects);
 		case T_AlterSeqStmt:
 			return list_make1(((AlterSeqStmt *) parsetree)->sequence);
 		case T_AlterTableStmt:
-			return names_of_alter((AlterTableStmt *) parsetree);
+			return paq_tables_of_alter((AlterTableStmt *) parsetree);
 		case T_CommentStmt:
 			return names_of_objects(((CommentStmt *) parsetree)->objtype,
 									list_make1(((CommentStmt *) parsetree)->object));
 		case T_CopyStmt:
 			return list_make1(((CopyStmt *) parsetree)->relation);
-		case T_AlterPublicationStmt:
-			return names_of_publication(((AlterPublicationStmt *) parsetree)->pubobjects);
-		case T_CreatePublicationStmt:
-			return names_of_publication(((CreatePublicationStmt *) parsetree)->pubobjects);
 		case T_CreateForeignTableStmt:
 		case T_CreateStmt:
 			return names_of_like((CreateStmt *) parsetree);
 		case T_CreatePolicyStmt:
 			return list_make1(((CreatePolicyStmt *) parsetree)->table);
+		case T_CreatePublicationStmt:
+			return names_of_publication(((CreatePublicationStmt *) parsetree)->pubobjects);
 		case T_CreateTrigStmt:
 			return list_make1(((CreateTrigStmt *) parsetree)->relation);
 		case T_DropStmt:
@@ -240,13 +223,14 @@ names_of(Node *parsetree)
 	}
 }
 
+/* Returns true if the relation is a temporary one. */
 static bool
 is_temporary(Oid relid)
 {
 	return get_rel_persistence(relid) == RELPERSISTENCE_TEMP;
 }
 
-/* What is known of the object of a statement whose relations are not known */
+/* What is known of the object of a statement that names no relation that is there */
 static PaqObjectKnown
 object_of(Node *parsetree, PaqClass class)
 {
@@ -268,7 +252,7 @@ object_of(Node *parsetree, PaqClass class)
 		case T_GrantStmt:
 			return PAQ_OBJECT_UNKNOWN;
 
-			/* of a schema, a database, or all that the user may */
+			/* without a table they are about all in a schema or a database */
 		case PAQ_CLUSTER_NODE:
 		case T_ReindexStmt:
 		case T_VacuumStmt:
@@ -309,6 +293,7 @@ note_named(PaqStatement *statement, Oid relid, const PaqDecision *decision)
 			return;
 		}
 	}
+	Assert(false);				/* see PaqNamedRelation */
 }
 
 /* The relation, which has been noted, belongs to another one. */

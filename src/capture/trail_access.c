@@ -156,19 +156,16 @@ is_in_schema(Oid relid, bool *is_partition)
 	return result;
 }
 
-/* The table that a TOAST table belongs to, as its name tells; otherwise itself */
+/* The table that a TOAST table belongs to; for any other relation, itself */
 static Oid
 table_of(Oid relid)
 {
-	char	   *name;
-	Oid			table;
+	List	   *relations;
 
 	if (get_rel_relkind(relid) != RELKIND_TOASTVALUE)
 		return relid;
-	name = get_rel_name(relid);
-	if (name == NULL || sscanf(name, "pg_toast_%u", &table) != 1)
-		return relid;
-	return table;
+	relations = paq_relations_of(RelationRelationId, relid, NULL);
+	return llast_oid(relations);
 }
 
 /* The OID in a column of the row that a system cache has for another one */

@@ -33,6 +33,7 @@
 #include "catalog/pg_depend.h"
 #include "catalog/pg_trigger.h"
 #include "catalog/pg_type.h"
+#include "depend.h"
 #include "policy/policy.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
@@ -58,38 +59,23 @@ add_object(List *objects, Oid catalog, Oid object)
 	return lappend(objects, address);
 }
 
-/*
- * Add the objects at the other end of the rows of pg_depend about an object: with "owners" those
- * that it belongs to, otherwise those that depend on it in whatever way.
- */
+/* Add what the object belongs to, in the sense of pg_depend. */
 static List *
-add_depending(List *objects, const ObjectAddress *about, bool owners, Snapshot snapshot)
+add_owners(List *objects, const ObjectAddress *object, Snapshot snapshot)
 {
-	Relation	depend = table_open(DependRelationId, AccessShareLock);
-	ScanKeyData key[2];
-	SysScanDesc scan;
-	HeapTuple	tuple;
+	List	   *rows = paq_depends_on(object->classId, object->objectId, snapshot);
+	ListCell   *lc;
 
-	ScanKeyInit(&key[0], owners ? Anum_pg_depend_classid : Anum_pg_depend_refclassid,
-				BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(about->classId));
-	ScanKeyInit(&key[1], owners ? Anum_pg_depend_objid : Anum_pg_depend_refobjid,
-				BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(about->objectId));
-	scan = systable_beginscan(depend,
-							  owners ? DependDependerIndexId : DependReferenceIndexId,
-							  true, snapshot, lengthof(key), key);
-	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	foreach(lc, rows)
 	{
-		Form_pg_depend row = (Form_pg_depend) GETSTRUCT(tuple);
+		const Form_pg_depend row = lfirst(lc);
 
-		if (!owners)
-			objects = add_object(objects, row->classid, row->objid);
-		else if (row->deptype == DEPENDENCY_INTERNAL || row->deptype == DEPENDENCY_AUTO ||
-				 row->deptype == DEPENDENCY_PARTITION_PRI ||
-				 row->deptype == DEPENDENCY_PARTITION_SEC)
+		if (row->deptype == DEPENDENCY_INTERNAL || row->deptype == DEPENDENCY_AUTO ||
+			row->deptype == DEPENDENCY_PARTITION_PRI ||
+			row->deptype == DEPENDENCY_PARTITION_SEC)
 			objects = add_object(objects, row->refclassid, row->refobjid);
 	}
-	systable_endscan(scan);
-	table_close(depend, AccessShareLock);
+	list_free_deep(rows);
 	return objects;
 }
 
@@ -148,7 +134,7 @@ paq_relations_of(Oid catalog, Oid object, Snapshot snapshot)
 			table = table_of_trigger(address->objectId, snapshot);
 		if (OidIsValid(table))
 			objects = add_object(objects, RelationRelationId, table);
-		objects = add_depending(objects, address, true, snapshot);
+		objects = add_owners(objects, address, snapshot);
 	}
 	list_free_deep(objects);
 	return relations;
@@ -161,22 +147,31 @@ paq_relations_of(Oid catalog, Oid object, Snapshot snapshot)
 List *
 paq_relations_with_type(Oid type)
 {
-	List	   *objects = add_object(NIL, TypeRelationId, type);
+	List	   *types = list_make1_oid(type);
 	List	   *relations = NIL;
 
-	for (int i = 0; i < list_length(objects); i++)
+	for (int i = 0; i < list_length(types); i++)
 	{
-		const ObjectAddress *address = list_nth(objects, i);
+		List	   *rows = paq_dependents_of(TypeRelationId, list_nth_oid(types, i), NULL);
+		ListCell   *lc;
 
-		if (address->classId == TypeRelationId)
-			objects = add_depending(objects, address, false, NULL);
-		else if (address->classId != RelationRelationId)
-			continue;
-		else if (get_rel_relkind(address->objectId) == RELKIND_COMPOSITE_TYPE)
-			objects = add_object(objects, TypeRelationId, get_rel_type_id(address->objectId));
-		else
-			relations = lappend_oid(relations, address->objectId);
+		foreach(lc, rows)
+		{
+			const Form_pg_depend row = lfirst(lc);
+
+			if (row->classid == TypeRelationId)
+				types = list_append_unique_oid(types, row->objid);
+			else if (row->classid != RelationRelationId)
+				continue;
+			else if (get_rel_relkind(row->objid) == RELKIND_COMPOSITE_TYPE)
+				types = list_append_unique_oid(types, get_rel_type_id(row->objid));
+			else
+				relations = lappend_oid(relations, row->objid);
+		}
+		list_free_deep(rows);
 	}
-	list_free_deep(objects);
+	list_free(types);
+	list_sort(relations, list_oid_cmp);
+	list_deduplicate_oid(relations);
 	return relations;
 }
