@@ -69,7 +69,8 @@ typedef struct PaqCommand
 	NodeTag		node;
 	CommandTag	tag;
 	bool		sets_role;		/* it switches privileges, as SET ROLE does */
-	bool		of_part;		/* it is that of a part of the statement */
+	bool		of_part;		/* it is not the whole statement's, but that of the GRANT
+								 * in a CREATE SCHEMA */
 } PaqCommand;
 
 typedef struct PaqGroup
@@ -117,8 +118,10 @@ typedef struct PaqChoice
 	bool		by_rules;		/* of some subject, a rule decides that is known now */
 	bool		left_later;		/* of some, they do if conditions do not hold */
 	uint32		left_classes;	/* classes of subjects that the settings decide about */
-	uint32		hidden_classes;	/* likewise, of those that log_catalog leaves out */
-	uint64		hidden_later;	/* members of "later", by number, that are only about such */
+	uint32		hidden_classes;	/* classes of subjects that log_catalog leaves out, where
+								 * the settings decide */
+	uint64		hidden_later;	/* bits: which members of "later" are only about subjects
+								 * that log_catalog leaves out */
 	PaqWanted	wanted;			/* do they want the record? */
 	bool		by_subject;		/* that depends on the classes of subjects, too */
 	List	   *later;			/* decisions that are yet to be made, PaqDecision */
@@ -132,8 +135,14 @@ typedef struct PaqNamedRelation
 {
 	Oid			relid;			/* invalid: of the old name of something else */
 	Oid			owner;			/* that it belongs to; invalid: none that is known */
-	const PaqDecision *decision[4]; /* by the statement's command, and by that which PostgreSQL has
-									 * for this kind of relation; NULL: there are no more */
+
+	/*
+	 * What rules have decided; NULL behind the last.  There are at most eight: by two
+	 * commands, the statement's and that which PostgreSQL has for this kind of relation;
+	 * as two users, the session's and the relation's owner; of a statement that counts as
+	 * temporary, or not.
+	 */
+	const PaqDecision *decision[8];
 	bool		shown;			/* a record of an object has these decisions */
 } PaqNamedRelation;
 
@@ -837,14 +846,23 @@ paq_trail_may_be_used(const List *relations)
 }
 
 /*
- * Returns the function of PostgreSQL's own that has the code of the function, most often
- * itself; InvalidOid if there is none.
+ * Returns true if PostgreSQL's source gives the function its OID.  Then it is in pg_catalog,
+ * which need not be looked up: every operator calls such a function.
+ */
+static inline bool
+paq_is_built_in(Oid function)
+{
+	return function < FirstGenbkiObjectId;
+}
+
+/*
+ * Returns the OID of the function of PostgreSQL's own that has the same code as the function:
+ * most often that is the function itself.  Returns InvalidOid if there is none.
  */
 static inline Oid
 paq_builtin(Oid function)
 {
-	/* PostgreSQL's source gives these their OIDs. */
-	return likely(function < FirstGenbkiObjectId) ? function : paq_look_up_builtin(function);
+	return likely(paq_is_built_in(function)) ? function : paq_look_up_builtin(function);
 }
 
 /* Is it a COPY of something of the trail's? */

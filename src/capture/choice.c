@@ -28,7 +28,7 @@
 #include "capture/capture_internal.h"
 #include "utils/memutils.h"
 
-/* Decisions beyond this number count as being about something that is not hidden. */
+/* A choice notes for that many of its decisions whether log_catalog leaves their subjects out. */
 #define PAQ_MAX_HIDDEN	64
 
 /* What is yet to be decided about a record */
@@ -45,8 +45,9 @@ typedef struct PaqLateChoice
 	uint32		audited_later;	/* for one of these classes that they decide about in
 								 * the end, */
 	bool		audited_whole;	/* or if no rule has decided about any? */
-	bool		by_class;		/* if so, session auditing does */
-	uint64		hidden;			/* decisions, by number, about which they are not asked */
+	bool		by_class;		/* what the settings want, they want for its class, not for
+								 * grants */
+	uint64		hidden;			/* bits: for which decisions the settings are not asked */
 	bool		masked;			/* the settings mask constants */
 	bool		uncounted;		/* rows may be changed that nobody counts */
 	int64		rows;			/* if the record has none; or PAQ_ROWS_xxx */
@@ -105,8 +106,9 @@ paq_choose(PaqChoice *choice, const PaqSubject *subject)
 }
 
 /*
- * The same for a relation, of which the settings are not asked if it is hidden: log_catalog
- * leaves it out.
+ * Have the rules decide about a relation of a statement, and add that to the choice, as
+ * paq_choose() does.  hidden: log_catalog leaves the relation out, so the settings are not asked
+ * about it where no rule decides.
  */
 void
 paq_choose_shown(PaqChoice *choice, const PaqSubject *subject, bool hidden)

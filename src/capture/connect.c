@@ -103,8 +103,8 @@ paq_connect_login(void)
 }
 
 /*
- * Before a commit of a process without a client.  The first is that with which PostgreSQL
- * connects it to its database: what is to be known when it reports an error, is found out now.
+ * A process without a client commits.  Its first commit is that with which PostgreSQL connects it
+ * to its database.  It looks up names and rules then, because it cannot when it reports an error.
  */
 void
 paq_connect_without_client(void)

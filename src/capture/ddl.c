@@ -222,7 +222,7 @@ record_row(PaqStatement *statement, const PaqCommand *command, const PaqObject *
 		owned = !dropped && choose_owners(statement, row, subject, &choice);
 		describe_object(&subject, row, relid);
 
-		/* of tables that it does not name */
+		/* A publication of a whole schema may be about any table. */
 		if (subject.object == PAQ_OBJECT_NONE && statement->unnamed &&
 			paq_slot_oid(row, "classid") == PublicationRelationId)
 			subject.object = PAQ_OBJECT_UNKNOWN;

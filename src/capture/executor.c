@@ -291,7 +291,7 @@ begin_query(QueryDesc *queryDesc)
 {
 	PaqStatement *statement = paq_statement_find(queryDesc);
 
-	/* a portal that was started before */
+	/* Only what began last is excused, not a portal that was started before it. */
 	if (unlikely(paq_excused) && paq_stack.frame == NULL && queryDesc != excused)
 		paq_excuse(false);
 	look_at_rows(statement, queryDesc);

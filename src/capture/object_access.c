@@ -48,16 +48,6 @@
 static object_access_hook_type prev_object_access = NULL;
 
 /*
- * Does PostgreSQL's source give the function its OID?  Then it is in pg_catalog,
- * which need not be looked up: every operator calls such a function.
- */
-static inline bool
-is_built_in(Oid function)
-{
-	return function < FirstGenbkiObjectId;
-}
-
-/*
  * Is it a function of PostgreSQL's own that executes queries on users' relations,
  * and that the planner may call?  There is one of xpath() among them.
  */
@@ -106,7 +96,7 @@ look_up_call(Oid function, Call *call)
 	if (subject->schema != NULL)
 		call->name = quote_qualified_identifier(subject->schema, subject->name);
 
-	/* Records have the schema's name, as pgaudit's, and rules call it so. */
+	/* Rules call each temporary schema so; records have its own name, as pgaudit's have. */
 	if (isAnyTempNamespace(proc->pronamespace))
 		subject->schema = "pg_temp";
 	ReleaseSysCache(tuple);
@@ -214,7 +204,10 @@ record_early(Oid function, PaqEvent *event, const PaqSubject *subject)
 	paq_queue_admit_text();
 }
 
-/* The record of such a call.  always: also for a function of PostgreSQL's own. */
+/*
+ * Record a call of a function that is not part of the execution of a statement, see
+ * record_early().  always: also if the function is PostgreSQL's own.
+ */
 static void
 record_early_call(Oid function, bool always)
 {
@@ -250,7 +243,7 @@ look_at_hidden(Oid function)
 static void
 note_call(Oid function)
 {
-	if (!is_built_in(function) || reads_relations(paq_builtin(function)))
+	if (!paq_is_built_in(function) || reads_relations(function))
 		paq_note_key_call();
 	if (unlikely(!paq_log_catalog))
 		look_at_hidden(function);
@@ -261,7 +254,7 @@ note_call(Oid function)
 		look_up_call(function, &call);
 		paq_fastpath_call(function, call.name, &call.subject);
 	}
-	else if (!paq_class_is_wanted(PAQ_CLASS_FUNCTION) || is_built_in(function) ||
+	else if (!paq_class_is_wanted(PAQ_CLASS_FUNCTION) || paq_is_built_in(function) ||
 			 (creating_extension && !paq_policy.has_rules))
 		return;
 	else if (paq_stack.frame != NULL)
@@ -289,8 +282,8 @@ record_file_call(Oid function)
 	PaqStatement *statement = paq_current_statement();
 	Call		call;
 
-	/* Under another name than PostgreSQL's it may have a record as any function. */
-	if (!is_built_in(function) && !creating_extension && !paq_policy.has_rules &&
+	/* A function that a superuser has made of PostgreSQL's code has a record as any other. */
+	if (!paq_is_built_in(function) && !creating_extension && !paq_policy.has_rules &&
 		paq_class_is_audited(PAQ_CLASS_FUNCTION))
 		return;
 	if (paq_stack.frame == NULL)
@@ -402,12 +395,16 @@ look_at_relation_call(Oid function)
 static pg_noinline void
 look_at_call(Oid function)
 {
-	const Oid	builtin = paq_builtin(function);
+	Oid			builtin;
 
 	if (IsAbortedTransactionBlockState())
 		return;
+	builtin = paq_builtin(function);
 
-	/* Autovacuum becomes the owner of a table before it calls a function of its indexes. */
+	/*
+	 * Without a client the roles of a session are looked up here, too: autovacuum becomes the
+	 * owner of a table before it calls a function of its indexes.
+	 */
 	if (unlikely(MyProcPort == NULL) && paq_stack.frame == NULL)
 		paq_session_warm();
 	if (paq_capture_wanted())
@@ -435,7 +432,7 @@ record_truncate(Oid relid)
 	paq_statement_admit(statement);
 }
 
-/* The statement makes, changes or drops an object, about which rules may want to know. */
+/* Hand an object that a statement is making, changing or dropping to rules. */
 static pg_noinline void
 note_object(ObjectAccessType access, Oid catalog, Oid object)
 {

@@ -59,7 +59,7 @@ void
 paq_statement_succeed(PaqStatement *statement)
 {
 	if (statement->top_level && (statement->commits || !IsTransactionBlock()) &&
-		is_last_message(statement) && !paq_in_job())
+		is_last_message(statement) && (likely(MyProcPort != NULL) || !paq_in_job()))
 	{
 		paq_record_finish(statement, false);
 		paq_hold(&statement->records, statement->command.tag == CMDTAG_ROLLBACK);

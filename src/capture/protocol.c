@@ -274,7 +274,7 @@ current_keyword(void)
 static void
 begin_command(const char *keyword, int sqlstate, bool may_scan)
 {
-	/* These two send what is in tables, it is not known which. */
+	/* These two commands send what is in tables, and it is not known in which. */
 	const bool	sends_data = strcmp(keyword, "START_REPLICATION") == 0 ||
 		strcmp(keyword, "BASE_BACKUP") == 0;
 	const PaqSubject subject = {

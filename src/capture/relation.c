@@ -470,7 +470,10 @@ decide_relation(const PaqStatement *statement, RangeTblEntry *rte, List *perminf
 	return paq_policy_decide(statement->choice.rules, &subject);
 }
 
-/* Do the settings decide, or may they in the end, about a record of the statement for it? */
+/*
+ * Returns true if the settings decide whether the statement is recorded for the relation, or
+ * may come to decide when it ends.
+ */
 static bool
 is_left_to_settings(const PaqStatement *statement, RangeTblEntry *rte, List *perminfos,
 					PaqRtePerms *perms)

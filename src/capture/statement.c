@@ -77,7 +77,10 @@ static struct
 /* Ids given to top-level statements of this session so far */
 static int64 statement_count = 0;
 
-/* See paq_in_job() */
+/*
+ * Without a client: the last transaction in which a statement was followed by another one, see
+ * paq_in_job()
+ */
 static LocalTransactionId job = InvalidLocalTransactionId;
 
 /*
@@ -276,7 +279,7 @@ paq_settle(PaqSpaceWait wait)
 	paq_publish_deferred(wait);
 	if (paq_stack.frame != NULL || is_in_commit())
 		return;
-	if (MyProcPort == NULL)
+	if (MyProcPort == NULL && paq_is_committing())
 		job = paq_vxid_lxid();
 	paq_publish_held(NULL, wait);
 	paq_wait_statement(wait);

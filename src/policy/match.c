@@ -269,7 +269,7 @@ find_names(Search *search)
 			search->names = add_name(search->names, list_nth_oid(relations, i), NULL);
 	}
 	search->has_family = list_length(relations) > 1 || search->has_parts;
-	/* ALTER SEQUENCE ... OWNED BY */
+	/* ALTER SEQUENCE ... OWNED BY changes pg_depend alone. */
 	search->changes_unseen = get_rel_relkind(relid) == RELKIND_SEQUENCE;
 	table_close(inherits, AccessShareLock);
 }
@@ -650,7 +650,10 @@ compare(const PaqComparison *comparison, int64 value)
 	return false;
 }
 
-/* The condition "outcome" of a rule, in the way of paq_verdict_holds() */
+/*
+ * Returns true if the condition "outcome" of a rule holds.  If that cannot be told, it holds for
+ * a rule to record only.
+ */
 static bool
 outcome_holds(const PaqVerdict *verdict, const PaqEnd *end)
 {

@@ -146,7 +146,7 @@ decode_old_header(const char *lengths, PaqRecordHeader *header)
 
 	if (header->version != 2 || header->nfields != PAQ_NFIELDS_V2)
 		return false;
-	/* there, classes began at 0 */
+	/* In version 2, classes begin at 0. */
 	header->audit_class++;
 	for (int field = 0; field < PAQ_NFIELDS; field++)
 		header->field_len[field] = PAQ_NULL_LEN;
