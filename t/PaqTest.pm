@@ -288,8 +288,8 @@ sub unaudited_sql
 		connstr => $node->connstr($database) . " user=$quiet_role");
 }
 
-# build_test_library($folder, $name): build the library of that name from a folder
-# of t/, where nothing else is.  Returns its path without the ending.
+# build_test_library($folder, $name): build the library of that name from a folder of t/, by
+# its Makefile or, if it has none, by t/library.mk.  Returns its path without the ending.
 sub build_test_library
 {
 	my ($folder, $name) = @_;
@@ -297,11 +297,12 @@ sub build_test_library
 	my $source = "$FindBin::RealBin/$folder";
 	my $output;
 
-	copy("$source/$_", "$dir/$_") or die "could not copy $_: $!"
-	  foreach 'Makefile', "$name.c";
+	copy("$source/$name.c", "$dir/$name.c") or die "could not copy $name.c: $!";
+	copy(-e "$source/Makefile" ? "$source/Makefile" : "$source/../library.mk", "$dir/Makefile")
+	  or die "could not copy a makefile: $!";
 	IPC::Run::run(
 		[
-			'make', '-C', $dir, 'PG_CONFIG=pg_config',
+			'make', '-C', $dir, 'PG_CONFIG=pg_config', "NAME=$name",
 			'PAQ_SRC=' . abs_path("$FindBin::RealBin/../src")
 		],
 		'>', \$output, '2>&1')
