@@ -32,12 +32,17 @@ unaudited_sql($node, q{
 	CREATE TABLE s.child (a int);
 	CREATE TABLE s.grp (a int); CREATE TABLE s.own (a int);
 	CREATE TABLE s.acl (a int); CREATE TABLE s.cur (a int);
+	CREATE TABLE s.root (a int) PARTITION BY LIST (a);
+	CREATE TABLE s.mid PARTITION OF s.root DEFAULT PARTITION BY LIST (a);
+	CREATE TABLE s.leaf (a int);
+	CREATE FUNCTION s.f() RETURNS int LANGUAGE plpgsql AS 'BEGIN RETURN 1; END';
 	CREATE VIEW s.v AS SELECT a FROM s.other;
 	CREATE SCHEMA view; CREATE VIEW view.t AS SELECT a FROM s.t;
+	CREATE VIEW view.f AS SELECT s.f() AS a;
 	GRANT USAGE ON SCHEMA s, k, view TO PUBLIC;
 	GRANT SELECT ON ALL TABLES IN SCHEMA s, view TO PUBLIC });
 
-# The rules of the reads that the client's statement makes
+# The rules of the reads, and calls, that the client's statement makes
 sub rules_of
 {
 	my ($client, $sql) = @_;
@@ -47,7 +52,7 @@ sub rules_of
 	die "$sql: $answer" if $answer =~ /E:/;
 	flush_trail($node);
 	return join ' ', map { $_->{policy} // '+' }
-	  grep { $_->{sequence} > $before && $_->{class} eq 'READ' } trail_records($node);
+	  grep { $_->{sequence} > $before && $_->{class} =~ /READ|FUNCTION/ } trail_records($node);
 }
 
 # Expect these rules, of a statement that is executed for the first time since a change,
@@ -67,12 +72,16 @@ record all all all read s.t name=t
 record all all all read k.* name=k
 record all all all read s.p name=p
 record all all all read s.parent name=parent
+record all all all read s.leaf name=leaf
+record all all all function s.f name=f
+record all all all function k.f name=kf
 record all +staff all read s.grp name=staff
 record all anne all read s.own name=anne
 EOF
 my $client = PgProto->connect($node, user => 'ann');
 $client->query('PREPARE t AS SELECT a FROM view.t');
-$client->query("PREPARE $_ AS SELECT a FROM s.$_") foreach qw(loose child v grp own);
+$client->query("PREPARE $_ AS SELECT a FROM s.$_") foreach qw(loose child v grp own root);
+$client->query('PREPARE f AS SELECT a FROM view.f');
 foreach my $case (
 	[ 't',     't', 'ALTER TABLE s.t RENAME TO u',       '',       'ALTER TABLE s.u RENAME TO t' ],
 	[ 't',     't', 'ALTER TABLE s.t SET SCHEMA k',      'k',      'ALTER TABLE k.t SET SCHEMA s' ],
@@ -82,6 +91,12 @@ foreach my $case (
 	[ 'loose', '',  'ALTER TABLE s.p ATTACH PARTITION s.loose FOR VALUES IN (1)', 'p',
 		'ALTER TABLE s.p DETACH PARTITION s.loose' ],
 	[ 'child', '',  'ALTER TABLE s.child INHERIT s.parent', 'parent', 'ALTER TABLE s.child NO INHERIT s.parent' ],
+	[ 'root',  '',  'ALTER TABLE s.mid ATTACH PARTITION s.leaf FOR VALUES IN (1)', 'leaf',
+		'ALTER TABLE s.mid DETACH PARTITION s.leaf' ],
+	[ 'root',  '',  'ALTER TABLE s.mid SET SCHEMA k',    'k',      'ALTER TABLE k.mid SET SCHEMA s' ],
+	[ 'f',     'f', 'ALTER FUNCTION s.f() RENAME TO g',  '',       'ALTER FUNCTION s.g() RENAME TO f' ],
+	[ 'f',     'f', 'ALTER FUNCTION s.f() SET SCHEMA k', 'kf',     'ALTER FUNCTION k.f() SET SCHEMA s' ],
+	[ 'f',     'f', 'ALTER SCHEMA s RENAME TO z',        '',       'ALTER SCHEMA z RENAME TO s' ],
 	[ 'grp',   '',  'GRANT staff TO ann',                'staff',  'REVOKE staff FROM ann' ],
 	[ 'grp',   '',  'GRANT team TO ann',                 'staff',  'REVOKE team FROM ann' ],
 	[ 'own',   '',  'ALTER ROLE ann RENAME TO anne',     'anne',   'ALTER ROLE anne RENAME TO ann' ])
@@ -123,6 +138,7 @@ follows($owner, 'SELECT a FROM s.t', 't', 'after ROLLBACK');
 install_policy($node, <<'EOF', log => 'none');
 record all all all read role:auditor name=granted
 record all all all read s.cur currentuser=deputy name=deputy
+record all all all read s.grp currentuser=+staff name=current
 record all ann all read s.own name=ann
 EOF
 follows($client, 'SELECT a FROM s.acl', '', 'no grant');
@@ -134,6 +150,11 @@ follows($client, 'SELECT a FROM s.cur', '', 'before SET ROLE');
 $client->query('SET ROLE deputy');
 follows($client, 'SELECT a FROM s.cur', 'deputy', 'SET ROLE: currentuser follows');
 follows($client, 'SELECT a FROM s.own', 'ann',    'and the user does not');
+follows($client, 'SELECT a FROM s.grp', '', 'a group that the current user is not in');
+unaudited_sql($node, 'GRANT staff TO deputy');
+follows($client, 'SELECT a FROM s.grp', 'current', 'the current user becomes a member of it');
+unaudited_sql($node, 'REVOKE staff FROM deputy');
+follows($client, 'SELECT a FROM s.grp', '', 'and is none any more');
 unaudited_sql($node, 'ALTER ROLE deputy RENAME TO vice');
 follows($client, 'SELECT a FROM s.cur', '', 'the role has another name');
 unaudited_sql($node, 'ALTER ROLE vice RENAME TO deputy');

@@ -274,7 +274,7 @@ audit_policy_check(PG_FUNCTION_ARGS)
 	end.duration = get_duration(fcinfo);
 
 	known = paq_store_get(&set, &generation);
-	rules = paq_session_rules_make(known, set, &who, paq_policy_enabled);
+	rules = paq_session_rules_make(known, set, generation, &who, paq_policy_enabled);
 	PG_TRY();
 	{
 		const PaqDecision *decision = paq_rules_decide(rules, current_user, &subject);

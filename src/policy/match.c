@@ -13,8 +13,12 @@
  * to record, those of its own partitions and children count as well, because who uses
  * a table uses them.
  *
- * Decisions about relations and functions are remembered by OID, and forgotten when
- * the relation changes, or one of its family, a function, or a schema.
+ * Decisions about relations and functions are remembered by OID, with what each depends on:
+ * the function, or the relations whose names counted, and their schemas.  It is forgotten
+ * when one of these changes, and at no other change: whoever makes and drops tables, schemas
+ * or functions of his own costs others nothing.  A relation that becomes a part of another
+ * one changes that one, too, so what counted tells enough.
+ * Shown by t/151_rules_time.pl and t/118_policy_follows.pl.
  *
  * Must not raise, except for what catalog lookups may, lack of memory included.
  *
@@ -58,7 +62,8 @@ typedef struct Search
 	List	   *names;			/* of the relation, and what it is a part of */
 	List	   *parts;			/* its partitions and children */
 	bool		has_parts;
-	bool		has_family;		/* there are, or could be, more than its own */
+	List	   *relations;		/* OIDs of those whose names counted, */
+	List	   *schemas;		/* and of their schemas */
 	bool		changes_unseen; /* nobody is told when they become others */
 	bool		granted;		/* the last match was by grants */
 	bool		asked_grants;	/* some match was tried by grants */
@@ -76,7 +81,7 @@ typedef struct KnownDecision
 {
 	KnownKey	key;
 	const PaqDecision *decision;	/* NULL: forgotten */
-	bool		has_family;		/* other relations' names count, too */
+	bool		has_family;		/* other relations' names counted, too */
 	char		status;			/* of simplehash.h */
 } KnownDecision;
 
@@ -105,8 +110,49 @@ relation_of(KnownKey key)
 #define SH_DEFINE
 #include "lib/simplehash.h"
 
-/* Decisions that are remembered at most: each change of a relation goes through them. */
+/*
+ * What can change, as a number: a relation by its OID, a schema or a function by the value that
+ * PostgreSQL's caches have for it
+ */
+#define RELATION(oid)	((uint64) (oid))
+#define SCHEMA(hash)	((uint64) (hash) | (UINT64CONST(1) << 32))
+#define FUNCTION(hash)	((uint64) (hash) | (UINT64CONST(2) << 32))
+
+/* Something that decisions which are remembered depend on */
+typedef struct Dependence
+{
+	uint64		what;			/* see above */
+	Oid			dependent;		/* the relation or function whose decisions do; of a relation,
+								 * beside itself.  Invalid: all that have a family */
+	char		status;			/* of simplehash.h */
+} Dependence;
+
+#define SH_PREFIX dependence
+#define SH_ELEMENT_TYPE Dependence
+#define SH_KEY_TYPE uint64
+#define SH_KEY what
+#define SH_HASH_KEY(tb, key) murmurhash32((uint32) ((key) ^ ((key) >> 27)))
+#define SH_EQUAL(tb, a, b) ((a) == (b))
+#define SH_SCOPE static inline
+#define SH_DECLARE
+#define SH_DEFINE
+#include "lib/simplehash.h"
+
+/* Decisions that are remembered at most: each change of what one depends on goes through them. */
 #define MAX_KNOWN		2048
+
+/* Changes that are noted at most while a decision is made */
+#define MAX_CHANGES		32
+
+/*
+ * What has changed since the decision that is being made, or the last one, was begun.  A number
+ * above MAX_CHANGES stands for anything.
+ */
+static struct
+{
+	int			number;
+	uint64		what[MAX_CHANGES];
+}			changed;
 
 /* Of names while a decision is made */
 static MemoryContext scratch = NULL;
@@ -213,17 +259,19 @@ match_any_name(const PaqObjectItem *item, List *names)
 	return match;
 }
 
-/* Add the name of a relation, unless it has vanished. */
+/* Add the name of a relation, unless it has vanished; from here on, it counts. */
 static List *
-add_name(List *names, Oid relid, bool *has_parts)
+add_name(List *names, Oid relid, Search *search, bool *has_parts)
 {
 	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
 	Form_pg_class row;
 	ObjectName *name;
 
+	search->relations = lappend_oid(search->relations, relid);
 	if (!HeapTupleIsValid(tuple))
 		return names;
 	row = (Form_pg_class) GETSTRUCT(tuple);
+	search->schemas = list_append_unique_oid(search->schemas, row->relnamespace);
 	name = palloc(sizeof(ObjectName));
 	name->schema = isAnyTempNamespace(row->relnamespace) ? "pg_temp" :
 		get_namespace_name(row->relnamespace);
@@ -261,14 +309,13 @@ find_names(Search *search)
 	List	   *relations = paq_relations_of(RelationRelationId, relid, NULL);
 
 	search->has_names = true;
-	search->names = add_name(NIL, relid, &search->has_parts);
+	search->names = add_name(NIL, relid, search, &search->has_parts);
 	for (int i = 0; i < list_length(relations); i++)
 	{
 		relations = add_parents(relations, inherits, list_nth_oid(relations, i));
 		if (i > 0)
-			search->names = add_name(search->names, list_nth_oid(relations, i), NULL);
+			search->names = add_name(search->names, list_nth_oid(relations, i), search, NULL);
 	}
-	search->has_family = list_length(relations) > 1 || search->has_parts;
 	/* ALTER SEQUENCE ... OWNED BY changes pg_depend alone. */
 	search->changes_unseen = get_rel_relkind(relid) == RELKIND_SEQUENCE;
 	table_close(inherits, AccessShareLock);
@@ -282,7 +329,7 @@ find_parts(Search *search)
 
 	search->has_parts = false;
 	for (int i = 1; i < list_length(relations); i++)
-		search->parts = add_name(search->parts, list_nth_oid(relations, i), NULL);
+		search->parts = add_name(search->parts, list_nth_oid(relations, i), search, NULL);
 }
 
 /* ----------
@@ -406,12 +453,37 @@ is_known_at_end(const PaqVerdict *verdict)
 		verdict->duration.op != PAQ_OP_NONE;
 }
 
+/*
+ * See which rules apply while known->role is the current user.  Returns true if they are others
+ * than before.
+ */
+bool
+paq_known_user_update(PaqSessionRules *rules, PaqKnownUser *known)
+{
+	const Oid	role = known->role;
+	bool		changed = false;
+	char	   *name;
+
+	known->role = InvalidOid;	/* in case the name cannot be looked up */
+	name = GetUserNameFromId(role, true);
+	for (int i = 0; i < rules->nrules; i++)
+	{
+		const bool	applies = paq_rule_applies_to(rules->rules[i], role, name);
+
+		changed |= known->applies[i] != applies;
+		known->applies[i] = applies;
+	}
+	known->role = role;
+	if (name != NULL)
+		pfree(name);
+	return changed;
+}
+
 /* Which rules apply to the current user; NULL: it does not matter, or is unknown */
 static bool *
 rules_of_user(PaqSessionRules *rules, Oid user, bool may_look_up)
 {
 	PaqKnownUser *known;
-	char	   *name;
 
 	if (!rules->has_current_users)
 		return NULL;
@@ -423,13 +495,10 @@ rules_of_user(PaqSessionRules *rules, Oid user, bool may_look_up)
 		return NULL;
 	known = &rules->users[rules->next_user];
 	rules->next_user = (rules->next_user + 1) % PAQ_KNOWN_USERS;
-	known->role = InvalidOid;
 	if (known->applies == NULL)
 		known->applies = MemoryContextAlloc(rules->context, rules->nrules * sizeof(bool));
-	name = GetUserNameFromId(user, true);
-	for (int i = 0; i < rules->nrules; i++)
-		known->applies[i] = paq_rule_applies_to(rules->rules[i], user, name);
 	known->role = user;
+	(void) paq_known_user_update(rules, known);
 	return known->applies;
 }
 
@@ -509,26 +578,110 @@ key_of(Oid user, const PaqSubject *subject)
 	return key;
 }
 
+static inline uint64
+schema_by_oid(Oid schema)
+{
+	return SCHEMA(GetSysCacheHashValue1(NAMESPACEOID, ObjectIdGetDatum(schema)));
+}
+
+static inline uint64
+function_by_oid(Oid function)
+{
+	return FUNCTION(GetSysCacheHashValue1(PROCOID, ObjectIdGetDatum(function)));
+}
+
+/* Returns true if subject->relid is the OID of a function. */
+static inline bool
+is_function(const PaqSubject *subject)
+{
+	return OidIsValid(subject->relid) && subject->object != PAQ_OBJECT_RELATION;
+}
+
+/* Has it changed since the decision was begun? */
+static bool
+has_changed(uint64 what)
+{
+	if (changed.number > MAX_CHANGES)
+		return true;
+	for (int i = 0; i < changed.number; i++)
+		if (changed.what[i] == what)
+			return true;
+	return false;
+}
+
+/* Has anything changed that the decision depends on, since it was begun? */
+static bool
+is_outdated(const Search *search)
+{
+	ListCell   *lc;
+
+	if (changed.number == 0)
+		return false;
+	if (is_function(search->subject) && has_changed(function_by_oid(search->subject->relid)))
+		return true;
+	foreach(lc, search->relations)
+		if (has_changed(RELATION(lfirst_oid(lc))))
+			return true;
+	foreach(lc, search->schemas)
+		if (has_changed(schema_by_oid(lfirst_oid(lc))))
+			return true;
+	return false;
+}
+
+/* Note that the decisions about dependent depend on something. */
 static void
-remember(PaqSessionRules *rules, KnownKey key, bool has_family,
+depend(PaqSessionRules *rules, uint64 what, Oid dependent)
+{
+	bool		found;
+	Dependence *dependence = dependence_insert(rules->dependences, what, &found);
+
+	/* Its own decisions depend on a relation anyhow. */
+	if (!found || RELATION(dependence->dependent) == what)
+		dependence->dependent = dependent;
+	else if (dependence->dependent != dependent && RELATION(dependent) != what)
+		dependence->dependent = InvalidOid;
+}
+
+/* Remember the decision that the search has led to. */
+static void
+remember(PaqSessionRules *rules, KnownKey key, const Search *search,
 		 const PaqDecision *decision)
 {
+	const PaqSubject *subject = search->subject;
 	KnownDecision *known;
 	bool		found;
+	ListCell   *lc;
 
 	if (rules->known == NULL)
+	{
+		rules->dependences = dependence_create(rules->context, 64, NULL);
 		rules->known = known_create(rules->context, 64, NULL);
+	}
 	else if (rules->known->members >= MAX_KNOWN)
+	{
 		known_reset(rules->known);
+		dependence_reset(rules->dependences);
+	}
+
+	/* In this order: what an error for lack of memory leaves behind is harmless. */
+	if (is_function(subject))
+		depend(rules, function_by_oid(subject->relid), subject->relid);
+	else if (OidIsValid(subject->relid))
+		depend(rules, RELATION(subject->relid), subject->relid);
+	foreach(lc, search->relations)
+		depend(rules, RELATION(lfirst_oid(lc)), subject->relid);
+	foreach(lc, search->schemas)
+		depend(rules, schema_by_oid(lfirst_oid(lc)), InvalidOid);
 	known = known_insert(rules->known, key, &found);
-	known->has_family = has_family;
+	known->has_family = list_length(search->relations) > 1;
 	known->decision = decision;
 }
 
 /*
- * Decide, and remember that, unless something changes meanwhile.  Not remembered is
- * what has a name but no OID, what grants had to be asked for, which can be for
- * columns, and what is about a sequence, which may come to belong to another table.
+ * Decide, and remember that, unless something changes meanwhile that the decision depends on.
+ * Not remembered is what has a name but no OID, what grants had to be asked for, which can be
+ * for columns, what is about a sequence, which may come to belong to another table, and what a
+ * statement asks that began with other rules than those in effect.
  */
 static pg_noinline const PaqDecision *
 decide_anew(PaqSessionRules *rules, Oid user, const PaqSubject *subject)
@@ -536,17 +689,19 @@ decide_anew(PaqSessionRules *rules, Oid user, const PaqSubject *subject)
 	Search		search = {.subject = subject};
 	MemoryContext old_context;
 	const PaqDecision *decision;
-	const uint64 forgotten = rules->forgotten;
 
 	if (scratch == NULL)
 		scratch = AllocSetContextCreate(TopMemoryContext, "pg_audit_queue decision",
 										ALLOCSET_SMALL_SIZES);
 	old_context = MemoryContextSwitchTo(scratch);
+	changed.number = 0;
+	if (is_function(subject))
+		search.schemas = list_make1_oid(get_func_namespace(subject->relid));
 	decision = search_rules(rules, user, &search);
 	if ((OidIsValid(subject->relid) || subject->object != PAQ_OBJECT_NAMED) &&
-		!search.asked_grants && !search.changes_unseen && forgotten == rules->forgotten &&
-		(subject->may_look_up || !rules->has_current_users))
-		remember(rules, key_of(user, subject), search.has_family, decision);
+		!search.asked_grants && !search.changes_unseen && rules == paq_policy.rules &&
+		(subject->may_look_up || !rules->has_current_users) && !is_outdated(&search))
+		remember(rules, key_of(user, subject), &search, decision);
 	MemoryContextSwitchTo(old_context);
 	MemoryContextReset(scratch);
 	return decision;
@@ -693,39 +848,91 @@ paq_verdict_holds(const PaqVerdict *verdict, const PaqEnd *end)
  * ----------
  */
 
-static void
-forget_relation(Datum arg, Oid relid)
+/* The rules are not those of the session any more, or roles have changed: forget all. */
+void
+paq_match_forget(PaqSessionRules *rules)
 {
-	dlist_iter	iter;
+	if (rules->known == NULL)
+		return;
+	known_destroy(rules->known);
+	rules->known = NULL;
+	dependence_destroy(rules->dependences);
+	rules->dependences = NULL;
+}
 
-	dlist_foreach(iter, &paq_all_rules)
+/* Something has changed: forget the decisions that depend on it. */
+static void
+forget(uint64 what)
+{
+	PaqSessionRules *rules = paq_policy.rules;
+	const Dependence *dependence;
+	known_iterator all;
+	KnownDecision *known;
+
+	if (changed.number < MAX_CHANGES)
+		changed.what[changed.number] = what;
+	changed.number = Min(changed.number, MAX_CHANGES) + 1;
+	if (rules == NULL || rules->known == NULL)
+		return;
+	dependence = dependence_lookup(rules->dependences, what);
+	if (dependence == NULL)
+		return;
+
+	known_start_iterate(rules->known, &all);
+	while ((known = known_iterate(rules->known, &all)) != NULL)
 	{
-		PaqSessionRules *rules = dlist_container(PaqSessionRules, node, iter.cur);
-		known_iterator known;
-		KnownDecision *entry;
+		const Oid	relid = relation_of(known->key);
 
-		rules->forgotten++;
-		if (rules->known == NULL)
-			continue;
-		known_start_iterate(rules->known, &known);
-		while ((entry = known_iterate(rules->known, &known)) != NULL)
-			if (OidIsValid(relation_of(entry->key)) &&
-				(relation_of(entry->key) == relid || entry->has_family || !OidIsValid(relid)))
-				entry->decision = NULL;
+		if (relid == dependence->dependent || RELATION(relid) == what ||
+			(!OidIsValid(dependence->dependent) && (known->has_family || what >> 32 != 0)))
+			known->decision = NULL;
 	}
 }
 
-/* A schema, or a function, has changed. */
+/* Anything may have changed. */
 static void
-forget_all(Datum arg, int cacheid, uint32 hashvalue)
+forget_all(void)
 {
-	forget_relation((Datum) 0, InvalidOid);
+	changed.number = MAX_CHANGES + 1;
+	if (paq_policy.rules != NULL && paq_policy.rules->known != NULL)
+	{
+		known_reset(paq_policy.rules->known);
+		dependence_reset(paq_policy.rules->dependences);
+	}
+}
+
+static void
+forget_relation(Datum arg, Oid relid)
+{
+	if (OidIsValid(relid))
+		forget(RELATION(relid));
+	else
+		forget_all();
+}
+
+/* hashvalue 0 stands for all that there are. */
+static void
+forget_schema(Datum arg, int cacheid, uint32 hashvalue)
+{
+	if (hashvalue != 0)
+		forget(SCHEMA(hashvalue));
+	else
+		forget_all();
+}
+
+static void
+forget_function(Datum arg, int cacheid, uint32 hashvalue)
+{
+	if (hashvalue != 0)
+		forget(FUNCTION(hashvalue));
+	else
+		forget_all();
 }
 
 void
 paq_match_init(void)
 {
 	CacheRegisterRelcacheCallback(forget_relation, (Datum) 0);
-	CacheRegisterSyscacheCallback(NAMESPACEOID, forget_all, (Datum) 0);
-	CacheRegisterSyscacheCallback(PROCOID, forget_all, (Datum) 0);
+	CacheRegisterSyscacheCallback(NAMESPACEOID, forget_schema, (Datum) 0);
+	CacheRegisterSyscacheCallback(PROCOID, forget_function, (Datum) 0);
 }

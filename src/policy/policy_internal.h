@@ -178,6 +178,7 @@ extern PaqRuleSet *paq_rule_set_read(const char *path, List **lines, char **erro
 extern bool paq_rule_set_is_valid(const char *data, Size size);
 extern bool paq_rule_set_is_genuine(const PaqRuleSet *set);
 extern void paq_rule_set_begin(PaqRuleReader *reader, const PaqRuleSet *set);
+extern void paq_rule_set_skip(PaqRuleReader *reader);
 extern PaqRule *paq_rule_set_next(PaqRuleReader *reader);
 
 /* The largest rule set, bytes */
@@ -230,31 +231,59 @@ typedef struct PaqKnownUser
 	bool	   *applies;
 } PaqKnownUser;
 
+/* Rules of a set that this process has made of its words; see made.c */
+typedef struct PaqMadeRules
+{
+	MemoryContext context;		/* of all of it */
+	uint64		generation;		/* of the set */
+	int			encoding;		/* that regular expressions are for */
+	int			users;			/* those who have got it */
+	int			nrules;			/* that the set has */
+	PaqRule   **rules;			/* in the order of the set; NULL: nobody uses it */
+	int		   *uses;			/* how often each is used */
+	List	   *groups;			/* names of the roles whose members rules name, in order */
+	bool		samerole;		/* and the one with the name of the database is one, too */
+	bool		groups_known;	/* these two are complete */
+} PaqMadeRules;
+
 struct PaqSessionRules
 {
-	dlist_node	node;			/* of paq_all_rules */
+	dlist_node	node;			/* of all_rules in session.c */
 	MemoryContext context;		/* of all of it */
 	int			pins;			/* users: the session, and statements */
+	PaqMadeRules *made;			/* whose rules they are; NULL: there is no set */
+	bool		unknown;		/* the rules cannot be had: all is recorded */
+	bool		enabled;		/* also those that are not mandatory */
+	PaqIdentity who;			/* that they apply to, with names of its own; if made, and */
+	PaqMatch   *members;		/* is it a member of each of the roles that made->groups has,
+								 * and of the one that made->samerole means? */
 	int			nrules;
 	int			size;			/* allocated */
 	PaqRule   **rules;			/* in the order of the file */
-	bool		unknown;		/* the rules cannot be had: all is recorded */
 	bool		has_temp;		/* a rule has the class word "temp" */
 	bool		has_roles;		/* or objects selected by grants, */
 	bool		has_current_users;	/* or a condition currentuser */
 	uint32		recorded;		/* see paq_set_rule_classes() */
 	uint32		ignored;
 	List	   *decisions;		/* all different ones so far */
-	struct known_hash *known;	/* decisions that were made before, see match.c */
-	uint64		forgotten;		/* how often some of them were */
+	struct known_hash *known;	/* decisions that were made before, and what each depends */
+	struct dependence_hash *dependences;	/* on; NULL: none.  See match.c */
 	PaqKnownUser users[PAQ_KNOWN_USERS];
 	int			next_user;
 };
 
+/* made.c */
+extern PaqMadeRules *paq_made_rules_get(const PaqRuleSet *set, uint64 generation);
+extern void paq_made_rules_put(PaqMadeRules *made);
+extern PaqRule *paq_made_rule_get(PaqMadeRules *made, PaqRuleReader *reader, int *i);
+extern void paq_made_rule_put(PaqMadeRules *made, int i);
+extern void paq_made_rules_note(PaqMadeRules *made, const PaqRule *rule);
+extern void paq_made_rules_noted(PaqMadeRules *made);
+
 /* session.c */
-extern dlist_head paq_all_rules;	/* all there are in this process */
 extern PaqSessionRules *paq_session_rules_make(bool known, const PaqRuleSet *set,
-											   const PaqIdentity *who, bool enabled);
+											   uint64 generation, const PaqIdentity *who,
+											   bool enabled);
 extern void paq_session_rules_free(PaqSessionRules *rules);
 extern void paq_rule_classes(const PaqRule *rule, uint32 *some, uint32 *whole);
 extern bool paq_rule_applies_to(const PaqRule *rule, Oid role, const char *name);
@@ -263,6 +292,8 @@ extern bool paq_rule_applies_to(const PaqRule *rule, Oid role, const char *name)
 extern PaqMatch paq_match_regex(regex_t *regex, const char *text);
 extern const PaqDecision *paq_rules_decide(PaqSessionRules *rules, Oid user,
 										   const PaqSubject *subject);
+extern bool paq_known_user_update(PaqSessionRules *rules, PaqKnownUser *known);
+extern void paq_match_forget(PaqSessionRules *rules);
 extern void paq_match_init(void);
 
 /* The policy file's absolute path, palloc'ed */

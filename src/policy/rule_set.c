@@ -231,6 +231,19 @@ paq_rule_set_begin(PaqRuleReader *reader, const PaqRuleSet *set)
 	reader->number = 0;
 }
 
+/* Pass over the next rule, which is there. */
+void
+paq_rule_set_skip(PaqRuleReader *reader)
+{
+	Cursor		cursor = rules_of(reader->set);
+	PackedRule	packed;
+
+	cursor.next = reader->next;
+	(void) take_rule(&cursor, &packed);
+	reader->next = cursor.next;
+	reader->number++;
+}
+
 /*
  * The next rule, in the current memory context; NULL at the end.  An error is raised if
  * there is not enough memory, and if the words are those of a later version.

@@ -6,8 +6,9 @@
  * Database, user and address of a session hardly ever change, so rules for others
  * are left out at once, and what is left is summed up in two bitmaps of classes:
  * what no rule can record costs a statement no more than these.  That is done at
- * the session's first statement, and again when the rules in effect, a role, a
- * membership or a database have changed.
+ * the session's first statement.  When a role, a membership or a database has changed,
+ * who the session is gets looked up again, in the roles that rules ask for; rules are gone
+ * through again only if that is something else, and the rules in effect are others.
  *
  * Before a client has logged in, nothing can be looked up.  What cannot be told
  * counts for recording: a rule to record applies then, a rule to ignore does not.
@@ -49,7 +50,8 @@ PaqPolicy	paq_policy;
 /* Counts changes of roles, memberships and databases that we have been told of */
 static uint64 changes = 0;
 
-dlist_head	paq_all_rules = DLIST_STATIC_INIT(paq_all_rules);
+/* All PaqSessionRules of this process */
+static dlist_head all_rules = DLIST_STATIC_INIT(all_rules);
 
 /* The client's address is among those that pg_foreach_ifaddr() goes through */
 typedef struct InterfaceSearch
@@ -340,29 +342,74 @@ void
 paq_session_rules_free(PaqSessionRules *rules)
 {
 	dlist_delete(&rules->node);
-	for (int i = 0; i < rules->nrules && !rules->unknown; i++)
-		paq_rule_free(rules->rules[i]);
+	if (rules->made != NULL)
+	{
+		for (int i = 0; i < rules->nrules; i++)
+			paq_made_rule_put(rules->made, rules->rules[i]->verdict.number - 1);
+		paq_made_rules_put(rules->made);
+	}
 	MemoryContextDelete(rules->context);
 }
 
+/* Go through the set, and have those of its rules that can apply. */
+static void
+add_rules(PaqSessionRules *rules, const PaqRuleSet *set, const PaqIdentity *who)
+{
+	PaqMadeRules *made = rules->made;
+	const bool	noting = !made->groups_known;
+	PaqRuleReader reader;
+	PaqRule    *rule;
+	int			i;
+
+	if (noting)
+		made->groups = NIL;
+	paq_rule_set_begin(&reader, set);
+	while ((rule = paq_made_rule_get(made, &reader, &i)) != NULL)
+	{
+		if (noting)
+			paq_made_rules_note(made, rule);
+		if ((rules->enabled || rule->verdict.mandatory) && applies(rule, who))
+			add_rule(rules, rule);
+		else
+			paq_made_rule_put(made, i);
+	}
+	if (noting)
+		paq_made_rules_noted(made);
+}
+
+/* What rules ask of memberships, in the current memory context */
+static PaqMatch *
+find_members(const PaqMadeRules *made, const PaqIdentity *who)
+{
+	PaqMatch   *members = palloc((list_length(made->groups) + 1) * sizeof(PaqMatch));
+	int			number = 0;
+	ListCell   *lc;
+
+	foreach(lc, made->groups)
+		members[number++] = match_group(lfirst(lc), who);
+	members[number] = made->samerole && who->database != NULL ?
+		match_group(who->database, who) : PAQ_MATCH_NO;
+	return members;
+}
+
 /*
- * The rules of the set that can apply; known false: the set cannot be had; NULL: there
- * is none.  enabled: also those that are not mandatory.
+ * The rules of the set, of that generation, that can apply; known false: the set cannot be
+ * had; NULL: there is none.  enabled: also those that are not mandatory.  Nobody has pinned
+ * them yet.
  */
 PaqSessionRules *
-paq_session_rules_make(bool known, const PaqRuleSet *set, const PaqIdentity *who,
-					   bool enabled)
+paq_session_rules_make(bool known, const PaqRuleSet *set, uint64 generation,
+					   const PaqIdentity *who, bool enabled)
 {
 	MemoryContext context = AllocSetContextCreate(TopMemoryContext,
 												  "pg_audit_queue rules",
 												  ALLOCSET_SMALL_SIZES);
 	MemoryContext old_context = MemoryContextSwitchTo(context);
 	PaqSessionRules *rules = palloc0(sizeof(PaqSessionRules));
-	PaqRuleReader reader;
-	PaqRule    *rule;
 
 	rules->context = context;
-	dlist_push_head(&paq_all_rules, &rules->node);
+	rules->enabled = enabled;
+	dlist_push_head(&all_rules, &rules->node);
 	PG_TRY();
 	{
 		if (!known)
@@ -372,12 +419,14 @@ paq_session_rules_make(bool known, const PaqRuleSet *set, const PaqIdentity *who
 		}
 		else if (set != NULL)
 		{
-			paq_rule_set_begin(&reader, set);
-			while ((rule = paq_rule_set_next(&reader)) != NULL)
-				if ((enabled || rule->verdict.mandatory) && applies(rule, who))
-					add_rule(rules, rule);
-				else
-					paq_rule_free(rule);
+			rules->made = paq_made_rules_get(set, generation);
+			add_rules(rules, set, who);
+			rules->who = *who;
+			if (who->user != NULL)
+				rules->who.user = pstrdup(who->user);
+			if (who->database != NULL)
+				rules->who.database = pstrdup(who->database);
+			rules->members = find_members(rules->made, who);
 		}
 		sum_up(rules);
 	}
@@ -390,6 +439,60 @@ paq_session_rules_make(bool known, const PaqRuleSet *set, const PaqIdentity *who
 	PG_END_TRY();
 	MemoryContextSwitchTo(old_context);
 	return rules;
+}
+
+static bool
+same_name(const char *a, const char *b)
+{
+	return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
+}
+
+/* Returns true if two identities differ in nothing but memberships. */
+static bool
+same_identity(const PaqIdentity *a, const PaqIdentity *b)
+{
+	return a->role == b->role && a->client == b->client &&
+		a->client_unknown == b->client_unknown && a->replication == b->replication &&
+		same_name(a->user, b->user) && same_name(a->database, b->database);
+}
+
+/*
+ * Returns the rules that paq_session_rules_make() would make, if there are such rules
+ * already; NULL if there are none.
+ */
+static PaqSessionRules *
+find_session_rules(bool known, const PaqRuleSet *set, uint64 generation,
+				   const PaqIdentity *who, bool enabled)
+{
+	PaqMatch   *members = NULL;
+	PaqSessionRules *found = NULL;
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &all_rules)
+	{
+		PaqSessionRules *rules = dlist_container(PaqSessionRules, node, iter.cur);
+
+		if (rules->unknown != !known || rules->enabled != enabled ||
+			(rules->made != NULL) != (known && set != NULL))
+			continue;
+		if (rules->made != NULL)
+		{
+			if (rules->made->generation != generation ||
+				rules->made->encoding != GetDatabaseEncoding() ||
+				!same_identity(&rules->who, who))
+				continue;
+			if (members == NULL)
+				members = find_members(rules->made, who);
+			if (memcmp(rules->members, members,
+					   (list_length(rules->made->groups) + 1) * sizeof(PaqMatch)) != 0)
+				continue;
+		}
+		found = rules;
+		break;
+	}
+	if (members != NULL)
+		pfree(members);
+	return found;
 }
 
 /* ----------
@@ -440,6 +543,19 @@ paq_policy_pin(PaqSessionRules *rules)
 }
 
 /*
+ * Roles have changed: see which rules apply to each role that has been the current user.
+ * Decisions depend on that.
+ */
+static void
+follow_current_users(PaqSessionRules *rules)
+{
+	for (int i = 0; i < PAQ_KNOWN_USERS; i++)
+		if (OidIsValid(rules->users[i].role) &&
+			paq_known_user_update(rules, &rules->users[i]))
+			paq_match_forget(rules);
+}
+
+/*
  * Bring paq_policy up to date.  Where nothing can be looked up, because there is no
  * transaction, or an error is being handled (may_look_up false), rules that the
  * session has already stay.
@@ -449,6 +565,7 @@ paq_policy_refresh(bool may_look_up)
 {
 	const bool	enabled = paq_policy_enabled;
 	const uint64 before = changes;
+	PaqSessionRules *old = paq_policy.rules;
 	const PaqRuleSet *set;
 	bool		known;
 	PaqSessionRules *rules;
@@ -456,7 +573,7 @@ paq_policy_refresh(bool may_look_up)
 	uint64		generation;
 
 	may_look_up = may_look_up && IsTransactionState();
-	if (!may_look_up && paq_policy.rules != NULL)
+	if (!may_look_up && old != NULL)
 		return;
 
 	known = paq_store_get(&set, &generation);
@@ -466,11 +583,19 @@ paq_policy_refresh(bool may_look_up)
 		set = NULL;
 	}
 	identify(&who, may_look_up);
-	rules = paq_session_rules_make(known, set, &who, enabled);
+	rules = find_session_rules(known, set, generation, &who, enabled);
+	if (rules != NULL)
+		follow_current_users(rules);
+	else
+		rules = paq_session_rules_make(known, set, generation, &who, enabled);
 
-	paq_policy_unpin(paq_policy.rules);
-	rules->pins = 1;
-	paq_policy.rules = rules;
+	if (rules != old)
+	{
+		paq_policy.rules = paq_policy_pin(rules);
+		if (old != NULL)
+			paq_match_forget(old);
+		paq_policy_unpin(old);
+	}
 	paq_policy.has_rules = rules->nrules > 0;
 	paq_policy.has_temp = rules->has_temp;
 	paq_policy.has_roles = rules->has_roles;
