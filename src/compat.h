@@ -613,7 +613,7 @@ paq_auth_line_file(const TokenizedAuthLine *line, const char *path)
  * error may be raised.  In 15 its memory is allocated by malloc(), and a pending
  * interrupt makes PostgreSQL's functions return REG_CANCEL.  From 16 on its memory
  * is palloc'ed without raising, and interrupts are processed unless they are held
- * off.
+ * off.  With serve_interrupts, a search raises what they raise.
  */
 static inline int
 paq_regcomp(regex_t *regex, const char *pattern, int encoding)
@@ -649,17 +649,21 @@ paq_regcomp(regex_t *regex, const char *pattern, int encoding)
 
 static inline int
 paq_regexec(regex_t *regex, const pg_wchar *data, size_t len, size_t start,
-			size_t nmatch, regmatch_t *match)
+			size_t nmatch, regmatch_t *match, bool serve_interrupts)
 {
 	int			code;
 #if PG_VERSION_NUM >= 160000
-	HOLD_INTERRUPTS();
+	if (!serve_interrupts)
+		HOLD_INTERRUPTS();
 	code = pg_regexec(regex, data, len, start, NULL, nmatch, match, 0);
-	RESUME_INTERRUPTS();
+	if (!serve_interrupts)
+		RESUME_INTERRUPTS();
 #else
 	code = pg_regexec(regex, data, len, start, NULL, nmatch, match, 0);
 	while (code == REG_CANCEL)
 	{
+		if (serve_interrupts)
+			CHECK_FOR_INTERRUPTS();
 		InterruptPending = false;
 		code = pg_regexec(regex, data, len, start, NULL, nmatch, match, 0);
 		InterruptPending = true;

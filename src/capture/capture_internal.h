@@ -93,6 +93,7 @@ typedef struct PaqError
 {
 	int			sqlstate;
 	const char *message;		/* without secrets; NULL: unknown */
+	bool		cut;			/* the message is incomplete */
 	bool		fatal;			/* it ends the session */
 	bool		recorded;		/* some record has the message */
 	bool		known;			/* some record has it as its outcome */

@@ -87,12 +87,12 @@ set_values(PaqEvent *event, const char *old_value, const char *new_value)
 		return;
 	if (old_value != NULL)
 	{
-		paq_mask_value(old_value, false, &shown[0]);
+		paq_mask_value(old_value, false, 0, &shown[0]);
 		event->old_value = shown[0].text;
 	}
 	if (new_value != NULL)
 	{
-		paq_mask_value(new_value, false, &shown[1]);
+		paq_mask_value(new_value, false, 0, &shown[1]);
 		event->new_value = shown[1].text;
 	}
 }

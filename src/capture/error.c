@@ -98,14 +98,16 @@ set_message(char *message)
 /*
  * The message as it may be recorded, given the text of a statement that the error
  * ends, NULL if that is unknown.  The result is own memory, or the message itself if
- * that is "own" and may be recorded as it is; NULL when out of memory.
+ * that is "own" and may be recorded as it is; NULL when out of memory.  Sets *cut if it is
+ * only the beginning.
  */
 static char *
-shown_message(const char *message, char *own, const char *statement)
+shown_message(const char *message, char *own, const char *statement, bool *cut)
 {
 	PaqMasked	shown;
 
 	paq_mask_message(message, statement, &shown);
+	*cut |= shown.cut;
 	if (shown.text == own)
 		return own;
 	if (shown.copy == NULL)
@@ -122,7 +124,7 @@ shown_message(const char *message, char *own, const char *statement)
 static void
 note_message(const char *message, const char *statement)
 {
-	set_message(shown_message(message, state.message, statement));
+	set_message(shown_message(message, state.message, statement, &state.error.cut));
 }
 
 /*
@@ -188,6 +190,7 @@ begin_error(int sqlstate)
 	state.error.sqlstate = sqlstate;
 	state.error.recorded = false;
 	state.error.known = false;
+	state.error.cut = false;
 	state.error.fatal = false;
 	state.error.message = NULL;
 }
@@ -309,6 +312,8 @@ paq_error_record(PaqEvent *event, const PaqError *error)
 										  paq_masks_constants(event->class));
 
 	event->message = wish.normalized ? PAQ_MASKED_MESSAGE : error->message;
+	if (error->cut && !wish.normalized)
+		event->flags |= PAQ_RECORD_CUT;
 	paq_event_set_text(event, false);
 	paq_record_event(event, error->sqlstate);
 }
@@ -353,9 +358,10 @@ paq_error_context(void *frame)
 	{
 		if (inner.message != NULL)
 			pfree(inner.message);
+		inner.error.cut = false;
 		inner.message = copy->message ?
 			shown_message(copy->message, NULL, paq_stack.frame->statement ?
-						  paq_stack.frame->statement->text : NULL) : NULL;
+						  paq_stack.frame->statement->text : NULL, &inner.error.cut) : NULL;
 		inner.error.message = inner.message;
 		inner.error.sqlstate = sqlstate;
 		inner.pushes = paq_stack.pushes;

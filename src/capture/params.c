@@ -198,7 +198,7 @@ append_text(StringInfo buf, const char *str, bool is_text, uint32 *flags)
 {
 	PaqMasked	shown;
 
-	paq_mask_value(str, is_text, &shown);
+	paq_mask_value(str, is_text, PAQ_MASK_SCAN, &shown);
 	*flags |= paq_masked_flags(&shown);
 	if (buf->len + sizeof(int32) + shown.len < MaxAllocSize - 1024)
 		append_param(buf, shown.len, shown.text);

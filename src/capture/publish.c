@@ -263,6 +263,8 @@ add_message(PaqPending *pending, PaqError *error)
 		paq_pending_add_message(pending, PAQ_MASKED_MESSAGE, PG_UINT32_MAX);
 		return;
 	}
+	if (error->cut)
+		paq_pending_header(pending)->flags |= PAQ_RECORD_CUT;
 	paq_pending_add_message(pending, error->message, error->recorded ?
 							MAX_REPEATED_MESSAGE : PG_UINT32_MAX);
 	error->recorded = true;

@@ -55,7 +55,7 @@ add_value(const char *value, uint32 *flags)
 	PaqMasked	shown;
 	Size		len;
 
-	paq_mask_value(value, false, &shown);
+	paq_mask_value(value, false, 0, &shown);
 	*flags |= paq_masked_flags(&shown);
 	len = shown.len;
 	if (unlikely(len > MAX_VALUE))

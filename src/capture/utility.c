@@ -168,6 +168,7 @@ record_itself(PaqStatement *statement)
 static void
 record_beginning(PaqStatement *statement, Node *parsetree)
 {
+	statement->unfinished = true;
 	if (paq_config_concerns(parsetree))
 		paq_config_begin(statement, parsetree);
 	if (unlikely(paq_policy.has_rules))
@@ -180,12 +181,34 @@ record_beginning(PaqStatement *statement, Node *parsetree)
 	}
 	if (IsA(parsetree, CopyStmt))
 		paq_trail_begin_copy(statement, (CopyStmt *) parsetree);
+	statement->unfinished = false;
 	if (leaves_transaction(parsetree))
 		paq_text_errno = 0;		/* it is not refused for a text that is cut */
 	if (statement->space_policy == PAQ_SPACE_WAIT &&
 		(statement->provisional != NULL || statement->attempt != NULL ||
 		 !dlist_is_empty(&statement->records)))
 		paq_queue_admit();
+}
+
+/*
+ * The statement has failed before it was executed, while its records were being made, by an
+ * interrupt for instance.  What is not known about it is no reason to leave it out.
+ */
+static void
+record_unfinished(PaqStatement *statement)
+{
+	const bool	decided = statement->choice.rules != NULL && statement->chosen;
+
+	if (statement->provisional != NULL || !dlist_is_empty(&statement->records))
+		return;
+	if (unlikely(paq_policy.has_rules) && !decided)
+	{
+		if (paq_class_is_wanted(paq_classify(&statement->command)))
+			paq_record_denied(statement, &statement->command, NULL, NULL);
+	}
+	else if (paq_statement_is_audited(statement))
+		paq_record_denied(statement, &statement->command, NULL,
+						  decided ? &statement->choice : NULL);
 }
 
 /* After execution.  Settings may have changed, and count as they are now. */
@@ -227,6 +250,8 @@ fail_statement(PaqCallFrame *frame)
 
 	paq_frame_catch(frame);
 	error = paq_error_catch(statement->text);
+	if (unlikely(statement->unfinished))
+		record_unfinished(statement);
 	paq_trail_fail(statement);
 	paq_record_denial(statement, error);
 	paq_statement_fail(statement, error);

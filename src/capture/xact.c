@@ -140,7 +140,7 @@ at_subtransaction_end(SubXactEvent event, SubTransactionId mySubid,
 static void
 at_exit(int code, Datum arg)
 {
-	PaqError	crash = {ERRCODE_CRASH_SHUTDOWN, NULL, true};
+	PaqError	crash = {.sqlstate = ERRCODE_CRASH_SHUTDOWN, .fatal = true};
 	PaqError   *error = paq_error() ? paq_error() : &crash;
 
 	for (PaqCallFrame *frame = paq_stack.frame; frame != NULL;

@@ -13,9 +13,10 @@
  * fails, most likely for want of memory, or if the search in a text fails, nobody
  * knows what would have matched.
  *
- * Must not raise, and only regular expressions allocate: these are compiled and
- * searched for by the engine itself, because the functions around it raise errors.
- * They cannot be interrupted; a bad expression is one of the administrator's.
+ * Must not raise, except what an interrupt does where the caller lets it; and only
+ * regular expressions allocate: these are compiled and searched for by the engine itself,
+ * because the functions around it raise errors.  Where no interrupt may be served, a text
+ * that is long is not searched, nor for long.
  *
  * Locking: none.
  *
@@ -29,9 +30,14 @@
 #include "guc.h"
 #include "mask/mask_internal.h"
 #include "mb/pg_wchar.h"
+#include "miscadmin.h"
 #include "utils/memutils.h"
+#include "utils/timestamp.h"
 
 #define VERIFIER_PREFIX	"SCRAM-SHA-256$"
+
+/* Where no interrupt may be served, texts are searched for so long, microseconds */
+#define MAX_UNINTERRUPTED_TIME	200000
 
 /* What ends a shell's word, or a phrase */
 #define SPACES			" \t\n\v\f\r"
@@ -419,11 +425,12 @@ skip_chars(const char *text, uint32 len, uint32 pos, size_t chars)
 
 /*
  * Mark what matches the pattern or, if it has a group, what that matches.
- * Returns false if the search fails.
+ * Returns false if the search fails, or has lasted until the deadline; 0: there is none, and
+ * interrupts are served.
  */
 static bool
 apply_pattern(PaqMaskText *text, regex_t *regex, const pg_wchar *wide,
-			  size_t wide_len)
+			  size_t wide_len, TimestampTz deadline)
 {
 	size_t		start = 0;
 	size_t		chars = 0;		/* up to pos */
@@ -436,7 +443,12 @@ apply_pattern(PaqMaskText *text, regex_t *regex, const pg_wchar *wide,
 		uint32		secret_start;
 		int			code;
 
-		code = paq_regexec(regex, wide, wide_len, start, lengthof(match), match);
+		if (deadline == 0)
+			CHECK_FOR_INTERRUPTS();
+		else if (GetCurrentTimestamp() > deadline)
+			return false;
+		code = paq_regexec(regex, wide, wide_len, start, lengthof(match), match,
+						   deadline == 0);
 		if (code != REG_OKAY)
 			return code == REG_NOMATCH;
 		if (regex->re_nsub > 0 && match[1].rm_so >= 0)
@@ -454,16 +466,20 @@ apply_pattern(PaqMaskText *text, regex_t *regex, const pg_wchar *wide,
 	return true;
 }
 
-/* Mark what the patterns match in the text.  Returns false if that fails. */
+/*
+ * Mark what the patterns match in the text.  Returns false if that fails, or takes too long
+ * where interrupts must not be served.  Where they may, it raises what they do.
+ */
 bool
-paq_content_patterns(PaqMaskText *text)
+paq_content_patterns(PaqMaskText *text, bool may_raise)
 {
+	const TimestampTz deadline = may_raise ? 0 : GetCurrentTimestamp() + MAX_UNINTERRUPTED_TIME;
 	pg_wchar   *wide;
 	size_t		wide_len;
-	bool		done = true;
+	volatile bool done = true;
 
-	if (*paq_mask_patterns == '\0')
-		return true;
+	if (!may_raise && text->len > PAQ_MASK_UNINTERRUPTED)
+		return false;
 	if (!prepare_patterns())
 		return false;
 	wide = MemoryContextAllocExtended(TopMemoryContext,
@@ -472,8 +488,15 @@ paq_content_patterns(PaqMaskText *text)
 	if (wide == NULL)
 		return false;
 	wide_len = pg_mb2wchar_with_len(text->data, wide, text->len);
-	for (int i = 0; i < npatterns && done; i++)
-		done = apply_pattern(text, &patterns[i], wide, wide_len);
-	pfree(wide);
+	PG_TRY();
+	{
+		for (int i = 0; i < npatterns && done; i++)
+			done = apply_pattern(text, &patterns[i], wide, wide_len, deadline);
+	}
+	PG_FINALLY();
+	{
+		pfree(wide);
+	}
+	PG_END_TRY();
 	return done;
 }

@@ -33,6 +33,7 @@
 #include "compat.h"
 #include "guc.h"
 #include "mask/mask_internal.h"
+#include "mb/pg_wchar.h"
 #include "utils/memutils.h"
 
 /* $1 and its like, with a space on each side */
@@ -46,6 +47,9 @@
 
 /* A secret shorter than this is looked for in messages as a word only. */
 #define MIN_PART_LEN	4
+
+/* A message that is cut is looked at so many bytes beyond the cut. */
+#define CUT_MARGIN		4096
 
 /* Most bytes to compare while looking for secrets in a message */
 #define MAX_COMPARED	UINT64CONST(100000000)
@@ -90,6 +94,52 @@ begin_text(PaqMaskText *text, const char *data, Size len)
 	text->len = len;
 	text->marks = allocate(len + 1, MCXT_ALLOC_ZERO);
 	return text->marks != NULL;
+}
+
+/* May what an interrupt does be done here? */
+static inline bool
+may_raise(int options)
+{
+	return (options & PAQ_MASK_SCAN) != 0 && INTERRUPTS_CAN_BE_PROCESSED();
+}
+
+/*
+ * Mark what mask_patterns matches.  Returns false if nobody knows what that is.  If an interrupt
+ * raises an error, the marks are freed.
+ */
+static bool
+mark_patterns(PaqMaskText *text, int options)
+{
+	volatile bool done = false;
+
+	if (likely(*paq_mask_patterns == '\0'))
+		return true;
+	PG_TRY();
+	{
+		done = paq_content_patterns(text, may_raise(options));
+	}
+	PG_CATCH();
+	{
+		pfree(text->marks);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
+	return done;
+}
+
+/*
+ * Is the text to be given up?  Then its marks are freed, and the interrupt is served, if that
+ * may be: the statement does not go on.
+ */
+static bool
+give_up(PaqMaskText *text, int options)
+{
+	if (likely(!paq_mask_is_interrupted(text)))
+		return false;
+	pfree(text->marks);
+	if (may_raise(options))
+		CHECK_FOR_INTERRUPTS();
+	return true;
 }
 
 static void
@@ -230,7 +280,7 @@ find_ambiguous(const char *text)
 }
 
 /*
- * There is no memory: show the beginning of the text with all literals masked.
+ * There is no memory, or the text is given up: show its beginning with all literals masked.
  * It is valid until this is called the next time.
  */
 static void
@@ -396,7 +446,10 @@ show_text(const char *data, Size len, int options, bool candidate,
 		show_beginning(data, len, shown);
 		return;
 	}
-	if (!paq_content_patterns(&text))
+
+	/* If an interrupt is served, nothing must be taken for what may be shown. */
+	shown->text = NULL;
+	if (!mark_patterns(&text, options))
 	{
 		/* nobody knows what they would have matched */
 		options &= ~PAQ_MASK_SCAN;
@@ -404,6 +457,12 @@ show_text(const char *data, Size len, int options, bool candidate,
 	}
 	if (candidate || constants || memchr(text.marks, PAQ_MARK_SECRET, len) != NULL)
 		done = read_both_ways(&work, &text, options, candidate, &ambiguous);
+	if (give_up(&text, options))
+	{
+		show_beginning(data, len, shown);
+		return;
+	}
+	shown->text = data;
 	if (constants && ambiguous)
 	{
 		/* which constants are replaced by which places is ambiguous, too */
@@ -509,10 +568,10 @@ end_literal(PaqMaskText *text, bool known, PaqMasked *shown)
 
 /*
  * A value that a statement is executed with, as it may be recorded.  Only a value
- * of some types can be more than a number, say; is_text tells.
+ * of some types can be more than a number, say; is_text tells.  options are those of mask.h.
  */
 void
-paq_mask_value(const char *value, bool is_text, PaqMasked *shown)
+paq_mask_value(const char *value, bool is_text, int options, PaqMasked *shown)
 {
 	const Size	len = strlen(value);
 	PaqMaskWork work = {.conforming = paq_strings_conform()};
@@ -524,8 +583,13 @@ paq_mask_value(const char *value, bool is_text, PaqMasked *shown)
 	if (likely(!is_text && *paq_mask_patterns == '\0') ||
 		!begin_literal(&text, value, len, shown))
 		return;
-	known = paq_content_patterns(&text) &&
+	known = mark_patterns(&text, options) &&
 		(!is_text || paq_scan(&work, &text, false) == len);
+	if (give_up(&text, options))
+	{
+		show_nothing(shown);
+		return;
+	}
 	end_literal(&text, known, shown);
 	shown->all |= work.limited;
 }
@@ -641,19 +705,17 @@ mark_quoted_literals(PaqMaskText *message, const PaqMaskText *text, int depth,
 }
 
 /*
- * An error's message as it may be recorded.  statement is the text of the
- * statement that failed, NULL if unknown: if that may have secrets, its
- * literals are masked where the message quotes them.  For use while the error
- * is being handled.
+ * Mask a message, which is terminated, as paq_mask_message() says; its beginning may be that of a
+ * longer one.
  */
-void
-paq_mask_message(const char *message, const char *statement, PaqMasked *shown)
+static void
+mask_message(const char *message, Size len, const char *statement, PaqMasked *shown)
 {
-	const Size	len = strlen(message);
 	const bool	quotes = statement != NULL &&
 		failed_is_candidate(statement, strlen(statement));
 	PaqMaskText text;
 	uint64		compared = 0;
+	bool		known;
 
 	show_unchanged(shown, message, len);
 	if ((!quotes && !paq_mask_is_candidate(message, len) && *paq_mask_patterns == '\0') ||
@@ -667,6 +729,49 @@ paq_mask_message(const char *message, const char *statement, PaqMasked *shown)
 
 		mark_quoted_literals(&text, &quoted, 0, &compared);
 	}
-	end_literal(&text, paq_content_patterns(&text) && compared <= MAX_COMPARED,
-				shown);
+	known = mark_patterns(&text, 0) && compared <= MAX_COMPARED;
+	end_literal(&text, known, shown);
+}
+
+/*
+ * An error's message as it may be recorded.  statement is the text of the
+ * statement that failed, NULL if unknown: if that may have secrets, its
+ * literals are masked where the message quotes them.  For use while the error
+ * is being handled.
+ *
+ * Of a message that is longer than PAQ_MASK_UNINTERRUPTED, the beginning is shown.  What ends
+ * within CUT_MARGIN bytes behind that is recognized, but not shown.
+ */
+void
+paq_mask_message(const char *message, const char *statement, PaqMasked *shown)
+{
+	Size		len = strlen(message);
+	char	   *beginning;
+	char	   *result;
+
+	if (likely(len <= PAQ_MASK_UNINTERRUPTED))
+	{
+		mask_message(message, len, statement, shown);
+		return;
+	}
+	len = pg_mbcliplen(message, len, PAQ_MASK_UNINTERRUPTED);
+	beginning = allocate(len + 1, 0);
+	if (beginning == NULL)
+	{
+		show_nothing(shown);
+		return;
+	}
+	memcpy(beginning, message, len);
+	beginning[len] = '\0';
+	mask_message(beginning, len, statement, shown);
+	shown->cut = true;
+	if (shown->text == beginning)
+		shown->copy = beginning;
+	else
+		pfree(beginning);
+	if (shown->copy == NULL || shown->len <= CUT_MARGIN)
+		return;
+	result = shown->copy;
+	shown->len = pg_mbcliplen(result, shown->len, shown->len - CUT_MARGIN);
+	result[shown->len] = '\0';
 }

@@ -23,6 +23,7 @@
 #include "postgres.h"
 
 #include "mask/mask.h"
+#include "miscadmin.h"
 
 /*
  * Literals inside of literals are looked into up to this depth, if they are not
@@ -30,6 +31,12 @@
  */
 #define PAQ_MASK_MAX_DEPTH	6
 #define PAQ_MASK_MAX_NESTED	(1024 * 1024)
+
+/*
+ * What is done with a text that is not longer is short enough to be done to its end.  Longer
+ * ones are given up if somebody cancels the statement or ends the session meanwhile.
+ */
+#define PAQ_MASK_UNINTERRUPTED	(256 * 1024)
 
 /* What is known of a byte */
 #define PAQ_MARK_LITERAL	0x01	/* in a literal's contents, or a digit of a
@@ -114,6 +121,14 @@ paq_mask_is_name_char(char c)
 		paq_mask_is_digit(c) || c == '_' || IS_HIGHBIT_SET(c);
 }
 
+/* Is the text one to be given up? */
+static inline bool
+paq_mask_is_interrupted(const PaqMaskText *text)
+{
+	return unlikely(InterruptPending) && (QueryCancelPending || ProcDiePending) &&
+		text->len > PAQ_MASK_UNINTERRUPTED;
+}
+
 static inline void
 paq_mask_mark(PaqMaskText *text, uint32 start, uint32 end, uint8 mark)
 {
@@ -155,6 +170,6 @@ extern bool paq_rules_want_secret(const PaqRules *rules);
 /* content.c */
 extern bool paq_content_find(PaqMaskText *text, PaqContent content);
 extern void paq_content_assignments(PaqMaskText *text, bool capitals);
-extern bool paq_content_patterns(PaqMaskText *text);
+extern bool paq_content_patterns(PaqMaskText *text, bool may_raise);
 
 #endif							/* PAQ_MASK_INTERNAL_H */

@@ -479,7 +479,8 @@ paq_plain_mark(PaqMaskWork *work, PaqMaskText *text, uint32 pos, uint8 mark)
 {
 	PaqToken	token;
 
-	while (paq_plain_next(text, &pos, work->conforming, &token))
+	while (!paq_mask_is_interrupted(text) &&
+		   paq_plain_next(text, &pos, work->conforming, &token))
 	{
 		mark_token(work, text, &token);
 		if (token.code == PAQ_TOKEN_SCONST)
@@ -492,7 +493,7 @@ paq_plain_mark(PaqMaskWork *work, PaqMaskText *text, uint32 pos, uint8 mark)
  * ---------------------------------------------------------------------------
  */
 
-/* Scan the text up to its end, moving *reached; may raise. */
+/* Scan the text up to its end, unless it is given up, moving *reached; may raise. */
 static void
 scan(PaqMaskWork *work, PaqMaskText *text, int depth, PaqRules *rules,
 	 volatile uint32 *reached)
@@ -503,7 +504,7 @@ scan(PaqMaskWork *work, PaqMaskText *text, int depth, PaqRules *rules,
 
 	extra.backslash_quote = BACKSLASH_QUOTE_ON;
 	paq_scanner_set_conforming(&extra, work->conforming);
-	for (;;)
+	while (!paq_mask_is_interrupted(text))
 	{
 		core_YYSTYPE value;
 		YYLTYPE		location;
@@ -511,7 +512,10 @@ scan(PaqMaskWork *work, PaqMaskText *text, int depth, PaqRules *rules,
 
 		token.code = core_yylex(&value, &location, scanner);
 		if (token.code == PAQ_TOKEN_END)
+		{
+			*reached = text->len;
 			break;
+		}
 		token.start = location;
 		/* the scanner has put a zero behind the token */
 		token.end = location + strlen(extra.scanbuf + location);
@@ -525,7 +529,6 @@ scan(PaqMaskWork *work, PaqMaskText *text, int depth, PaqRules *rules,
 		paq_rules_token(rules, &token);
 		*reached = token.end;
 	}
-	*reached = text->len;
 }
 
 /*

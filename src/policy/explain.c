@@ -61,6 +61,12 @@ get_required_text(FunctionCallInfo fcinfo, int arg, const char *name)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("argument \"%s\" must not be null", name)));
+
+	/* Nothing has such a name, and regular expressions would be searched for in it. */
+	if (strlen(value) >= NAMEDATALEN)
+		ereport(ERROR,
+				(errcode(ERRCODE_NAME_TOO_LONG),
+				 errmsg("argument \"%s\" is too long", name)));
 	return value;
 }
 

@@ -175,7 +175,7 @@ paq_match_regex(regex_t *regex, const char *text)
 		return PAQ_MATCH_UNKNOWN;
 	wide = palloc((len + 1) * sizeof(pg_wchar));
 	wide_len = pg_mb2wchar_with_len(text, wide, len);
-	result = paq_regexec(regex, wide, wide_len, 0, 0, NULL) == REG_OKAY;
+	result = paq_regexec(regex, wide, wide_len, 0, 0, NULL, false) == REG_OKAY;
 	pfree(wide);
 	return result ? PAQ_MATCH_YES : PAQ_MATCH_NO;
 }

@@ -138,5 +138,5 @@ paq_trail_names_match(regex_t *names, const char *name)
 		return false;
 	for (Size i = 0; i < len; i++)
 		wide[i] = (unsigned char) name[i];
-	return paq_regexec(names, wide, len, 0, 0, NULL) == REG_OKAY;
+	return paq_regexec(names, wide, len, 0, 0, NULL, false) == REG_OKAY;
 }

@@ -84,7 +84,7 @@ masked_value(PG_FUNCTION_ARGS)
 {
 	PaqMasked	shown;
 
-	paq_mask_value(text_to_cstring(PG_GETARG_TEXT_PP(0)), true, &shown);
+	paq_mask_value(text_to_cstring(PG_GETARG_TEXT_PP(0)), true, PAQ_MASK_SCAN, &shown);
 	PG_RETURN_TEXT_P(result_of(&shown));
 }
 

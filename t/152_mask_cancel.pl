@@ -1,0 +1,161 @@
+# Long texts and mask_patterns: whoever cancels a statement, or ends its session, does not wait
+# for the masking of its text; and where nobody can, it takes no long time.
+#
+# Copyright (c) 2026, pg_audit_queue contributors
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib $FindBin::RealBin;
+use PaqTest;
+
+use PgProto;
+use Test::More;
+use Time::HiRes qw(time);
+
+use PostgreSQL::Test::Utils;
+
+# README's pattern for card numbers; what it matches takes long.
+my ($pattern) = slurp_file("$FindBin::RealBin/../README.md") =~ /mask_patterns = '(".*?")';$/m
+  or die 'no pattern in README.md';
+my $card = '4111 1111 1111 1111';
+my $mb = 1024 * 1024;
+
+sub cards
+{
+	my ($bytes) = @_;
+
+	return "$card " x ($bytes / (length($card) + 1));
+}
+
+# Masking that much takes so long that whoever had to wait for it would be noticed.
+my $size = 40 * $mb;
+my $patience = 3;
+
+my $node = audited_node(
+	'main',
+	settings => { log => 'all', mask_patterns => $pattern =~ s/\\/\\\\/gr, log_parameter => 'on' },
+	conf => "autovacuum = off\n");
+
+unaudited_sql($node, 'CREATE ROLE ann LOGIN');
+
+# Seconds that the code takes
+sub seconds
+{
+	my ($do) = @_;
+	my $begin = time;
+
+	$do->();
+	return time - $begin;
+}
+
+# The records since a sequence, without those of other sessions
+sub records_since
+{
+	my ($sequence) = @_;
+
+	flush_trail($node);
+	return grep { $_->{sequence} > $sequence && ($_->{dbUserName} // '') eq 'ann' } trail_records($node);
+}
+
+# How long does it take, if nobody cancels it?
+my $ann = PgProto->connect($node, user => 'ann');
+my $text = cards(4 * $mb);
+my $before = flush_trail($node);
+my $whole = seconds(sub { like($ann->query("SELECT length('$text')"), qr/^(?!.*E:)/s, 'a long text') });
+my ($record) = records_since($before);
+
+unlike($record->{commandText}, qr/1111/, 'its secrets are masked');
+like($record->{commandText}, qr/^SELECT length\('<REDACTED> /, 'and nothing else');
+$whole *= $size / length $text;
+if ($whole < 2 * $patience)
+{
+	note "this machine masks $size bytes in $whole s";
+	$size *= 1 + int(2 * $patience / $whole);
+}
+$text = cards($size);
+
+# Statements that are cancelled: each gives up soon, and has a record that says so.
+my %statements = (
+	query => sub { $_[0]->start("SELECT length('$text')") },
+	utility => sub { $_[0]->start("DO \$x\$ BEGIN PERFORM '$text'; END \$x\$") },
+	parameter => sub {
+		my ($client) = @_;
+
+		$client->parse('', 'SELECT length($1::text)');
+		$client->bind('', '', $text);
+		$client->execute('');
+		$client->start_sync;
+	});
+for my $name (sort keys %statements)
+{
+	my $client = PgProto->connect($node, user => 'ann');
+	my $answer;
+
+	$client->query("SET statement_timeout = '800ms'");
+	$before = flush_trail($node);
+	my $time = seconds(sub { $statements{$name}->($client); $answer = $client->finish });
+
+	like($answer, qr/E:57014/, "$name: cancelled");
+	cmp_ok($time, '<', $patience, "$name: soon");
+	my @records = grep { ($_->{exitCode} // '') eq '57014' } records_since($before);
+
+	cmp_ok(scalar @records, '>=', 1, "$name: it has a record");
+	is(scalar(grep { ($_->{commandText} // '') =~ /1111/ || "@{$_->{paramList} // []}" =~ /1111/ } @records),
+		0, "$name: without a secret");
+	$client->quit;
+}
+
+# Sessions that are ended
+for my $name (sort keys %statements)
+{
+	my $client = PgProto->connect($node, user => 'ann');
+	my $pid = $client->pid;
+
+	$statements{$name}->($client);
+	poll_until(sub {
+		unaudited_sql($node, "SELECT count(*) FROM pg_stat_activity WHERE pid = $pid AND state = 'active'")
+		  =~ /1/ });
+	my $time = seconds(sub {
+		unaudited_sql($node, "SELECT pg_terminate_backend($pid)");
+		$node->poll_query_until('postgres',
+			"SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = $pid");
+	});
+
+	cmp_ok($time, '<', $patience, "$name: a session that is ended ends soon");
+	$client->hang_up;
+}
+
+# Where an error is being handled, nobody can cancel anything: short, and nothing is shown.
+$before = flush_trail($node);
+my $time = seconds(sub { like($ann->query("SELECT '$text' +++"), qr/E:42601/, 'a text that is wrong') });
+
+cmp_ok($time, '<', $patience, 'which does not take long');
+($record) = records_since($before);
+like($record->{commandText}, qr/^SELECT '<REDACTED>' \+\+\+$/, 'and all of its literals are masked');
+ok($record->{masked}, 'as the record says');
+
+# Messages: the beginning, with secrets masked up to its end
+for my $shift (0, 3, 7, 11, 16)
+{
+	my $filler = 256 * 1024 - 4096 - 30 + $shift;
+
+	$before = flush_trail($node);
+	$time = seconds(sub {
+		like($ann->query("DO \$x\$ BEGIN RAISE EXCEPTION '%', repeat('x', $filler) || ' ' || repeat('$card ', 800000); END \$x\$"),
+			qr/E:P0001/, 'a long message')
+	});
+	cmp_ok($time, '<', $patience, 'does not take long');
+	($record) = grep { ($_->{exitCode} // '') eq 'P0001' } records_since($before);
+	my $message = $record->{errorMessage};
+
+	unlike($message, qr/111/, "its secrets are masked, the one that the cut meets, too ($shift)");
+	cmp_ok(length $message, '>', 200 * 1024, 'its beginning is shown');
+	cmp_ok(length $message, '<', 257 * 1024, 'and no more');
+	ok($record->{cut}, 'as the record says');
+}
+
+$ann->quit;
+check_trail($node);
+done_testing();
