@@ -234,6 +234,54 @@ paq_stmt_perm_infos(PlannedStmt *stmt)
 #endif
 }
 
+/* The same of a query that is not planned yet. */
+static inline List *
+paq_query_perm_infos(const Query *query)
+{
+#if PG_VERSION_NUM >= 160000
+	return query->rteperminfos;
+#else
+	return NIL;
+#endif
+}
+
+/*
+ * Add a copy of an entry of the query's range table, which has a relation, to that of a plan,
+ * with what it needs.  In the current memory context; sets of columns are not copied.
+ */
+static inline void
+paq_plan_add_rte(PlannedStmt *plan, const Query *query, RangeTblEntry *rte)
+{
+	RangeTblEntry *copy = palloc(sizeof(RangeTblEntry));
+
+	*copy = *rte;
+#if PG_VERSION_NUM >= 160000
+	if (rte->perminfoindex != 0)
+	{
+		RTEPermissionInfo *info = palloc(sizeof(RTEPermissionInfo));
+
+		*info = *getRTEPermissionInfo(query->rteperminfos, rte);
+		plan->permInfos = lappend(plan->permInfos, info);
+		copy->perminfoindex = list_length(plan->permInfos);
+	}
+#endif
+	plan->rtable = lappend(plan->rtable, copy);
+	plan->relationOids = lappend_oid(plan->relationOids, rte->relid);
+}
+
+/* The planner has been told of EXPLAIN since 19. */
+#if PG_VERSION_NUM >= 190000
+#define PAQ_PLANNER_ARGS \
+	Query *parse, const char *query_string, int cursorOptions, \
+	ParamListInfo boundParams, ExplainState *es
+#define PAQ_PLANNER_PASS	parse, query_string, cursorOptions, boundParams, es
+#else
+#define PAQ_PLANNER_ARGS \
+	Query *parse, const char *query_string, int cursorOptions, \
+	ParamListInfo boundParams
+#define PAQ_PLANNER_PASS	parse, query_string, cursorOptions, boundParams
+#endif
+
 /* ExecutorRun lost its execute_once argument in 18. */
 #if PG_VERSION_NUM >= 180000
 #define PAQ_EXECUTOR_RUN_ARGS \

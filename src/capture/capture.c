@@ -21,6 +21,7 @@
  *	named.c			relations that a utility statement names
  *	look.c			statements that only look at the statistics
  *	trail_access.c	uses of the trail's own tables and files
+ *	planning.c		statements that are planned, and not executed yet
  *	config.c		changes of our settings
  *	protocol.c		fast-path calls, and commands of walsenders
  *	connect.c		logins and logouts
@@ -59,6 +60,7 @@ paq_capture_init(void)
 	paq_relation_init();
 	paq_builtin_init();
 	paq_trail_init();
+	paq_planning_init();
 	paq_config_init();
 	paq_connect_init();
 	paq_xact_init();

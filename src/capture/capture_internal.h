@@ -347,7 +347,7 @@ extern PaqStatement *paq_statement_new(const char *text,
 									   const PaqCommand *command,
 									   const PlannedStmt *plan,
 									   bool top_level);
-extern PaqStatement *paq_statement_open(QueryDesc *queryDesc);
+extern PaqStatement *paq_statement_open(QueryDesc *queryDesc, bool top_level);
 extern PaqStatement *paq_statement_look_up(QueryDesc *queryDesc);
 extern PaqStatement *paq_current_statement(void);
 extern PaqCallFrame *paq_statement_enter(PaqStatement *statement);
@@ -412,6 +412,7 @@ extern PaqError *paq_error(void);
 extern void paq_forget_error(void);
 extern void paq_error_unrecorded(void);
 extern PaqError *paq_error_catch(const char *text);
+extern PaqError *paq_error_catch_unframed(const char *text);
 extern PaqError *paq_error_report(ErrorData *edata);
 extern bool paq_error_has_owner(void);
 extern void paq_error_reported(void);
@@ -483,6 +484,13 @@ extern void paq_trail_begin_copy(PaqStatement *statement, const CopyStmt *copy);
 extern void paq_trail_record(PaqStatement *statement);
 extern void paq_trail_fail(PaqStatement *statement);
 extern void paq_trail_init(void);
+
+/* planning.c */
+extern int	paq_planned;		/* plans that wait for their execution */
+extern void paq_prepare_statement(PaqStatement *statement, PlannedStmt *plan);
+extern void paq_planning_executed(const QueryDesc *query_desc);
+extern void paq_planning_close_all(SubTransactionId from, PaqError *error);
+extern void paq_planning_init(void);
 
 /* config.c */
 extern bool paq_config_concerns(Node *parsetree);

@@ -211,16 +211,11 @@ note_error(int sqlstate, const char *statement)
 	free_copy();
 }
 
-/*
- * In the PG_CATCH block of the innermost frame, before it is popped: the error
- * that is being handled.  text is that of the statement which it ends, NULL
- * if unknown.  Or, before PostgresMain() reports the error, for a command that has
- * no frame.
- */
-PaqError *
-paq_error_catch(const char *text)
+/* A hook sees the error that is being handled, which comes to that frame next; NULL: to none. */
+static void
+catch_error(const char *text, PaqCallFrame *next_frame)
 {
-	PaqCallFrame *frame = paq_stack.frame;
+	const PaqCallFrame *frame = paq_stack.frame;
 	int			sqlstate = geterrcode();
 
 	inner.error.sqlstate = 0;
@@ -231,13 +226,39 @@ paq_error_catch(const char *text)
 	else if (state.error.message != NULL)
 		note_message(state.error.message, text);
 	state.caught = true;
-	state.next_frame = frame ? frame->parent : NULL;
+	state.next_frame = next_frame;
+}
+
+/*
+ * In the PG_CATCH block of the innermost frame, before it is popped: the error
+ * that is being handled.  text is that of the statement which it ends, NULL
+ * if unknown.  Or, before PostgresMain() reports the error, for a command that has
+ * no frame.
+ */
+PaqError *
+paq_error_catch(const char *text)
+{
+	PaqCallFrame *frame = paq_stack.frame;
+
+	catch_error(text, frame ? frame->parent : NULL);
 	if (state.next_frame == NULL)
 		state.owned = frame == NULL ||
 			(frame->statement != NULL && frame->statement->top_level);
 	return &state.error;
 }
 
+/*
+ * The same in the PG_CATCH block of a hook without a frame: the innermost frame, if there is
+ * one, is yet to see the error, which is the outcome of a statement of the client's otherwise.
+ */
+PaqError *
+paq_error_catch_unframed(const char *text)
+{
+	catch_error(text, paq_stack.frame);
+	if (state.next_frame == NULL)
+		state.owned = true;
+	return &state.error;
+}
 /* The error has come too late for the record of the statement that it ends. */
 void
 paq_error_unrecorded(void)

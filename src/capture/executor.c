@@ -113,6 +113,8 @@ begin_start(QueryDesc *queryDesc)
 			excused = queryDesc;
 		}
 		paq_statement_forget(queryDesc);
+		if (unlikely(paq_planned > 0))
+			paq_planning_executed(queryDesc);
 	}
 	frame = paq_frame_push(NULL, whole ? queryDesc : NULL);
 	if (likely(frame != NULL))
@@ -126,17 +128,8 @@ prepare_check(PlannedStmt *plan)
 {
 	PaqStatement *statement = paq_current_statement();
 
-	if (unlikely(statement == NULL))
-		return;
-	statement->others_rights = paq_has_others_rights();
-	if (unlikely(statement->others_rights))
-		paq_note_key_query(statement, plan->rtable, paq_stmt_perm_infos(plan));
-	if (unlikely(paq_policy.has_rules))
-		paq_choose_relations(statement, plan->rtable, paq_stmt_perm_infos(plan));
-	if (unlikely(paq_trail_may_be_used(plan->relationOids)))
-		paq_trail_begin(statement, plan->rtable, paq_stmt_perm_infos(plan));
-	if (paq_role[0] != '\0' || unlikely(paq_policy.has_roles))
-		paq_find_granted(statement, plan);
+	if (likely(statement != NULL))
+		paq_prepare_statement(statement, plan);
 }
 
 static void

@@ -1002,7 +1002,13 @@ paq_record_failed_start(PaqStatement *statement, PlannedStmt *plan)
 		(!statement->unfinished || !dlist_is_empty(&statement->records)))
 		return;
 	choice = statement->choice.rules != NULL ? &statement->choice : NULL;
-	if (choice != NULL && (choice->best != NULL || choice->later != NIL))
+	if (unlikely(paq_policy.has_rules && !statement->chosen && !statement->of_key))
+	{
+		/* What rules say of it is not known, if it is not PostgreSQL's own. */
+		if (paq_class_is_wanted(paq_classify(&statement->command)))
+			paq_record_denied(statement, &statement->command, NULL, NULL);
+	}
+	else if (choice != NULL && (choice->best != NULL || choice->later != NIL))
 	{
 		own = *choice;
 		own.by_subject = true;

@@ -57,10 +57,18 @@ is_of_sql(int sqlstate)
 
 /* Record the error, unless it is the outcome of something that is recorded. */
 static void
-record_error(const PaqError *error)
+record_error(PaqError *error)
 {
 	const PaqSubject subject = {.class = PAQ_CLASS_ERROR};
 	PaqEvent	event = {.class = PAQ_CLASS_ERROR};
+
+	/* It has come between the planning of a statement and its execution. */
+	if (unlikely(paq_planned > 0) && paq_stack.frame == NULL)
+	{
+		paq_planning_close_all(InvalidSubTransactionId, error);
+		if (error->known)
+			return;
+	}
 
 	event.start_time = GetCurrentStatementStartTimestamp();
 	event.known = error->known;

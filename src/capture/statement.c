@@ -444,14 +444,13 @@ paq_statement_enter(PaqStatement *statement)
 }
 
 /*
- * Make the statement of queryDesc, whose frame is the innermost one, known.
- * Returns NULL when out of memory: its records are then made without it.
+ * Make the statement of queryDesc, which is executed by the innermost frame, known.  top_level:
+ * it is the client's.  Returns NULL when out of memory: its records are then made without it.
  */
 PaqStatement *
-paq_statement_open(QueryDesc *queryDesc)
+paq_statement_open(QueryDesc *queryDesc, bool top_level)
 {
 	PaqCommand	command = paq_operation_command(queryDesc->operation);
-	bool		top_level = paq_stack.frame->parent == NULL && paq_is_clients();
 	PaqStatement *statement = paq_statement_new(queryDesc->sourceText, &command,
 												queryDesc->plannedstmt,
 												top_level);
@@ -459,7 +458,7 @@ paq_statement_open(QueryDesc *queryDesc)
 	if (unlikely(statement == NULL))
 		return NULL;
 	statement->query_desc = queryDesc;
-	statement->opened_in = paq_stack.frame->group->number;
+	statement->opened_in = paq_stack.frame != NULL ? paq_stack.frame->group->number : 0;
 	statement->params = queryDesc->params;
 	dlist_push_head(&paq_stack.statements, &statement->node);
 	if (unlikely(buckets.heads != NULL))
@@ -512,7 +511,8 @@ paq_current_statement(void)
 	{
 		frame->statement = paq_statement_find(frame->query_desc);
 		if (frame->statement == NULL)
-			frame->statement = paq_statement_open(frame->query_desc);
+			frame->statement = paq_statement_open(frame->query_desc,
+												  frame->parent == NULL && paq_is_clients());
 		if (frame->statement != NULL && frame->group == &frame->own_group)
 		{
 			frame->statement->group = frame->own_group;

@@ -45,6 +45,7 @@ before_commit(void)
 		enable_timeout_after(STATEMENT_TIMEOUT, StatementTimeout);
 
 	/* All portals are closed by now, so what is left was freed unnoticed. */
+	paq_planning_close_all(InvalidSubTransactionId, NULL);
 	paq_statement_close_all(InvalidSubTransactionId, NULL,
 							PAQ_RECORD_INCOMPLETE);
 	login = paq_connect_login();
@@ -89,6 +90,7 @@ at_abort(void)
 	/* The log's settings may hide the error, but not that there was one. */
 	if (error == NULL && paq_is_failing_commit())
 		error = &unreported;
+	paq_planning_close_all(InvalidSubTransactionId, error);
 	paq_statement_close_all(InvalidSubTransactionId, error, 0);
 	paq_publish_held(paq_is_committing() ? error : NULL, PAQ_SPACE_NOWAIT);
 	paq_forget_commit(false);
@@ -128,6 +130,7 @@ at_subtransaction_end(SubXactEvent event, SubTransactionId mySubid,
 {
 	if (event != SUBXACT_EVENT_ABORT_SUB)
 		return;
+	paq_planning_close_all(mySubid, paq_error());
 	paq_statement_close_all(mySubid, paq_error(), 0);
 	paq_error_handled();
 }
@@ -156,6 +159,7 @@ at_exit(int code, Datum arg)
 									 (int64) frame->query_desc->estate->es_processed);
 		paq_statement_fail(frame->statement, error);
 	}
+	paq_planning_close_all(InvalidSubTransactionId, paq_error());
 	paq_statement_close_all(InvalidSubTransactionId, paq_error(), 0);
 
 	paq_replication_end(error);
