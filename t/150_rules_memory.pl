@@ -198,5 +198,38 @@ my $reloads = growth('ann',
 cmp_ok($reloads, '<=', 4 * 1024 + $generations * 2 * 1024,
 	'cursors, while the rules change: memory');
 
+# More different decisions than a session keeps: which rules may decide about a table when its
+# rows are known depends on the letters in its name.
+my @letters = 'a' .. 'k';
+
+install_policy($node, join '',
+	map { "record all ann all read \"/^pg_temp\\.t_.*$_\" rows>=1 name=$_\n" } @letters);
+my $before = flush_trail($node);
+my $client = PgProto->connect($node, user => 'ann');
+
+run_all($client, q{DO $$
+DECLARE
+	name text;
+BEGIN
+	FOR i IN 1..2047 LOOP
+		name := 't_' || (SELECT string_agg(chr(97 + b), '' ORDER BY b)
+			FROM generate_series(0, 10) AS b WHERE (i >> b) & 1 = 1);
+		EXECUTE format('CREATE TEMP TABLE %I AS SELECT 1 AS a', name);
+		EXECUTE format('SELECT a FROM %I', name);
+		EXECUTE format('DROP TABLE %I', name);
+	END LOOP;
+END $$});
+$client->quit;
+flush_trail($node);
+my %number;
+
+for (grep { $_->{sequence} > $before && ($_->{commandText} // '') =~ /^SELECT a FROM t_/ } trail_records($node))
+{
+	my ($first) = $_->{commandText} =~ /t_(.)/;
+
+	$number{ ($_->{policy} // '') eq $first ? 'right' : 'wrong' }++;
+}
+is_deeply(\%number, { right => 2047 }, 'very many different decisions: each table has that of its rules');
+
 check_trail($node);
 done_testing();

@@ -232,7 +232,9 @@ begin_planning(Query *parse, const char *text, ParamListInfo params)
 
 	if (parse->rtable == NIL && parse->cteList == NIL && !parse->hasSubLinks)
 		return NULL;
-	context = AllocSetContextCreate(TopMemoryContext, "pg_audit_queue planning",
+
+	/* If the query is too deep to be looked at, the caller's memory goes with the error. */
+	context = AllocSetContextCreate(CurrentMemoryContext, "pg_audit_queue planning",
 									ALLOCSET_SMALL_SIZES);
 	old_context = MemoryContextSwitchTo(context);
 	planning = palloc0(sizeof(Planning));
@@ -262,6 +264,7 @@ begin_planning(Query *parse, const char *text, ParamListInfo params)
 		MemoryContextDelete(context);
 		return NULL;
 	}
+	MemoryContextSetParent(context, TopMemoryContext);
 	dlist_push_head(&plannings, &planning->node);
 	return planning;
 }

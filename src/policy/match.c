@@ -141,6 +141,9 @@ typedef struct Dependence
 /* Decisions that are remembered at most: each change of what one depends on goes through them. */
 #define MAX_KNOWN		2048
 
+/* Different decisions that a session's rules have at most, before they are made again */
+#define MAX_DECISIONS	1024
+
 /* Changes that are noted at most while a decision is made */
 #define MAX_CHANGES		32
 
@@ -538,6 +541,14 @@ intern(PaqSessionRules *rules, PaqClass class, const PaqVerdict *final, bool gra
 		decision->later[i] = list_nth(later, i);
 	rules->decisions = lappend(rules->decisions, decision);
 	MemoryContextSwitchTo(old_context);
+
+	/* Statements may have any of them, so they go when all of the rules do. */
+	if (list_length(rules->decisions) >= MAX_DECISIONS && !rules->full)
+	{
+		rules->full = true;
+		if (rules == paq_policy.rules)
+			paq_policy.generation = 0;
+	}
 	return decision;
 }
 

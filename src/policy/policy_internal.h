@@ -266,6 +266,7 @@ struct PaqSessionRules
 	uint32		recorded;		/* see paq_set_rule_classes() */
 	uint32		ignored;
 	List	   *decisions;		/* all different ones so far */
+	bool		full;			/* there are too many: others are to be made */
 	struct known_hash *known;	/* decisions that were made before, and what each depends */
 	struct dependence_hash *dependences;	/* on; NULL: none.  See match.c */
 	PaqKnownUser users[PAQ_KNOWN_USERS];

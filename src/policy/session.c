@@ -472,7 +472,7 @@ find_session_rules(bool known, const PaqRuleSet *set, uint64 generation,
 	{
 		PaqSessionRules *rules = dlist_container(PaqSessionRules, node, iter.cur);
 
-		if (rules->unknown != !known || rules->enabled != enabled ||
+		if (rules->full || rules->unknown != !known || rules->enabled != enabled ||
 			(rules->made != NULL) != (known && set != NULL))
 			continue;
 		if (rules->made != NULL)
