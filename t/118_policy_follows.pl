@@ -155,6 +155,21 @@ unaudited_sql($node, 'GRANT staff TO deputy');
 follows($client, 'SELECT a FROM s.grp', 'current', 'the current user becomes a member of it');
 unaudited_sql($node, 'REVOKE staff FROM deputy');
 follows($client, 'SELECT a FROM s.grp', '', 'and is none any more');
+
+# more roles than a session remembers, one after the other
+unaudited_sql($node, "CREATE ROLE more_$_; GRANT more_$_ TO ann") for 1 .. 9;
+for (1 .. 9)
+{
+	$client->query("SET ROLE more_$_");
+	follows($client, 'SELECT a FROM s.grp', '', "role more_$_");
+}
+unaudited_sql($node, "GRANT staff TO more_$_") for 1 .. 9;
+for (1 .. 9)
+{
+	$client->query("SET ROLE more_$_");
+	follows($client, 'SELECT a FROM s.grp', 'current', "role more_$_ becomes a member of the group");
+}
+$client->query('SET ROLE deputy');
 unaudited_sql($node, 'ALTER ROLE deputy RENAME TO vice');
 follows($client, 'SELECT a FROM s.cur', '', 'the role has another name');
 unaudited_sql($node, 'ALTER ROLE vice RENAME TO deputy');

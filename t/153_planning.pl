@@ -161,6 +161,7 @@ install_policy($node, "record all all all read hr.salary name=salary\n", log => 
 $node->safe_psql('postgres', q{
 	SET ROLE eve;
 	CREATE MATERIALIZED VIEW e.m AS SELECT amount FROM hr.salary WHERE amount OPERATOR(e.===) 0 WITH NO DATA;
+	CREATE VIEW e.sublink AS SELECT amount, (SELECT max(a) FROM e.mine) AS m FROM hr.salary;
 	CREATE FUNCTION e.sql() RETURNS bigint LANGUAGE sql AS $$
 		SELECT count(*) FROM hr.salary WHERE amount OPERATOR(e.===) 0;
 		SELECT count(*) FROM hr.salary WHERE amount OPERATOR(e.===) 4 $$;
@@ -185,6 +186,12 @@ for (
 	[ 'REFRESH', 1, 'REFRESH MATERIALIZED VIEW e.m' ],
 	[ 'an SQL function', 2, 'SELECT e.sql()' ],
 	[ 'a function in PL/pgSQL', 12, 'SELECT e.loop()' ],
+	[ 'a sublink that is left out', 1, "SELECT count(*) $where 0 AND (true OR amount IN (SELECT a FROM e.mine))" ],
+	[ 'a query that nobody uses', 1, "WITH unused AS (SELECT * FROM e.mine) SELECT count(*) $where 0" ],
+	[ 'a column of a view that nobody uses', 1, "SELECT count(*) FROM e.sublink WHERE amount OPERATOR(e.===) 0" ],
+	[ 'plans for any parameter, and for one', 9,
+		"PREPARE p (int, int) AS SELECT amount $where \$1 AND (\$2 IS NULL OR amount IN (SELECT a FROM e.mine))",
+		map { "EXECUTE p($_ + 4, NULL)" } 1 .. 9 ],
 	[ 'a subtransaction', 2, 'BEGIN', "SELECT amount $where 0", 'SAVEPOINT s', "SELECT amount $where 4", 'ROLLBACK TO s', 'COMMIT' ])
 {
 	my ($name, $number, @statements) = @{$_};
@@ -218,6 +225,57 @@ install_policy($node, "record all all all read hr.salary outcome=ok\n", log => '
 $before = flush_trail($node);
 $client->query("SELECT amount $where 1");
 is(join(' ', map { $_->{class} } records_since($before)), 'ERROR', 'a rule lets it go: a record of the error');
+
+# An error of another message is not the outcome of what was planned before.
+install_policy($node, "record all all all all hr.salary name=salary\n", log => 'error');
+$before = flush_trail($node);
+$client->query('BEGIN');
+$client->query("SELECT count(*) $where 0 AND (true OR amount IN (SELECT a FROM e.mine))");
+$client->query('selct');
+$client->query('ROLLBACK');
+is(join(' ', map { "$_->{class} $_->{exitCode}" } records_since($before)), 'READ 00000 ERROR 42601',
+	'an error of another message');
+$before = flush_trail($node);
+$client->parse('s', "INSERT INTO e.mine SELECT amount $where 0");
+$client->bind('p', 's');
+$client->parse('t', 'selct');
+like($client->sync, qr/E:42601/, 'an error in a pipeline');
+is(join(' ', map { "$_->{class} " . ($_->{exitCode} // 'unknown') } records_since($before)),
+	'ERROR 42601 WRITE unknown', 'is not the outcome of what is bound and not executed');
+
+# A denial that a function handles, while a rule lets the statement go
+install_policy($node, "record all all all read hr.salary outcome=ok\n", log => 'error');
+$node->safe_psql('postgres', q{
+	SET ROLE eve;
+	CREATE FUNCTION e.deny(int, int) RETURNS bool LANGUAGE plpgsql AS
+		$$ BEGIN RAISE insufficient_privilege; END $$;
+	CREATE OPERATOR e.=!= (function = e.deny, leftarg = int, rightarg = int, restrict = eqsel) });
+$before = flush_trail($node);
+$client->query('DO $$ BEGIN PERFORM 1 FROM hr.salary WHERE amount OPERATOR(e.=!=) 1; EXCEPTION WHEN OTHERS THEN NULL; END $$');
+is(join(' ', map { "$_->{class} $_->{exitCode}" } records_since($before)), 'ERROR 42501', 'a denial that is handled');
+
+# Whoever has plannings fail again and again waits when the queue is full, as for any record.
+SKIP:
+{
+	skip 'this system does not tell the memory of a process', 1 if !-r "/proc/$$/status";
+	install_policy($node, $no_rules, log => 'read');
+	my $worker = worker_pid($node);
+	my $pid = $client->pid;
+
+	kill 'STOP', $worker;
+	$client->start('DO $$ BEGIN FOR i IN 1..10000000 LOOP BEGIN
+		EXECUTE \'SELECT 1 FROM hr.salary WHERE amount OPERATOR(e.=!=) 1\';
+		EXCEPTION WHEN OTHERS THEN NULL; END; END LOOP; END $$');
+	ok(poll_until(sub {
+		unaudited_sql($node, "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $pid") eq 'Extension' }),
+		'the session waits');
+	my ($memory) = slurp_file("/proc/$pid/status") =~ /^VmRSS:\s*(\d+) kB/m;
+
+	cmp_ok($memory, '<', 200 * 1024, 'and takes no more memory');
+	kill 'CONT', $worker;
+	unaudited_sql($node, "SELECT pg_cancel_backend($pid)");
+	like($client->finish, qr/E:57014/, 'until it is cancelled');
+}
 
 # Very many plans that are never executed
 install_policy($node, "record all all all all hr.salary name=salary\n", log => 'none');

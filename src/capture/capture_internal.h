@@ -413,6 +413,7 @@ extern void paq_forget_error(void);
 extern void paq_error_unrecorded(void);
 extern PaqError *paq_error_catch(const char *text);
 extern PaqError *paq_error_catch_unframed(const char *text);
+extern void paq_error_own(void);
 extern PaqError *paq_error_report(ErrorData *edata);
 extern bool paq_error_has_owner(void);
 extern void paq_error_reported(void);
@@ -490,6 +491,7 @@ extern int	paq_planned;		/* plans that wait for their execution */
 extern void paq_prepare_statement(PaqStatement *statement, PlannedStmt *plan);
 extern void paq_planning_executed(const QueryDesc *query_desc);
 extern void paq_planning_close_all(SubTransactionId from, PaqError *error);
+extern bool paq_planning_fail(PaqError *error);
 extern void paq_planning_init(void);
 
 /* config.c */

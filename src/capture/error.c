@@ -5,7 +5,7 @@
  *
  * The first to see an error is the innermost hook that it passes through, which
  * copies it; hooks further out find that copy.  An error that passes through no
- * hook - in a statement's syntax, in its planning, at the commit - is first seen
+ * hook - in a statement's syntax, at the commit - is first seen
  * when PostgreSQL reports it (report.c).  A new frame proves that the error was
  * handled.
  *
@@ -218,7 +218,6 @@ catch_error(const char *text, PaqCallFrame *next_frame)
 	const PaqCallFrame *frame = paq_stack.frame;
 	int			sqlstate = geterrcode();
 
-	inner.error.sqlstate = 0;
 	forget_handled();
 	if (frame == NULL || !state.caught || state.next_frame != frame ||
 		state.error.sqlstate != sqlstate)
@@ -240,6 +239,7 @@ paq_error_catch(const char *text)
 {
 	PaqCallFrame *frame = paq_stack.frame;
 
+	inner.error.sqlstate = 0;
 	catch_error(text, frame ? frame->parent : NULL);
 	if (state.next_frame == NULL)
 		state.owned = frame == NULL ||
@@ -249,16 +249,24 @@ paq_error_catch(const char *text)
 
 /*
  * The same in the PG_CATCH block of a hook without a frame: the innermost frame, if there is
- * one, is yet to see the error, which is the outcome of a statement of the client's otherwise.
+ * one, is yet to see the error.  paq_error_own() says whether it needs a record of its own.
  */
 PaqError *
 paq_error_catch_unframed(const char *text)
 {
 	catch_error(text, paq_stack.frame);
-	if (state.next_frame == NULL)
-		state.owned = true;
 	return &state.error;
 }
+
+/* The error that a hook without a frame has caught is the outcome of a record. */
+void
+paq_error_own(void)
+{
+	inner.error.sqlstate = 0;
+	if (paq_stack.frame == NULL)
+		state.owned = true;
+}
+
 /* The error has come too late for the record of the statement that it ends. */
 void
 paq_error_unrecorded(void)

@@ -190,8 +190,6 @@ record_early(Oid function, PaqEvent *event, const PaqSubject *subject)
 	paq_session_warm();
 	if (message != last_message)
 		text_bytes = 0;
-	last_function = function;
-	last_message = message;
 	event->flags = PAQ_RECORD_NO_OUTCOME | PAQ_RECORD_PARAM_NOT_LOGGED;
 	if (paq_verdict_wish(event->verdict, false).statement && text_bytes > PAQ_MAX_TEXT_BYTES)
 		event->flags |= PAQ_RECORD_STMT_PREVIOUS;
@@ -200,6 +198,8 @@ record_early(Oid function, PaqEvent *event, const PaqSubject *subject)
 		paq_event_set_text(event, true);
 		text_bytes += event->shown[0].len;
 	}
+	last_function = function;
+	last_message = message;
 	paq_record_event(event, 0);
 	paq_queue_admit_text();
 }

@@ -21,7 +21,8 @@
  * record if one of its relations would have it executed with one, whatever comes after
  * it.  Shown by t/153_planning.pl.
  *
- * Must not raise, except for what deciding may (choice.c).
+ * Must not raise, except for what deciding may (choice.c), where a query is too deep to be
+ * looked at, and to wait for space in the queue.
  *
  * Locking: none.
  *
@@ -45,7 +46,7 @@
 #include "utils/syscache.h"
 
 /* Plans that wait for their execution at most; beyond that, the oldest one waits no longer. */
-#define MAX_PLANNED		500
+#define MAX_PLANNED		2000
 
 /* A text that several plans have */
 typedef struct SharedText
@@ -62,9 +63,11 @@ typedef struct Planning
 	PaqStatement *statement;
 	QueryDesc	query_desc;		/* what is asked of a statement of the executor, as far as it is */
 	PlannedStmt plan;			/* known before it has a plan */
+	TimestampTz message;		/* of the client, in which it is planned */
 	bool		tells;			/* code of users may be called meanwhile */
 	bool		unknown;		/* it may use relations that are not in plan */
 	SharedText *planned;		/* its text, if it waits for its execution; else NULL */
+	List	   *relations;		/* that its plan has then; plan has those of the query */
 } Planning;
 
 static planner_hook_type prev_planner = NULL;
@@ -74,6 +77,12 @@ static dlist_head plannings = DLIST_STATIC_INIT(plannings);
 
 /* How many of them wait for their execution */
 int			paq_planned = 0;
+
+/* Has a statement that is not executed left a record since the session was made to wait? */
+static bool unsettled = false;
+
+/* An unused memory context */
+static MemoryContext spare_context = NULL;
 
 /* ----------
  * What a query uses
@@ -184,6 +193,33 @@ paq_prepare_statement(PaqStatement *statement, PlannedStmt *plan)
 		paq_find_granted(statement, plan);
 }
 
+/* A memory context for a planning; it goes with the caller's if that is left by an error. */
+static MemoryContext
+new_context(void)
+{
+	MemoryContext context = spare_context;
+
+	if (context == NULL)
+		return AllocSetContextCreate(CurrentMemoryContext, "pg_audit_queue planning",
+									 ALLOCSET_SMALL_SIZES);
+	spare_context = NULL;
+	MemoryContextSetParent(context, CurrentMemoryContext);
+	return context;
+}
+
+static void
+free_context(MemoryContext context)
+{
+	if (spare_context != NULL)
+	{
+		MemoryContextDelete(context);
+		return;
+	}
+	MemoryContextReset(context);
+	MemoryContextSetParent(context, TopMemoryContext);
+	spare_context = context;
+}
+
 /* Free the planning, and close its statement, all of whose records are published. */
 static void
 end_planning(Planning *planning)
@@ -197,7 +233,7 @@ end_planning(Planning *planning)
 		if (--planning->planned->users == 0)
 			pfree(planning->planned);
 	}
-	MemoryContextDelete(planning->context);
+	free_context(planning->context);
 }
 
 /* Make the records of a statement that is not executed. */
@@ -206,6 +242,7 @@ make_records(Planning *planning)
 {
 	paq_record_failed_start(planning->statement, &planning->plan);
 	paq_trail_fail(planning->statement);
+	unsettled |= !dlist_is_empty(&planning->statement->records);
 }
 
 /* Record a statement that is not executed, because of the error; NULL: nobody knows why. */
@@ -233,9 +270,8 @@ begin_planning(Query *parse, const char *text, ParamListInfo params)
 	if (parse->rtable == NIL && parse->cteList == NIL && !parse->hasSubLinks)
 		return NULL;
 
-	/* If the query is too deep to be looked at, the caller's memory goes with the error. */
-	context = AllocSetContextCreate(CurrentMemoryContext, "pg_audit_queue planning",
-									ALLOCSET_SMALL_SIZES);
+	/* A query that is too deep to be looked at is an error. */
+	context = new_context();
 	old_context = MemoryContextSwitchTo(context);
 	planning = palloc0(sizeof(Planning));
 	planning->context = context;
@@ -261,9 +297,10 @@ begin_planning(Query *parse, const char *text, ParamListInfo params)
 	}
 	if (planning->statement == NULL)
 	{
-		MemoryContextDelete(context);
+		free_context(context);
 		return NULL;
 	}
+	planning->message = GetCurrentStatementStartTimestamp();
 	MemoryContextSetParent(context, TopMemoryContext);
 	dlist_push_head(&plannings, &planning->node);
 	return planning;
@@ -276,6 +313,7 @@ prepare_planning(Planning *planning)
 	MemoryContext old_context = MemoryContextSwitchTo(planning->context);
 	PaqStatement *statement = planning->statement;
 
+	paq_session_warm();
 	paq_prepare_statement(statement, &planning->plan);
 	if (unlikely(planning->unknown && statement->choice.rules != NULL))
 	{
@@ -299,8 +337,8 @@ fail_planning(Planning *planning)
 		PaqError   *error = paq_error_catch_unframed(planning->query_desc.sourceText);
 
 		paq_statement_fail(planning->statement, error);
-		if (!error->known)
-			paq_error_unrecorded();
+		if (error->known)
+			paq_error_own();
 	}
 	end_planning(planning);
 }
@@ -349,50 +387,22 @@ give_up_oldest(void)
 	}
 }
 
+/* Does what waits for its execution have this text, place and command? */
+static bool
+has_text_of(const Planning *planning, const PlannedStmt *plan, const char *text)
+{
+	return planning->planned != NULL && planning->plan.commandType == plan->commandType &&
+		planning->plan.stmt_location == plan->stmt_location &&
+		planning->plan.stmt_len == plan->stmt_len &&
+		strcmp(planning->planned->text, text) == 0;
+}
+
 /*
- * The statement is planned.  If that has told anything to code of users, it waits for its
- * execution.
+ * The query is planned once more, as when PostgreSQL takes a plan for any parameters into
+ * consideration: nothing but the new plan waits for the execution.
  */
 static void
-succeed_planning(Planning *planning)
-{
-	if (likely(!planning->tells))
-	{
-		end_planning(planning);
-		return;
-	}
-	planning->planned = share_text(planning->query_desc.sourceText);
-	if (planning->planned == NULL)
-	{
-		give_up(planning, NULL);
-		return;
-	}
-	planning->statement->text = planning->query_desc.sourceText = planning->planned->text;
-	if (++paq_planned > MAX_PLANNED)
-		give_up_oldest();
-}
-
-/* Is the query that begins to be executed the one that was planned? */
-static bool
-is_planned(const Planning *planning, const QueryDesc *query_desc)
-{
-	const PlannedStmt *plan = query_desc->plannedstmt;
-	ListCell   *lc;
-
-	if (planning->planned == NULL || planning->plan.commandType != plan->commandType ||
-		planning->plan.stmt_location != plan->stmt_location ||
-		planning->plan.stmt_len != plan->stmt_len ||
-		strcmp(planning->planned->text, query_desc->sourceText) != 0)
-		return false;
-	foreach(lc, planning->plan.relationOids)
-		if (!list_member_oid(plan->relationOids, lfirst_oid(lc)))
-			return false;
-	return true;
-}
-
-/* A query begins to be executed: nothing waits for that any more. */
-void
-paq_planning_executed(const QueryDesc *query_desc)
+end_older_plans(const Planning *newest)
 {
 	dlist_mutable_iter iter;
 
@@ -400,14 +410,96 @@ paq_planning_executed(const QueryDesc *query_desc)
 	{
 		Planning   *planning = dlist_container(Planning, node, iter.cur);
 
-		if (is_planned(planning, query_desc))
+		if (planning != newest &&
+			has_text_of(planning, &newest->plan, newest->query_desc.sourceText) &&
+			equal(planning->plan.relationOids, newest->plan.relationOids))
 			end_planning(planning);
 	}
 }
 
 /*
- * What was planned in subtransaction from or later, or is being planned, will not be executed,
- * because of the error; NULL: nobody knows why.  InvalidSubTransactionId stands for all.
+ * The statement is planned.  If that has told anything to code of users, it waits for its
+ * execution.
+ */
+static void
+succeed_planning(Planning *planning, const PlannedStmt *plan)
+{
+	MemoryContext old_context;
+
+	if (likely(!planning->tells))
+	{
+		end_planning(planning);
+		return;
+	}
+	if (unlikely(paq_planned > 0))
+		end_older_plans(planning);
+	planning->planned = share_text(planning->query_desc.sourceText);
+	if (planning->planned == NULL)
+	{
+		give_up(planning, NULL);
+		return;
+	}
+	paq_planned++;
+	planning->statement->text = planning->query_desc.sourceText = planning->planned->text;
+	old_context = MemoryContextSwitchTo(planning->context);
+	planning->relations = list_copy(plan->relationOids);
+	MemoryContextSwitchTo(old_context);
+	if (paq_planned > MAX_PLANNED)
+		give_up_oldest();
+}
+
+/*
+ * A query begins to be executed: its plan waits for that no more.  PostgreSQL leaves the text,
+ * and the relations that a plan has, as they are when it copies a plan.
+ */
+void
+paq_planning_executed(const QueryDesc *query_desc)
+{
+	const PlannedStmt *plan = query_desc->plannedstmt;
+	dlist_mutable_iter iter;
+
+	dlist_foreach_modify(iter, &plannings)
+	{
+		Planning   *planning = dlist_container(Planning, node, iter.cur);
+
+		if (has_text_of(planning, plan, query_desc->sourceText) &&
+			equal(planning->relations, plan->relationOids))
+			end_planning(planning);
+	}
+}
+
+/* Is it planned in the message of the client's that is being executed? */
+static inline bool
+is_of_message(const Planning *planning)
+{
+	return planning->message == GetCurrentStatementStartTimestamp();
+}
+
+/*
+ * An error is reported.  If it has come between the planning of a statement and its execution,
+ * that is not executed.  Returns true if the error is the outcome of a record then.
+ */
+bool
+paq_planning_fail(PaqError *error)
+{
+	dlist_mutable_iter iter;
+
+	if (likely(paq_planned == 0) || paq_stack.frame != NULL)
+		return false;
+	dlist_foreach_modify(iter, &plannings)
+	{
+		Planning   *planning = dlist_container(Planning, node, iter.cur);
+
+		if (planning->planned != NULL && is_of_message(planning))
+			give_up(planning, error);
+	}
+	return error->known;
+}
+
+/*
+ * What was planned in subtransaction from or later will not be executed, because of the error if
+ * that is of the same message; NULL: nobody knows why.  InvalidSubTransactionId stands for all.
+ * When the process exits, neither will be what is being planned.
  */
 void
 paq_planning_close_all(SubTransactionId from, PaqError *error)
@@ -420,7 +512,8 @@ paq_planning_close_all(SubTransactionId from, PaqError *error)
 
 		if (planning->statement->subxact < from)
 			break;
-		give_up(planning, error);
+		if (planning->planned != NULL || proc_exit_inprogress)
+			give_up(planning, is_of_message(planning) ? error : NULL);
 	}
 }
 
@@ -440,9 +533,16 @@ next_planner(PAQ_PLANNER_ARGS)
 static pg_noinline PlannedStmt *
 plan_audited(PAQ_PLANNER_ARGS)
 {
-	Planning   *const planning = begin_planning(parse, query_string, boundParams);
+	Planning   *planning;
 	PlannedStmt *result;
 
+	/* Whoever has statements fail again and again waits for space for their records. */
+	if (unlikely(unsettled))
+	{
+		paq_settle(PAQ_SPACE_WAIT);
+		unsettled = false;
+	}
+	planning = begin_planning(parse, query_string, boundParams);
 	if (planning == NULL)
 		return next_planner(PAQ_PLANNER_PASS);
 	PG_TRY();
@@ -456,7 +556,7 @@ plan_audited(PAQ_PLANNER_ARGS)
 		PG_RE_THROW();
 	}
 	PG_END_TRY();
-	succeed_planning(planning);
+	succeed_planning(planning, result);
 	return result;
 }
 

@@ -286,9 +286,9 @@ begin_command(const char *keyword, int sqlstate, bool may_scan)
 	if (command.record != NULL || command.message == event.start_time ||
 		!paq_event_choose(&event, &subject, sqlstate))
 		return;
-	command.message = event.start_time;
 	event.command = keyword;
 	paq_event_set_text(&event, may_scan);
+	command.message = event.start_time;
 	command.record = paq_event_create(&event);
 }
 

@@ -24,10 +24,11 @@
  * hand over (choice.c); NULL: rules have nothing to do with it.
  *
  * Must not raise, except for what output functions of parameters' types do, for
- * an interrupt after showing a record to the client, and for space in the queue
- * when a statement calls very many functions.  Events never raise, and read no
- * catalog: they are for use anywhere, also while an error is being handled,
- * before a session has logged in, and at its end.
+ * an interrupt after showing a record to the client or while a long text is masked, and
+ * for space in the queue when a statement calls very many functions.  Events read no
+ * catalog, and raise nothing but the latter interrupt, where it may be served: they are
+ * for use anywhere, also while an error is being handled, before a session has logged in,
+ * and at its end.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *

@@ -62,13 +62,8 @@ record_error(PaqError *error)
 	const PaqSubject subject = {.class = PAQ_CLASS_ERROR};
 	PaqEvent	event = {.class = PAQ_CLASS_ERROR};
 
-	/* It has come between the planning of a statement and its execution. */
-	if (unlikely(paq_planned > 0) && paq_stack.frame == NULL)
-	{
-		paq_planning_close_all(InvalidSubTransactionId, error);
-		if (error->known)
-			return;
-	}
+	if (paq_planning_fail(error))
+		return;
 
 	event.start_time = GetCurrentStatementStartTimestamp();
 	event.known = error->known;

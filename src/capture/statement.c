@@ -4,7 +4,8 @@
  *		What this process is executing: call frames, statements, their ids,
  *		and their parts of the texts that were sent.
  *
- * An executor statement is known from ExecutorStart to ExecutorEnd, or to
+ * An executor statement is known from ExecutorStart to ExecutorEnd, before that while it is
+ * planned (planning.c), or to
  * whatever ends it instead: an error in one of the executor's functions, the
  * end of its subtransaction or transaction, the exit of the process.  Whichever
  * comes first closes it, so its records are published exactly once.  A utility

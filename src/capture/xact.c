@@ -113,6 +113,7 @@ at_transaction_end(XactEvent event, void *arg)
 			paq_forget_commit(true);
 			break;
 		case XACT_EVENT_PARALLEL_PRE_COMMIT:
+			paq_planning_close_all(InvalidSubTransactionId, NULL);
 			paq_wait_commit(false);
 			break;
 		case XACT_EVENT_ABORT:

@@ -705,20 +705,29 @@ mark_quoted_literals(PaqMaskText *message, const PaqMaskText *text, int depth,
 }
 
 /*
- * Mask a message, which is terminated, as paq_mask_message() says; its beginning may be that of a
- * longer one.
+ * An error's message as it may be recorded.  statement is the text of the
+ * statement that failed, NULL if unknown: if that may have secrets, its
+ * literals are masked where the message quotes them.  For use while the error
+ * is being handled.
+ *
+ * Of a message that is longer than PAQ_MASK_UNINTERRUPTED, the beginning is shown.  What
+ * mask_patterns matches is recognized there if it ends within CUT_MARGIN bytes behind that.
  */
-static void
-mask_message(const char *message, Size len, const char *statement, PaqMasked *shown)
+void
+paq_mask_message(const char *message, const char *statement, PaqMasked *shown)
 {
+	const Size	len = strlen(message);
+	const bool	cut = len > PAQ_MASK_UNINTERRUPTED;
 	const bool	quotes = statement != NULL &&
 		failed_is_candidate(statement, strlen(statement));
 	PaqMaskText text;
+	PaqMaskText beginning;
 	uint64		compared = 0;
 	bool		known;
 
 	show_unchanged(shown, message, len);
-	if ((!quotes && !paq_mask_is_candidate(message, len) && *paq_mask_patterns == '\0') ||
+	if ((!cut && !quotes && !paq_mask_is_candidate(message, len) &&
+		 *paq_mask_patterns == '\0') ||
 		!begin_literal(&text, message, len, shown))
 		return;
 	(void) paq_content_find(&text, PAQ_CONTENT_ANY);
@@ -729,49 +738,27 @@ mask_message(const char *message, Size len, const char *statement, PaqMasked *sh
 
 		mark_quoted_literals(&text, &quoted, 0, &compared);
 	}
-	known = mark_patterns(&text, 0) && compared <= MAX_COMPARED;
-	end_literal(&text, known, shown);
-}
-
-/*
- * An error's message as it may be recorded.  statement is the text of the
- * statement that failed, NULL if unknown: if that may have secrets, its
- * literals are masked where the message quotes them.  For use while the error
- * is being handled.
- *
- * Of a message that is longer than PAQ_MASK_UNINTERRUPTED, the beginning is shown.  What ends
- * within CUT_MARGIN bytes behind that is recognized, but not shown.
- */
-void
-paq_mask_message(const char *message, const char *statement, PaqMasked *shown)
-{
-	Size		len = strlen(message);
-	char	   *beginning;
-	char	   *result;
-
-	if (likely(len <= PAQ_MASK_UNINTERRUPTED))
+	beginning = text;
+	if (cut)
 	{
-		mask_message(message, len, statement, shown);
-		return;
+		beginning.len = pg_mbcliplen(message, len, PAQ_MASK_UNINTERRUPTED);
+		text.len = pg_mbcliplen(message, len, PAQ_MASK_UNINTERRUPTED - CUT_MARGIN);
 	}
-	len = pg_mbcliplen(message, len, PAQ_MASK_UNINTERRUPTED);
-	beginning = allocate(len + 1, 0);
-	if (beginning == NULL)
+	known = mark_patterns(&beginning, 0) && compared <= MAX_COMPARED;
+	end_literal(&text, known, shown);
+	shown->cut = cut;
+	if (!cut || shown->text != message)
+		return;
+
+	/* It has no secret, but it goes on behind its beginning. */
+	shown->copy = allocate(text.len + 1, 0);
+	if (shown->copy == NULL)
 	{
 		show_nothing(shown);
 		return;
 	}
-	memcpy(beginning, message, len);
-	beginning[len] = '\0';
-	mask_message(beginning, len, statement, shown);
-	shown->cut = true;
-	if (shown->text == beginning)
-		shown->copy = beginning;
-	else
-		pfree(beginning);
-	if (shown->copy == NULL || shown->len <= CUT_MARGIN)
-		return;
-	result = shown->copy;
-	shown->len = pg_mbcliplen(result, shown->len, shown->len - CUT_MARGIN);
-	result[shown->len] = '\0';
+	memcpy(shown->copy, message, text.len);
+	shown->copy[text.len] = '\0';
+	shown->text = shown->copy;
+	shown->len = text.len;
 }

@@ -10,12 +10,14 @@
  *	 replaced.
  * - A text is never left out.  If its secrets cannot be told from the rest, the
  *	 contents of all its literals are replaced, and the result says so.
- * - No function raises an error, whatever the text.  Time and memory are linear
- *	 in its length, unless a regular expression of the administrator's takes more.
+ * - No function raises an error, whatever the text, but that of an interrupt, see below.
+ *	 Time and memory are linear in its length, unless a regular expression of the
+ *	 administrator's takes more.
  * - Whoever cancels a statement, or ends its session, does not wait for the masking
  *	 of a long text: where the caller says so, the interrupt is served, so the
- *	 statement does not go on; elsewhere the text is cut.  Where nobody asks, searching
- *	 for mask_patterns takes at most 0.2 s; then all literals are masked.
+ *	 statement does not go on; elsewhere the text is cut.  Where no interrupt is served,
+ *	 only texts of up to 256 kB are searched for mask_patterns, and no match is searched
+ *	 for that is not begun within 0.2 s; then all literals are masked.
  *	 Shown by t/152_mask_cancel.pl.
  *
  * Locking: none, everything is local to the process.

@@ -9,7 +9,8 @@
  * regular expressions, each of which takes some kilobytes.
  *
  * Guarantees: of each rule of a generation of the policy there is at most one PaqRule
- * that is kept, and none is kept that no session's rules have.
+ * that is kept, and none is kept that no session's rules have, but one that was being
+ * looked at when an error was raised.
  * Shown by t/150_rules_memory.pl.
  *
  * Must not raise, except for lack of memory, and if the words are those of a later version.
@@ -76,7 +77,7 @@ paq_made_rules_put(PaqMadeRules *made)
 
 /*
  * Returns the next rule that the reader of the set comes to, number *i from 0; NULL at the
- * end.  It is the caller's to use once more (paq_made_rule_put()).
+ * end.  Whoever keeps it counts that in made->uses; else paq_made_rule_drop() must follow.
  */
 PaqRule *
 paq_made_rule_get(PaqMadeRules *made, PaqRuleReader *reader, int *i)
@@ -93,15 +94,14 @@ paq_made_rule_get(PaqMadeRules *made, PaqRuleReader *reader, int *i)
 		made->rules[*i] = paq_rule_set_next(reader);
 		MemoryContextSwitchTo(old_context);
 	}
-	made->uses[*i]++;
 	return made->rules[*i];
 }
 
-/* The rule is used once less; nobody may want it any more. */
+/* Free the rule, unless somebody uses it. */
 void
-paq_made_rule_put(PaqMadeRules *made, int i)
+paq_made_rule_drop(PaqMadeRules *made, int i)
 {
-	if (--made->uses[i] > 0)
+	if (made->uses[i] > 0)
 		return;
 	paq_rule_free(made->rules[i]);
 	made->rules[i] = NULL;

@@ -464,10 +464,13 @@ bool
 paq_known_user_update(PaqSessionRules *rules, PaqKnownUser *known)
 {
 	const Oid	role = known->role;
+	const bool	lost = rules->users_lost;
 	bool		changed = false;
 	char	   *name;
 
-	known->role = InvalidOid;	/* in case the name cannot be looked up */
+	/* in case an error keeps us from looking */
+	known->role = InvalidOid;
+	rules->users_lost = true;
 	name = GetUserNameFromId(role, true);
 	for (int i = 0; i < rules->nrules; i++)
 	{
@@ -477,6 +480,7 @@ paq_known_user_update(PaqSessionRules *rules, PaqKnownUser *known)
 		known->applies[i] = applies;
 	}
 	known->role = role;
+	rules->users_lost = lost;
 	if (name != NULL)
 		pfree(name);
 	return changed;
@@ -498,6 +502,7 @@ rules_of_user(PaqSessionRules *rules, Oid user, bool may_look_up)
 		return NULL;
 	known = &rules->users[rules->next_user];
 	rules->next_user = (rules->next_user + 1) % PAQ_KNOWN_USERS;
+	rules->users_lost |= OidIsValid(known->role);
 	if (known->applies == NULL)
 		known->applies = MemoryContextAlloc(rules->context, rules->nrules * sizeof(bool));
 	known->role = user;
@@ -705,6 +710,10 @@ decide_anew(PaqSessionRules *rules, Oid user, const PaqSubject *subject)
 		scratch = AllocSetContextCreate(TopMemoryContext, "pg_audit_queue decision",
 										ALLOCSET_SMALL_SIZES);
 	old_context = MemoryContextSwitchTo(scratch);
+
+	/* That these caches are set up for the first time may have us told of changes. */
+	(void) function_by_oid(InvalidOid);
+	(void) schema_by_oid(InvalidOid);
 	changed.number = 0;
 	if (is_function(subject))
 		search.schemas = list_make1_oid(get_func_namespace(subject->relid));

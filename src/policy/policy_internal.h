@@ -271,13 +271,14 @@ struct PaqSessionRules
 	struct dependence_hash *dependences;	/* on; NULL: none.  See match.c */
 	PaqKnownUser users[PAQ_KNOWN_USERS];
 	int			next_user;
+	bool		users_lost;		/* there are decisions of roles that are not among them */
 };
 
 /* made.c */
 extern PaqMadeRules *paq_made_rules_get(const PaqRuleSet *set, uint64 generation);
 extern void paq_made_rules_put(PaqMadeRules *made);
 extern PaqRule *paq_made_rule_get(PaqMadeRules *made, PaqRuleReader *reader, int *i);
-extern void paq_made_rule_put(PaqMadeRules *made, int i);
+extern void paq_made_rule_drop(PaqMadeRules *made, int i);
 extern void paq_made_rules_note(PaqMadeRules *made, const PaqRule *rule);
 extern void paq_made_rules_noted(PaqMadeRules *made);
 

@@ -345,7 +345,12 @@ paq_session_rules_free(PaqSessionRules *rules)
 	if (rules->made != NULL)
 	{
 		for (int i = 0; i < rules->nrules; i++)
-			paq_made_rule_put(rules->made, rules->rules[i]->verdict.number - 1);
+		{
+			const int	number = rules->rules[i]->verdict.number - 1;
+
+			rules->made->uses[number]--;
+			paq_made_rule_drop(rules->made, number);
+		}
 		paq_made_rules_put(rules->made);
 	}
 	MemoryContextDelete(rules->context);
@@ -369,9 +374,12 @@ add_rules(PaqSessionRules *rules, const PaqRuleSet *set, const PaqIdentity *who)
 		if (noting)
 			paq_made_rules_note(made, rule);
 		if ((rules->enabled || rule->verdict.mandatory) && applies(rule, who))
+		{
 			add_rule(rules, rule);
+			made->uses[i]++;
+		}
 		else
-			paq_made_rule_put(made, i);
+			paq_made_rule_drop(made, i);
 	}
 	if (noting)
 		paq_made_rules_noted(made);
@@ -549,6 +557,10 @@ paq_policy_pin(PaqSessionRules *rules)
 static void
 follow_current_users(PaqSessionRules *rules)
 {
+	/* Of others it is not known whether anything has changed. */
+	if (rules->users_lost)
+		paq_match_forget(rules);
+	rules->users_lost = false;
 	for (int i = 0; i < PAQ_KNOWN_USERS; i++)
 		if (OidIsValid(rules->users[i].role) &&
 			paq_known_user_update(rules, &rules->users[i]))
