@@ -223,7 +223,7 @@ $client->quit;
 flush_trail($node);
 my %number;
 
-for (grep { $_->{sequence} > $before && ($_->{commandText} // '') =~ /^SELECT a FROM t_/ } trail_records($node))
+for (grep { ($_->{commandText} // '') =~ /^SELECT a FROM t_/ } records_after($node, $before))
 {
 	my ($first) = $_->{commandText} =~ /t_(.)/;
 

@@ -44,6 +44,10 @@ $node->safe_psql('postgres', q{
 		RETURN false;
 	END $$;
 	CREATE OPERATOR e.=== (function = e.leak, leftarg = int, rightarg = int, restrict = eqsel);
+	CREATE FUNCTION e.difference(int, int) RETURNS float8 IMMUTABLE LANGUAGE plpgsql AS
+		$$ BEGIN PERFORM setval('e.leaked', 100 + (SELECT last_value FROM e.leaked));
+			RAISE EXCEPTION 'enough'; END $$;
+	CREATE TYPE e.range AS RANGE (subtype = int, subtype_diff = e.difference);
 	CREATE OPERATOR e.<=> (function = has_table_privilege, leftarg = text, rightarg = text, restrict = eqsel);
 	CREATE FUNCTION e.inlined() RETURNS SETOF int LANGUAGE sql STABLE AS
 		'SELECT amount FROM hr.salary WHERE amount OPERATOR(e.===) 1';
@@ -85,30 +89,42 @@ my @attacks = (
 	[ 'the end of the session', ["SELECT amount $where 2"], '57P01' ],
 	[ 'a cancellation', ["SELECT amount $where 3"], '57014' ],
 	[ "an operator with a function of PostgreSQL's", [q{SELECT 1 FROM hr.salary WHERE name OPERATOR(e.<=>) 'select'}], '42P01' ],
+	[ 'a range type with a function of the user', ['SELECT * FROM hr.ranges WHERE x <@ e.range(100, 500)'], 'P0001' ],
 	# planned, and not executed
 	[ 'a rule of two statements', ["INSERT INTO e.ruled SELECT amount $where 0"], '22012' ],
 	[ 'CREATE TABLE AS EXECUTE', [ "PREPARE p AS INSERT INTO e.mine SELECT amount $where 0", 'CREATE TABLE e.copy AS EXECUTE p' ], '42809' ],
 	[ 'a function that must not change anything', ['SELECT e.readonly()'], '' ],
 	[ 'a later statement of a function', ['SELECT e.planned_first()'], '22012' ]);
 
+unaudited_sql($node, q{
+	CREATE TABLE hr.ranges (x e.range);
+	INSERT INTO hr.ranges SELECT e.range(i * 7, i * 7 + 3) FROM generate_series(1, 300) AS i });
+unaudited_sql($node, q{
+	CREATE OR REPLACE FUNCTION e.difference(int, int) RETURNS float8 IMMUTABLE LANGUAGE sql AS
+		'SELECT ($1 - $2)::float8';
+	ANALYZE hr.ranges; GRANT SELECT ON hr.ranges TO eve, auditor;
+	CREATE OR REPLACE FUNCTION e.difference(int, int) RETURNS float8 IMMUTABLE LANGUAGE plpgsql AS
+		$$ BEGIN PERFORM setval('e.leaked', 100 + (SELECT last_value FROM e.leaked));
+			RAISE EXCEPTION 'enough'; END $$ });
+
 # Rules that are none of a session here
 my $no_rules = "record nowhere all all all all\n";
 
 # Whoever has made the rules or settings: they want a record of what is done to the table.
 my @ways = (
-	[ 'rule', sub { install_policy($node, "record all all all all hr.salary mandatory name=salary\n", log => 'none'); },
+	[ 'rule', sub { install_policy($node, "record all all all all hr.salary,hr.ranges mandatory name=salary\n", log => 'none'); },
 		sub { ($_[0]->{policy} // '') eq 'salary' } ],
 	[ 'settings', sub { install_policy($node, $no_rules, log => 'read, write', log_statement => 'on') },
 		sub { $_[0]->{class} =~ /READ|WRITE/ } ],
 	[ 'grants', sub { install_policy($node, $no_rules, log => 'none'); reload_settings($node, role => 'auditor') },
-		sub { ($_[0]->{auditType} // '') eq 'OBJECT' && ($_[0]->{objectName} // '') eq 'hr.salary' } ]);
+		sub { ($_[0]->{auditType} // '') eq 'OBJECT' && ($_[0]->{objectName} // '') =~ /^hr\.(salary|ranges)$/ } ]);
 
 sub records_since
 {
 	my ($sequence) = @_;
 
 	flush_trail($node);
-	return grep { $_->{sequence} > $sequence && ($_->{dbUserName} // '') eq 'eve' } trail_records($node);
+	return grep { ($_->{dbUserName} // '') eq 'eve' } records_after($node, $sequence);
 }
 
 for (@ways)
@@ -276,6 +292,17 @@ SKIP:
 	unaudited_sql($node, "SELECT pg_cancel_backend($pid)");
 	like($client->finish, qr/E:57014/, 'until it is cancelled');
 }
+
+# A plan that PostgreSQL shows has the planner's guesses.
+install_policy($node, "record all all all all hr.salary name=salary\n", log => 'none');
+$before = flush_trail($node);
+$client->query('SET debug_print_plan = on');
+$client->parse('d', 'INSERT INTO e.mine SELECT amount FROM hr.salary WHERE amount = 3');
+$client->bind('d', 'd');
+$client->sync;
+$client->query('RESET debug_print_plan');
+is(join(' ', map { "$_->{class} " . ($_->{exitCode} // 'unknown') } records_since($before)),
+	'WRITE unknown', 'a plan that is shown');
 
 # Very many plans that are never executed
 install_policy($node, "record all all all all hr.salary name=salary\n", log => 'none');

@@ -85,6 +85,7 @@ our @EXPORT = qw(
   set_disk
   set_faults
   settings_text
+  records_after
   reload_settings
   shown_text
   start_again
@@ -559,6 +560,16 @@ sub parse_record
 	my $record = eval { JSON::PP->new->utf8->decode($line) };
 
 	return ref $record eq 'HASH' ? $record : undef;
+}
+
+# records_after($node, $sequence): the records of the JSON trail behind that one, as hashes.
+# Others are not parsed, which takes long.
+sub records_after
+{
+	my ($node, $sequence) = @_;
+
+	return map { parse_record($_) // () }
+	  grep { /"sequence": ?(\d+)/ && $1 > $sequence } trail_lines($node);
 }
 
 # trail_records($node): the whole JSON trail, each record as a hash.

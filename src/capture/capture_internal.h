@@ -191,6 +191,7 @@ typedef struct PaqStatement
 	SubTransactionId subxact;	/* in which it began */
 	bool		recorded;		/* it has a record of its own */
 	bool		text_recorded;	/* some record of it has the text */
+	bool		being_planned;	/* it has no plan yet */
 	bool		perms_checked;	/* permissions were granted */
 	bool		unfinished;		/* its records are being made */
 	bool		hidden;			/* log_catalog leaves it out so far */
@@ -331,6 +332,7 @@ typedef struct PaqStack
 	uint64		pushes;			/* frames pushed so far */
 	dlist_head	statements;		/* open executor statements, newest first */
 	bool		in_part;		/* this is a parallel worker for a query */
+	int			plannings;		/* statements that are being planned, within each other */
 } PaqStack;
 
 extern PaqStack paq_stack;
@@ -338,6 +340,8 @@ extern PaqCallFrame *paq_frame_push(PaqStatement *statement,
 									QueryDesc *queryDesc);
 extern void paq_frame_pop(PaqCallFrame *frame);
 extern void paq_stack_begin_part(void);
+extern void paq_stack_begin_planning(void);
+extern void paq_stack_end_planning(void);
 extern bool paq_is_clients(void);
 extern bool paq_is_for_users(void);
 extern bool paq_in_trigger(void);

@@ -358,7 +358,8 @@ run_query(PAQ_EXECUTOR_RUN_ARGS)
 static void
 capture_ExecutorRun(PAQ_EXECUTOR_RUN_ARGS)
 {
-	if (!paq_capture_idle())
+	/* In a parallel worker a frame tells what functions execute from the part itself. */
+	if (!paq_capture_idle() || unlikely(paq_stack.in_part))
 		run_query(PAQ_EXECUTOR_RUN_PASS);
 	else
 		next_ExecutorRun(PAQ_EXECUTOR_RUN_PASS);

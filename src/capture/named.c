@@ -132,11 +132,14 @@ names_of_grant(const GrantStmt *grant)
 		grant->objects : NIL;
 }
 
-/* The relations whose definition a new one takes over */
+/*
+ * The relations whose definition a new one takes over, and the one of which it is a partition: what
+ * is in a default partition is looked at.
+ */
 static List *
-names_of_like(const CreateStmt *create)
+names_of_create(const CreateStmt *create)
 {
-	List	   *names = NIL;
+	List	   *names = create->partbound != NULL ? list_copy(create->inhRelations) : NIL;
 	ListCell   *lc;
 
 	foreach(lc, create->tableElts)
@@ -185,7 +188,7 @@ names_of(Node *parsetree)
 			return list_make1(((CopyStmt *) parsetree)->relation);
 		case T_CreateForeignTableStmt:
 		case T_CreateStmt:
-			return names_of_like((CreateStmt *) parsetree);
+			return names_of_create((CreateStmt *) parsetree);
 		case T_CreatePolicyStmt:
 			return list_make1(((CreatePolicyStmt *) parsetree)->table);
 		case T_CreatePublicationStmt:

@@ -129,38 +129,6 @@ choose_call(PaqStatement *statement, const Call *call, PaqChoice *space,
 	return paq_choice_records(space, PAQ_CLASS_FUNCTION);
 }
 
-/* A statement is about to call the function. */
-static void
-record_call(Oid function)
-{
-	PaqStatement *statement = paq_current_statement();
-	const PaqChoice *choice;
-	PaqChoice	space;
-	Call		call;
-
-	if (statement == NULL)
-		return;
-	look_up_call(function, &call);
-	if (call.in_catalog)
-		return;
-
-	/*
-	 * What audit_check() calls to look at settings has no record beside that of the
-	 * statement, whoever calls it within one.
-	 */
-	if (!statement->top_level && is_in_own_schema(&call) && paq_is_own_look(function))
-		return;
-	if (!choose_call(statement, &call, &space, &choice))
-		return;
-	if (!paq_is_left_out(choice))
-	{
-		paq_record_function(statement, call.name, false, choice);
-		paq_queue_admit_text();
-	}
-	if (choice != NULL)
-		list_free(space.later);
-}
-
 /*
  * A function is about to be called while nothing that is known is being executed: to
  * plan a statement, to make the value of a parameter, or in a parallel worker that
@@ -221,6 +189,56 @@ record_early_call(Oid function, bool always)
 	event.object_type = "FUNCTION";
 	event.command = GetCommandTagName(CMDTAG_EXECUTE);
 	record_early(function, &event, always ? NULL : &call.subject);
+}
+
+/*
+ * Returns true if the function is called by another one, which a parallel worker executes for its
+ * part of a query: neither has a statement there.  What the part calls itself is initialized when
+ * it starts, and recorded by the leader.
+ */
+static bool
+is_called_in_part(void)
+{
+	const PaqCallFrame *frame = paq_stack.frame;
+
+	return unlikely(paq_stack.in_part) && frame != NULL && frame->parent == NULL &&
+		!frame->starting;
+}
+
+/* A statement is about to call the function. */
+static void
+record_call(Oid function)
+{
+	PaqStatement *statement = paq_current_statement();
+	const PaqChoice *choice;
+	PaqChoice	space;
+	Call		call;
+
+	if (statement == NULL)
+	{
+		if (is_called_in_part())
+			record_early_call(function, false);
+		return;
+	}
+	look_up_call(function, &call);
+	if (call.in_catalog)
+		return;
+
+	/*
+	 * What audit_check() calls to look at settings has no record beside that of the
+	 * statement, whoever calls it within one.
+	 */
+	if (!statement->top_level && is_in_own_schema(&call) && paq_is_own_look(function))
+		return;
+	if (!choose_call(statement, &call, &space, &choice))
+		return;
+	if (!paq_is_left_out(choice))
+	{
+		paq_record_function(statement, call.name, false, choice);
+		paq_queue_admit_text();
+	}
+	if (choice != NULL)
+		list_free(space.later);
 }
 
 /*
@@ -286,7 +304,7 @@ record_file_call(Oid function)
 	if (!paq_is_built_in(function) && !creating_extension && !paq_policy.has_rules &&
 		paq_class_is_audited(PAQ_CLASS_FUNCTION))
 		return;
-	if (paq_stack.frame == NULL)
+	if (paq_stack.frame == NULL || is_called_in_part())
 		record_early_call(function, true);
 	else if (statement != NULL && !is_recorded_call(statement))
 	{
@@ -371,7 +389,7 @@ look_at_relation_call(Oid function)
 	Call		call;
 
 	look_up_call(function, &call);
-	if (paq_stack.frame == NULL)
+	if (paq_stack.frame == NULL || is_called_in_part())
 	{
 		PaqEvent	event = {
 			.class = PAQ_CLASS_FUNCTION, .object_name = call.name, .object_type = "FUNCTION",

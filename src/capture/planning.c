@@ -42,6 +42,7 @@
 #include "nodes/nodeFuncs.h"
 #include "optimizer/planner.h"
 #include "tcop/tcopprot.h"
+#include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/syscache.h"
 
@@ -95,18 +96,33 @@ is_users_function(Oid function, void *context)
 	return function >= FirstNormalObjectId;
 }
 
+/* Is one of the expressions of a type that is not PostgreSQL's own?  Ranges have functions. */
+static bool
+has_users_type(List *expressions)
+{
+	ListCell   *lc;
+
+	foreach(lc, expressions)
+		if (exprType(lfirst(lc)) >= FirstNormalObjectId)
+			return true;
+	return false;
+}
+
 /*
  * Returns true if the planner may call code of users for the expression: a function or an
- * operator that is not PostgreSQL's own.  The function of a user's operator can be.
+ * operator that is not PostgreSQL's own, or an operator for a type that is not.  The function
+ * of a user's operator can be.
  */
 static bool
 calls_users_code(Node *node)
 {
 	if (IsA(node, OpExpr) || IsA(node, DistinctExpr) || IsA(node, NullIfExpr))
 		return ((OpExpr *) node)->opno >= FirstNormalObjectId ||
-			((OpExpr *) node)->opfuncid >= FirstNormalObjectId;
+			((OpExpr *) node)->opfuncid >= FirstNormalObjectId ||
+			has_users_type(((OpExpr *) node)->args);
 	if (IsA(node, ScalarArrayOpExpr) &&
-		((ScalarArrayOpExpr *) node)->opno >= FirstNormalObjectId)
+		(((ScalarArrayOpExpr *) node)->opno >= FirstNormalObjectId ||
+		 has_users_type(((ScalarArrayOpExpr *) node)->args)))
 		return true;
 	return check_functions_in_node(node, is_users_function, NULL);
 }
@@ -225,6 +241,8 @@ static void
 end_planning(Planning *planning)
 {
 	dlist_delete(&planning->node);
+	if (planning->planned == NULL)
+		paq_stack_end_planning();
 	paq_statement_detach(planning->statement);
 	paq_statement_close(planning->statement);
 	if (planning->planned != NULL)
@@ -275,6 +293,7 @@ begin_planning(Query *parse, const char *text, ParamListInfo params)
 	old_context = MemoryContextSwitchTo(context);
 	planning = palloc0(sizeof(Planning));
 	planning->context = context;
+	planning->tells = Debug_print_plan; /* a plan has the planner's guesses */
 	NodeSetTag(&planning->plan, T_PlannedStmt);
 	(void) note_uses((Node *) parse, planning);
 	MemoryContextSwitchTo(old_context);
@@ -301,8 +320,10 @@ begin_planning(Query *parse, const char *text, ParamListInfo params)
 		return NULL;
 	}
 	planning->message = GetCurrentStatementStartTimestamp();
+	planning->statement->being_planned = true;
 	MemoryContextSetParent(context, TopMemoryContext);
 	dlist_push_head(&plannings, &planning->node);
+	paq_stack_begin_planning();
 	return planning;
 }
 
@@ -440,6 +461,7 @@ succeed_planning(Planning *planning, const PlannedStmt *plan)
 		return;
 	}
 	paq_planned++;
+	paq_stack_end_planning();
 	planning->statement->text = planning->query_desc.sourceText = planning->planned->text;
 	old_context = MemoryContextSwitchTo(planning->context);
 	planning->relations = list_copy(plan->relationOids);

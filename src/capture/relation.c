@@ -292,13 +292,17 @@ in_key_query(const PaqStatement *except)
  *
  * - triggers, and all that they execute, are executed by the query;
  * - functions can also be called by the planner or, from 19 on, without a query;
- * - queries that rules make of it have another relation, or another owner's.
+ * - queries that rules make of it have another relation, or another owner's;
+ * - the planner calls operators of theirs without telling: while another statement is being
+ *	 planned, it can be anything.
  */
 static pg_noinline bool
 is_key_query_now(PaqStatement *statement, List *rangeTable, List *perminfos)
 {
+	const int	own = statement->being_planned ? 1 : 0;
+
 	statement->for_key = true;
-	return !in_key_query(statement) && !keys_call_functions &&
+	return paq_stack.plannings <= own && !in_key_query(statement) && !keys_call_functions &&
 		is_own_only_relation(rangeTable, perminfos);
 }
 

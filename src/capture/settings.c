@@ -27,6 +27,9 @@
 /* Longest value that a record has whole, in bytes */
 #define MAX_VALUE	1024
 
+/* A longer one is looked at for mask_patterns so far beyond that, bytes. */
+#define CUT_MARGIN	1024
+
 /* Longest setting in the list: two lengths, a name, a value */
 #define MAX_SETTING	(2 * sizeof(int32) + NAMEDATALEN + MAX_VALUE)
 
@@ -52,12 +55,26 @@ add_element(const char *text, int32 len)
 static void
 add_value(const char *value, uint32 *flags)
 {
+	char		beginning[MAX_VALUE + CUT_MARGIN + 1];
 	PaqMasked	shown;
-	Size		len;
+	Size		len = strlen(value);
+	Size		cut = 0;
 
+	/* Of a longer one, what mask_patterns matches is recognized if it ends within the margin. */
+	if (unlikely(len > MAX_VALUE + CUT_MARGIN))
+	{
+		len = pg_encoding_mbcliplen(GetDatabaseEncoding(), value, Min(len, INT_MAX),
+									MAX_VALUE + CUT_MARGIN);
+		memcpy(beginning, value, len);
+		beginning[len] = '\0';
+		value = beginning;
+		cut = CUT_MARGIN;
+	}
 	paq_mask_value(value, false, 0, &shown);
-	*flags |= paq_masked_flags(&shown);
-	len = shown.len;
+	*flags |= paq_masked_flags(&shown) | (cut > 0 ? PAQ_RECORD_CUT : 0);
+	len = shown.len - Min(shown.len, cut);
+	if (cut > 0)
+		len = pg_encoding_mbcliplen(GetDatabaseEncoding(), shown.text, shown.len, len);
 	if (unlikely(len > MAX_VALUE))
 	{
 		len = pg_encoding_mbcliplen(GetDatabaseEncoding(), shown.text,

@@ -185,6 +185,20 @@ paq_stack_begin_part(void)
 	paq_stack.in_part = true;
 }
 
+/* A statement is being planned, or is so no more. */
+void
+paq_stack_begin_planning(void)
+{
+	paq_stack.plannings++;
+}
+
+void
+paq_stack_end_planning(void)
+{
+	Assert(paq_stack.plannings > 0);
+	paq_stack.plannings--;
+}
+
 /*
  * Is the active portal one of those that the client has sent?  A function can
  * have portals of its own, with other texts.

@@ -6,9 +6,10 @@
  * An index, a TOAST table, an owned sequence, a constraint, a trigger, a policy, a rule, a
  * default, extended statistics, and an entry of a publication belong to a relation: whoever
  * uses or changes them does so with the relation.  pg_depend says so by its types internal,
- * auto and partition, which lead from an object to what it goes away with.  Two things it
- * does not say: the table of an index whose constraint stands between them, and the table
- * of a trigger that PostgreSQL has made for a foreign key.
+ * auto and partition, which lead from an object to what it goes away with.  Three things it
+ * does not say: the table of an index whose constraint stands between them, the table of a
+ * trigger that PostgreSQL has made for a foreign key, and that a foreign key belongs to the
+ * table it refers to, too.
  *
  * A partition or child belongs to nothing here: match.c knows families.
  *
@@ -30,6 +31,7 @@
 #include "catalog/index.h"
 #include "catalog/objectaddress.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_constraint.h"
 #include "catalog/pg_depend.h"
 #include "catalog/pg_trigger.h"
 #include "catalog/pg_type.h"
@@ -37,6 +39,7 @@
 #include "policy/policy.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
+#include "utils/syscache.h"
 
 /* Objects that are followed at most: nothing belongs to more than a few. */
 #define MAX_FOLLOWED	64
@@ -100,6 +103,21 @@ table_of_trigger(Oid trigger, Snapshot snapshot)
 	return table;
 }
 
+/* The table that a foreign key refers to; invalid if the constraint is none */
+static Oid
+table_of_key(Oid constraint)
+{
+	HeapTuple	tuple = SearchSysCache1(CONSTROID, ObjectIdGetDatum(constraint));
+	Oid			table = InvalidOid;
+
+	if (!HeapTupleIsValid(tuple))
+		return InvalidOid;
+	if (((Form_pg_constraint) GETSTRUCT(tuple))->contype == CONSTRAINT_FOREIGN)
+		table = ((Form_pg_constraint) GETSTRUCT(tuple))->confrelid;
+	ReleaseSysCache(tuple);
+	return table;
+}
+
 /*
  * Returns the OIDs of the relations that the object is, first of all, or belongs to, directly
  * or not.  snapshot is what the catalogs are read with, NULL for what the transaction sees; a
@@ -132,6 +150,8 @@ paq_relations_of(Oid catalog, Oid object, Snapshot snapshot)
 		}
 		else if (address->classId == TriggerRelationId)
 			table = table_of_trigger(address->objectId, snapshot);
+		else if (address->classId == ConstraintRelationId)
+			table = table_of_key(address->objectId);
 		if (OidIsValid(table))
 			objects = add_object(objects, RelationRelationId, table);
 		objects = add_owners(objects, address, snapshot);

@@ -20,7 +20,8 @@
  * one changes that one, too, so what counted tells enough.
  * Shown by t/151_rules_time.pl and t/118_policy_follows.pl.
  *
- * Must not raise, except for what catalog lookups may, lack of memory included.
+ * Must not raise, except for what catalog lookups may, lack of memory included, and an
+ * interrupt while very many names are looked at.
  *
  * Locking: none.
  *
@@ -157,6 +158,9 @@ static struct
 	uint64		what[MAX_CHANGES];
 }			changed;
 
+/* Searches for regular expressions that have failed */
+static uint64 failed_searches = 0;
+
 /* Of names while a decision is made */
 static MemoryContext scratch = NULL;
 
@@ -165,22 +169,30 @@ static MemoryContext scratch = NULL;
  * ----------
  */
 
-/* Does the expression match anywhere in the text?  NULL: nobody can tell (rule.c) */
+/*
+ * Does the expression match anywhere in the text?  NULL: nobody can tell (rule.c).  Nor can
+ * anybody if the search fails, for want of stack or memory: that is not remembered.
+ */
 PaqMatch
 paq_match_regex(regex_t *regex, const char *text)
 {
 	const Size	len = strlen(text);
 	pg_wchar   *wide;
 	int			wide_len;
-	bool		result;
+	int			code;
 
 	if (regex == NULL)
 		return PAQ_MATCH_UNKNOWN;
 	wide = palloc((len + 1) * sizeof(pg_wchar));
 	wide_len = pg_mb2wchar_with_len(text, wide, len);
-	result = paq_regexec(regex, wide, wide_len, 0, 0, NULL, false) == REG_OKAY;
+	code = paq_regexec(regex, wide, wide_len, 0, 0, NULL, false);
 	pfree(wide);
-	return result ? PAQ_MATCH_YES : PAQ_MATCH_NO;
+	if (code == REG_OKAY)
+		return PAQ_MATCH_YES;
+	if (code == REG_NOMATCH)
+		return PAQ_MATCH_NO;
+	failed_searches++;
+	return PAQ_MATCH_UNKNOWN;
 }
 
 /* Does the name match the pattern, in which "*" stands for any characters? */
@@ -258,7 +270,11 @@ match_any_name(const PaqObjectItem *item, List *names)
 	ListCell   *lc;
 
 	foreach(lc, names)
+	{
 		match = Max(match, match_object_name(item, lfirst(lc)));
+		if (match == PAQ_MATCH_YES)
+			break;
+	}
 	return match;
 }
 
@@ -324,7 +340,18 @@ find_names(Search *search)
 	table_close(inherits, AccessShareLock);
 }
 
-/* Find the names of the partitions and children of the relation. */
+/* What is looked for among very many names can be cancelled. */
+static inline void
+serve_interrupts(const Search *search)
+{
+	if (search->subject->may_look_up)
+		CHECK_FOR_INTERRUPTS();
+}
+
+/*
+ * Find the names of the partitions and children of the relation, and of what these belong to:
+ * the tables of an index's partitions.
+ */
 static void
 find_parts(Search *search)
 {
@@ -332,7 +359,15 @@ find_parts(Search *search)
 
 	search->has_parts = false;
 	for (int i = 1; i < list_length(relations); i++)
-		search->parts = add_name(search->parts, list_nth_oid(relations, i), search, NULL);
+	{
+		List	   *owners = paq_relations_of(RelationRelationId, list_nth_oid(relations, i), NULL);
+		ListCell   *lc;
+
+		serve_interrupts(search);
+		foreach(lc, owners)
+			search->parts = add_name(search->parts, lfirst_oid(lc), search, NULL);
+		list_free(owners);
+	}
 }
 
 /* ----------
@@ -399,6 +434,7 @@ match_relation(const PaqRule *rule, const PaqObjectItem *item, Search *search)
 		return match;
 	if (search->has_parts)
 		find_parts(search);
+	serve_interrupts(search);
 	return Max(match, match_any_name(item, search->parts));
 }
 
@@ -465,6 +501,7 @@ paq_known_user_update(PaqSessionRules *rules, PaqKnownUser *known)
 {
 	const Oid	role = known->role;
 	const bool	lost = rules->users_lost;
+	const uint64 failed_before = failed_searches;
 	bool		changed = false;
 	char	   *name;
 
@@ -479,8 +516,11 @@ paq_known_user_update(PaqSessionRules *rules, PaqKnownUser *known)
 		changed |= known->applies[i] != applies;
 		known->applies[i] = applies;
 	}
-	known->role = role;
 	rules->users_lost = lost;
+	if (failed_searches == failed_before)
+		known->role = role;
+	else
+		changed = true;
 	if (name != NULL)
 		pfree(name);
 	return changed;
@@ -703,6 +743,7 @@ static pg_noinline const PaqDecision *
 decide_anew(PaqSessionRules *rules, Oid user, const PaqSubject *subject)
 {
 	Search		search = {.subject = subject};
+	const uint64 failed_before = failed_searches;
 	MemoryContext old_context;
 	const PaqDecision *decision;
 
@@ -720,7 +761,8 @@ decide_anew(PaqSessionRules *rules, Oid user, const PaqSubject *subject)
 	decision = search_rules(rules, user, &search);
 	if ((OidIsValid(subject->relid) || subject->object != PAQ_OBJECT_NAMED) &&
 		!search.asked_grants && !search.changes_unseen && rules == paq_policy.rules &&
-		(subject->may_look_up || !rules->has_current_users) && !is_outdated(&search))
+		(subject->may_look_up || !rules->has_current_users) &&
+		failed_searches == failed_before && !is_outdated(&search))
 		remember(rules, key_of(user, subject), &search, decision);
 	MemoryContextSwitchTo(old_context);
 	MemoryContextReset(scratch);

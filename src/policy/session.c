@@ -514,6 +514,7 @@ identify(PaqIdentity *who, bool may_look_up)
 {
 	Oid			current;
 	int			security;
+	char	   *name;
 
 	memset(who, 0, sizeof(*who));
 	GetUserIdAndSecContext(&current, &security);
@@ -529,7 +530,11 @@ identify(PaqIdentity *who, bool may_look_up)
 	if (!may_look_up || !OidIsValid(current))
 		return;
 	who->role = GetAuthenticatedUserId();
-	who->user = GetUserNameFromId(who->role, true);
+	name = GetUserNameFromId(who->role, true);
+	if (name != NULL)
+		who->user = name;
+	else
+		who->role = InvalidOid; /* dropped: nobody can tell its memberships */
 	if (OidIsValid(MyDatabaseId))
 		who->database = get_database_name(MyDatabaseId);
 }
