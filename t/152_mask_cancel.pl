@@ -8,6 +8,7 @@ use warnings;
 
 use FindBin;
 use lib $FindBin::RealBin;
+use PaqPolicy;
 use PaqTest;
 
 use PgProto;
@@ -78,11 +79,42 @@ for my $shift (0, 1, 2000, 4096, 5000)
 	unlike($record->{errorMessage}, qr/S3cr3t/, "is not shown ($shift)");
 }
 
+# A statement that succeeds although somebody wants to cancel it: its text is whole.
+unaudited_sql($node, q{
+	CREATE SCHEMA s; CREATE TABLE s.t (name text, a int);
+	INSERT INTO s.t SELECT 'name ' || i, i FROM generate_series(1, 100) AS i;
+	GRANT USAGE ON SCHEMA s TO ann; GRANT SELECT ON s.t TO ann });
+install_policy($node, "record all all all read s.t rows>=1 statement=normalized name=t\n",
+	log => 'none', mask_patterns => $pattern =~ s/\\/\\\\/gr);
+my $filler = 'x' x (300 * 1024);
+my $before = flush_trail($node);
+
+$ann->query("DO \$d\$ DECLARE r text; c bool; BEGIN BEGIN
+	SELECT /* $filler */ name, pg_cancel_backend(pg_backend_pid()) INTO r, c FROM s.t WHERE name = 'name 77' AND a > 5;
+	PERFORM pg_sleep(10);
+	EXCEPTION WHEN query_canceled THEN NULL; END; END \$d\$");
+my ($record) = grep { ($_->{policy} // '') eq 't' } records_since($before);
+
+is($record->{exitCode}, '00000', 'a statement succeeds although it is to be cancelled');
+like($record->{commandText}, qr/FROM s\.t WHERE name = \$1 AND a > \$2$/, 'its text is whole');
+install_policy($node, "record nowhere all all all all\n", log => 'all', log_parameter => 'on',
+	mask_patterns => $pattern =~ s/\\/\\\\/gr);
+
+# A text that has been read with the other setting
+$before = flush_trail($node);
+$ann->query(q{SET standard_conforming_strings = on});
+$ann->query(q{PREPARE u AS SELECT a /* password */ FROM s.t WHERE name <> U&'q' AND name = 'name 56'});
+$ann->query(q{SET standard_conforming_strings = off});
+unlike($ann->query('EXECUTE u'), qr/E:/, 'a literal of Unicode escapes');
+$ann->query(q{RESET standard_conforming_strings});
+($record) = grep { $_->{class} eq 'READ' } records_since($before);
+like($record->{commandText}, qr/U&'q' AND name = 'name 56'$/, 'is no reason to mask anything');
+
 # How long does it take, if nobody cancels it?
 my $text = cards(4 * $mb);
-my $before = flush_trail($node);
+$before = flush_trail($node);
 my $whole = seconds(sub { like($ann->query("SELECT length('$text')"), qr/^(?!.*E:)/s, 'a long text') });
-my ($record) = records_since($before);
+($record) = records_since($before);
 
 unlike($record->{commandText}, qr/1111/, 'its secrets are masked');
 like($record->{commandText}, qr/^SELECT length\('<REDACTED> /, 'and nothing else');

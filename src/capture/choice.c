@@ -431,11 +431,12 @@ leave_out(PaqText *statement, PaqText *parameters, PaqWish wish, uint32 flags)
  * called: an error may be being handled.
  */
 static uint32
-mask_constants(PaqText *statement, PaqText *parameters, PaqMasked *shown, uint32 flags)
+mask_constants(PaqText *statement, PaqText *parameters, PaqMasked *shown, bool succeeded,
+			   uint32 flags)
 {
 	if (statement->data == NULL || (flags & PAQ_RECORD_CONSTANTS) != 0)
 		return flags;
-	paq_mask_text(statement->data, PAQ_MASK_CONSTANTS, shown);
+	paq_mask_text(statement->data, PAQ_MASK_CONSTANTS | (succeeded ? PAQ_MASK_WHOLE : 0), shown);
 	statement->data = shown->text;
 	statement->len = shown->len;
 	parameters->data = NULL;
@@ -449,7 +450,7 @@ mask_constants(PaqText *statement, PaqText *parameters, PaqMasked *shown, uint32
  * the settings want for its class alone is no record of object auditing.
  */
 static PaqPending *
-revise(PaqPending *pending, const PaqVerdict *verdict, const PaqLateChoice *late)
+revise(PaqPending *pending, const PaqVerdict *verdict, const PaqLateChoice *late, bool succeeded)
 {
 	const uint32 flags = paq_pending_header(pending)->flags &
 		(verdict == &settings_verdict && late->by_class ? ~PAQ_RECORD_OBJECT : ~0U);
@@ -479,7 +480,8 @@ revise(PaqPending *pending, const PaqVerdict *verdict, const PaqLateChoice *late
 			contents.record.header.flags |= PAQ_RECORD_INCOMPLETE;
 		statement->data = text;
 		contents.record.header.flags =
-			mask_constants(statement, parameters, &shown, contents.record.header.flags);
+			mask_constants(statement, parameters, &shown, succeeded,
+						   contents.record.header.flags);
 	}
 	if (verdict->name.data != NULL)
 		contents.record.field[PAQ_FIELD_POLICY] = verdict->name;
@@ -517,7 +519,7 @@ paq_choice_settle(PaqPending *pending, const PaqError *error, TimestampTz end_ti
 	if (verdict != NULL)
 	{
 		paq_verdict_apply(pending, verdict);
-		pending = revise(pending, verdict, late);
+		pending = revise(pending, verdict, late, (end.outcomes & PAQ_OUTCOME_FAILED) == 0);
 	}
 	paq_choice_detach(pending);
 	if (verdict != NULL)

@@ -132,9 +132,9 @@ mark_patterns(PaqMaskText *text, int options)
  * may be: the statement does not go on.
  */
 static bool
-give_up(PaqMaskText *text, int options)
+give_up(const PaqMaskWork *work, PaqMaskText *text, int options)
 {
-	if (likely(!paq_mask_is_interrupted(text)))
+	if (likely(!paq_mask_is_interrupted(work, text)))
 		return false;
 	pfree(text->marks);
 	if (may_raise(options))
@@ -272,11 +272,25 @@ render(const PaqMaskText *text, int max_param, PaqMasked *shown)
 	return true;
 }
 
-/* The first place that may be read in two ways, see read_both_ways(). */
+/*
+ * The first place that may be read in two ways, see read_both_ways(): a backslash in front of a
+ * quote, or a literal U&'...', which PostgreSQL reads only with standard_conforming_strings on.
+ */
 static const char *
 find_ambiguous(const char *text)
 {
-	return paq_backslash_is_ambiguous() ? strstr(text, "\\'") : NULL;
+	const char *backslash;
+	const char *unicode;
+
+	if (!paq_backslash_is_ambiguous())
+		return NULL;
+	backslash = strstr(text, "\\'");
+	for (unicode = strstr(text, "&'"); unicode != NULL; unicode = strstr(unicode + 1, "&'"))
+		if (unicode > text && (unicode[-1] == 'U' || unicode[-1] == 'u'))
+			break;
+	if (unicode == NULL)
+		return backslash;
+	return backslash == NULL || unicode < backslash ? unicode - 1 : backslash;
 }
 
 /*
@@ -403,7 +417,9 @@ static bool
 read_both_ways(PaqMaskWork *work, PaqMaskText *text, int options,
 			   bool candidate, bool *ambiguous)
 {
-	PaqMaskWork other_work = {.conforming = !work->conforming};
+	PaqMaskWork other_work = {
+		.conforming = !work->conforming, .may_give_up = work->may_give_up
+	};
 	PaqMaskText other = {0};
 
 	if (find_ambiguous(text->data) != NULL)
@@ -435,7 +451,9 @@ static void
 show_text(const char *data, Size len, int options, bool candidate,
 		  PaqMasked *shown)
 {
-	PaqMaskWork work = {.conforming = paq_strings_conform()};
+	PaqMaskWork work = {
+		.conforming = paq_strings_conform(), .may_give_up = (options & PAQ_MASK_WHOLE) == 0
+	};
 	bool		constants = (options & PAQ_MASK_CONSTANTS) != 0;
 	bool		ambiguous = false;
 	bool		done = true;
@@ -457,7 +475,7 @@ show_text(const char *data, Size len, int options, bool candidate,
 	}
 	if (candidate || constants || memchr(text.marks, PAQ_MARK_SECRET, len) != NULL)
 		done = read_both_ways(&work, &text, options, candidate, &ambiguous);
-	if (give_up(&text, options))
+	if (give_up(&work, &text, options))
 	{
 		show_beginning(data, len, shown);
 		return;
@@ -574,7 +592,7 @@ void
 paq_mask_value(const char *value, bool is_text, int options, PaqMasked *shown)
 {
 	const Size	len = strlen(value);
-	PaqMaskWork work = {.conforming = paq_strings_conform()};
+	PaqMaskWork work = {.conforming = paq_strings_conform(), .may_give_up = true};
 	PaqMaskText text;
 	bool		known;
 
@@ -585,7 +603,7 @@ paq_mask_value(const char *value, bool is_text, int options, PaqMasked *shown)
 		return;
 	known = mark_patterns(&text, options) &&
 		(!is_text || paq_scan(&work, &text, false) == len);
-	if (give_up(&text, options))
+	if (give_up(&work, &text, options))
 	{
 		show_nothing(shown);
 		return;

@@ -40,6 +40,8 @@
 #define PAQ_MASK_SCAN		0x01	/* no error is being handled: PostgreSQL's scanner may be
 									 * called, and interrupts served */
 #define PAQ_MASK_CONSTANTS	0x02	/* replace all constants by $1, $2, ... */
+#define PAQ_MASK_WHOLE		0x04	/* the statement has succeeded: its text is not cut because
+									 * somebody wants to end it */
 
 /* A text as it may be recorded */
 typedef struct PaqMasked

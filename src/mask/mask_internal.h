@@ -61,11 +61,20 @@ typedef struct PaqMaskWork
 	bool		conforming;		/* standard_conforming_strings */
 	bool		limited;		/* literals that need not be secrets are masked */
 	bool		suspect;		/* PostgreSQL cannot have read it like this */
+	bool		may_give_up;	/* see paq_mask_is_interrupted() */
 	int			max_param;		/* $n: the highest n */
 	bool		want_rules;		/* only these are to be collected: */
 	MemoryContext context;		/* their memory */
 	List	   *rules;			/* see paq_mask_param_rules() */
 } PaqMaskWork;
+
+/* Is the text, which is read like that, one to be given up? */
+static inline bool
+paq_mask_is_interrupted(const PaqMaskWork *work, const PaqMaskText *text)
+{
+	return unlikely(InterruptPending) && (QueryCancelPending || ProcDiePending) &&
+		work->may_give_up && text->len > PAQ_MASK_UNINTERRUPTED;
+}
 
 /* The codes of PostgreSQL's scanner that are not characters; see scanner.h */
 typedef enum PaqTokenCode
@@ -119,14 +128,6 @@ paq_mask_is_name_char(char c)
 {
 	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
 		paq_mask_is_digit(c) || c == '_' || IS_HIGHBIT_SET(c);
-}
-
-/* Is the text one to be given up? */
-static inline bool
-paq_mask_is_interrupted(const PaqMaskText *text)
-{
-	return unlikely(InterruptPending) && (QueryCancelPending || ProcDiePending) &&
-		text->len > PAQ_MASK_UNINTERRUPTED;
 }
 
 static inline void

@@ -479,7 +479,7 @@ paq_plain_mark(PaqMaskWork *work, PaqMaskText *text, uint32 pos, uint8 mark)
 {
 	PaqToken	token;
 
-	while (!paq_mask_is_interrupted(text) &&
+	while (!paq_mask_is_interrupted(work, text) &&
 		   paq_plain_next(text, &pos, work->conforming, &token))
 	{
 		mark_token(work, text, &token);
@@ -504,7 +504,7 @@ scan(PaqMaskWork *work, PaqMaskText *text, int depth, PaqRules *rules,
 
 	extra.backslash_quote = BACKSLASH_QUOTE_ON;
 	paq_scanner_set_conforming(&extra, work->conforming);
-	while (!paq_mask_is_interrupted(text))
+	while (!paq_mask_is_interrupted(work, text))
 	{
 		core_YYSTYPE value;
 		YYLTYPE		location;
