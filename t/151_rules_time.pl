@@ -35,11 +35,15 @@ unaudited_sql($node, 'GRANT CREATE ON DATABASE postgres TO eve');
 # Both read what nobody has rules for.  All of ann's are looked at for that, the names of all
 # partitions included; bob has none.
 install_policy($node, join '',
-	map { "record all ann all all no.table_$_ currentuser=+staff\n" } 1 .. 50);
+	map { ("record all ann all all no.table_$_ currentuser=+staff\n",
+		"record all ann all all \"/^(no$_|x.{1,9})\\.(sal|emp)[a-z]*\$\"\n") } 1 .. 50);
 
 # What eve does again and again, each time in a transaction of its own
 my %changes = (
 	'temporary tables' => [ 'CREATE TEMP TABLE x (a int, b text)', 'DROP TABLE x' ],
+	# a change of so many columns has PostgreSQL's caches begin anew
+	'wide temporary tables' => [
+		'CREATE TEMP TABLE x (' . join(', ', map { "c$_ int" } 1 .. 1500) . ')', 'DROP TABLE x' ],
 	'tables' => [ 'CREATE TABLE e.x (a int)', 'ALTER TABLE e.x ADD b int', 'DROP TABLE e.x' ],
 	'partitions' => [
 		'CREATE TABLE IF NOT EXISTS e.p (a int) PARTITION BY LIST (a)',

@@ -53,11 +53,14 @@ typedef struct ObjectName
 {
 	const char *schema;			/* NULL: it has none */
 	const char *name;			/* NULL: all in the schema */
+	const char *text;			/* qualified, for regular expressions; NULL: not yet */
+	uint64	   *searched;		/* bits of SearchedName, likewise */
 } ObjectName;
 
 /* The subject, and what has been found out about it */
 typedef struct Search
 {
+	PaqSessionRules *rules;
 	const PaqSubject *subject;
 	bool		has_names;		/* these are known: */
 	List	   *names;			/* of the relation, and what it is a part of */
@@ -144,6 +147,34 @@ typedef struct Dependence
 
 /* Different decisions that a session's rules have at most, before they are made again */
 #define MAX_DECISIONS	1024
+
+/*
+ * A qualified name, and which regular expressions of the rules match it: whatever else changes,
+ * that does not.  A partitioned table with thousands of partitions has as many names.
+ */
+typedef struct SearchedName
+{
+	const char *text;
+	uint64	   *bits;			/* two for each expression: is it known, does it match? */
+	uint32		hash;			/* of text */
+	char		status;			/* of simplehash.h */
+} SearchedName;
+
+#define SH_PREFIX searched
+#define SH_ELEMENT_TYPE SearchedName
+#define SH_KEY_TYPE const char *
+#define SH_KEY text
+#define SH_HASH_KEY(tb, key) hash_bytes((const unsigned char *) (key), strlen(key))
+#define SH_EQUAL(tb, a, b) (strcmp((a), (b)) == 0)
+#define SH_STORE_HASH
+#define SH_GET_HASH(tb, a) (a)->hash
+#define SH_SCOPE static inline
+#define SH_DECLARE
+#define SH_DEFINE
+#include "lib/simplehash.h"
+
+/* Names that are kept so at most, but for those of one decision */
+#define MAX_SEARCHED	16384
 
 /* Changes that are noted at most while a decision is made */
 #define MAX_CHANGES		32
@@ -246,32 +277,103 @@ match_schema(const PaqRule *rule, const PaqObjectItem *item, const char *schema)
 		 (strcmp(item->name, "*") == 0 && !item->literal)) ? PAQ_MATCH_YES : PAQ_MATCH_NO;
 }
 
-static PaqMatch
-match_object_name(const PaqObjectItem *item, const ObjectName *name)
+/* Forget what regular expressions match. */
+static void
+forget_searched(PaqSessionRules *rules)
 {
-	const char *schema = name->schema ? name->schema : "";
-	PaqMatch	result;
-	char	   *text;
+	if (rules->searched_context != NULL)
+		MemoryContextDelete(rules->searched_context);
+	rules->searched_context = NULL;
+	rules->searched = NULL;
+}
 
-	if (item->kind == PAQ_ITEM_NAME)
-		return part_matches(item->schema, schema, item->literal) &&
-			part_matches(item->name, name->name, item->literal) ?
-			PAQ_MATCH_YES : PAQ_MATCH_NO;
-	text = name->schema ? psprintf("%s.%s", schema, name->name) : pstrdup(name->name);
-	result = paq_match_regex(item->regex, text);
-	pfree(text);
+/* Number the regular expressions of the rules, which are the session's, from 0 on. */
+static void
+begin_searched(PaqSessionRules *rules)
+{
+	MemoryContext context = AllocSetContextCreate(rules->context, "pg_audit_queue names",
+												  ALLOCSET_SMALL_SIZES);
+
+	rules->searched_context = context;
+	rules->nexpressions = 0;
+	for (int i = 0; i < rules->nrules; i++)
+		for (int j = 0; j < rules->rules[i]->nobjects; j++)
+			if (rules->rules[i]->objects[j].kind == PAQ_ITEM_REGEX)
+				rules->rules[i]->objects[j].number = rules->nexpressions++;
+	rules->searched = searched_create(context, 64, NULL);
+}
+
+/* What is known of the name, whose text is set */
+static uint64 *
+find_searched(PaqSessionRules *rules, const char *text)
+{
+	SearchedName *searched;
+	bool		found;
+	uint64	   *bits;
+	char	   *copy;
+
+	if (rules->searched == NULL)
+		begin_searched(rules);
+	searched = searched_lookup(rules->searched, text);
+	if (searched != NULL)
+		return searched->bits;
+
+	/* in this order: an error for lack of memory leaves no entry that is not filled */
+	bits = MemoryContextAllocZero(rules->searched_context,
+								  (rules->nexpressions / 32 + 1) * sizeof(uint64));
+	copy = MemoryContextStrdup(rules->searched_context, text);
+	searched = searched_insert(rules->searched, copy, &found);
+	searched->bits = bits;
+	return bits;
+}
+
+/*
+ * Does the regular expression match the name?  The rules in effect keep the answer, unless
+ * nobody can tell it.
+ */
+static PaqMatch
+match_expression(Search *search, const PaqObjectItem *item, ObjectName *name)
+{
+	const int	word = item->number / 32;
+	const int	shift = item->number % 32 * 2;
+	PaqMatch	result;
+
+	if (name->text == NULL)
+		name->text = name->schema ? psprintf("%s.%s", name->schema, name->name) : name->name;
+	if (search->rules != paq_policy.rules)
+		return paq_match_regex(item->regex, name->text);
+	if (name->searched == NULL)
+		name->searched = find_searched(search->rules, name->text);
+	if ((name->searched[word] >> shift) & 1)
+		return (name->searched[word] >> shift) & 2 ? PAQ_MATCH_YES : PAQ_MATCH_NO;
+	result = paq_match_regex(item->regex, name->text);
+	if (result != PAQ_MATCH_UNKNOWN)
+		name->searched[word] |=
+			(uint64) (result == PAQ_MATCH_YES ? 3 : 1) << shift;
 	return result;
 }
 
 static PaqMatch
-match_any_name(const PaqObjectItem *item, List *names)
+match_object_name(Search *search, const PaqObjectItem *item, ObjectName *name)
+{
+	const char *schema = name->schema ? name->schema : "";
+
+	if (item->kind == PAQ_ITEM_REGEX)
+		return match_expression(search, item, name);
+	return part_matches(item->schema, schema, item->literal) &&
+		part_matches(item->name, name->name, item->literal) ?
+		PAQ_MATCH_YES : PAQ_MATCH_NO;
+}
+
+static PaqMatch
+match_any_name(Search *search, const PaqObjectItem *item, List *names)
 {
 	PaqMatch	match = PAQ_MATCH_NO;
 	ListCell   *lc;
 
 	foreach(lc, names)
 	{
-		match = Max(match, match_object_name(item, lfirst(lc)));
+		match = Max(match, match_object_name(search, item, lfirst(lc)));
 		if (match == PAQ_MATCH_YES)
 			break;
 	}
@@ -291,7 +393,7 @@ add_name(List *names, Oid relid, Search *search, bool *has_parts)
 		return names;
 	row = (Form_pg_class) GETSTRUCT(tuple);
 	search->schemas = list_append_unique_oid(search->schemas, row->relnamespace);
-	name = palloc(sizeof(ObjectName));
+	name = palloc0(sizeof(ObjectName));
 	name->schema = isAnyTempNamespace(row->relnamespace) ? "pg_temp" :
 		get_namespace_name(row->relnamespace);
 	name->name = pstrdup(NameStr(row->relname));
@@ -429,20 +531,20 @@ match_relation(const PaqRule *rule, const PaqObjectItem *item, Search *search)
 	}
 	if (!search->has_names)
 		find_names(search);
-	match = match_any_name(item, search->names);
+	match = match_any_name(search, item, search->names);
 	if (match == PAQ_MATCH_YES || !rule->verdict.record)
 		return match;
 	if (search->has_parts)
 		find_parts(search);
 	serve_interrupts(search);
-	return Max(match, match_any_name(item, search->parts));
+	return Max(match, match_any_name(search, item, search->parts));
 }
 
 static PaqMatch
 match_object(const PaqRule *rule, const PaqObjectItem *item, Search *search)
 {
 	const PaqSubject *subject = search->subject;
-	ObjectName	name;
+	ObjectName	name = {NULL};
 
 	search->granted = false;
 	if (item->kind == PAQ_ITEM_ANY)
@@ -460,7 +562,7 @@ match_object(const PaqRule *rule, const PaqObjectItem *item, Search *search)
 			name.name = subject->name;
 			if (item->kind == PAQ_ITEM_ROLE)
 				return PAQ_MATCH_NO;
-			return name.name != NULL ? match_object_name(item, &name) :
+			return name.name != NULL ? match_object_name(search, item, &name) :
 				match_schema(rule, item, name.schema);
 	}
 	return PAQ_MATCH_NO;
@@ -742,7 +844,7 @@ remember(PaqSessionRules *rules, KnownKey key, const Search *search,
 static pg_noinline const PaqDecision *
 decide_anew(PaqSessionRules *rules, Oid user, const PaqSubject *subject)
 {
-	Search		search = {.subject = subject};
+	Search		search = {.rules = rules, .subject = subject};
 	const uint64 failed_before = failed_searches;
 	MemoryContext old_context;
 	const PaqDecision *decision;
@@ -751,10 +853,15 @@ decide_anew(PaqSessionRules *rules, Oid user, const PaqSubject *subject)
 		scratch = AllocSetContextCreate(TopMemoryContext, "pg_audit_queue decision",
 										ALLOCSET_SMALL_SIZES);
 	old_context = MemoryContextSwitchTo(scratch);
+	if (rules->searched != NULL && rules->searched->members >= MAX_SEARCHED)
+		forget_searched(rules);
 
 	/* That these caches are set up for the first time may have us told of changes. */
-	(void) function_by_oid(InvalidOid);
-	(void) schema_by_oid(InvalidOid);
+	if (OidIsValid(subject->relid))
+	{
+		(void) function_by_oid(InvalidOid);
+		(void) schema_by_oid(InvalidOid);
+	}
 	changed.number = 0;
 	if (is_function(subject))
 		search.schemas = list_make1_oid(get_func_namespace(subject->relid));
@@ -910,7 +1017,7 @@ paq_verdict_holds(const PaqVerdict *verdict, const PaqEnd *end)
  * ----------
  */
 
-/* The rules are not those of the session any more, or roles have changed: forget all. */
+/* Roles have changed, or the session has other rules: forget all decisions. */
 void
 paq_match_forget(PaqSessionRules *rules)
 {
@@ -920,6 +1027,14 @@ paq_match_forget(PaqSessionRules *rules)
 	rules->known = NULL;
 	dependence_destroy(rules->dependences);
 	rules->dependences = NULL;
+}
+
+/* The rules are not those of the session any more, and others may number their expressions. */
+void
+paq_match_leave(PaqSessionRules *rules)
+{
+	paq_match_forget(rules);
+	forget_searched(rules);
 }
 
 /* Something has changed: forget the decisions that depend on it. */

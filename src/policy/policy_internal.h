@@ -108,6 +108,7 @@ typedef struct PaqObjectItem
 	const char *schema;			/* PAQ_ITEM_NAME */
 	const char *name;			/* likewise, NULL: any; PAQ_ITEM_ROLE: the role */
 	regex_t    *regex;			/* PAQ_ITEM_REGEX; as in PaqName */
+	int			number;			/* likewise: in PaqSessionRules.searched, see match.c */
 } PaqObjectItem;
 
 typedef struct PaqRule
@@ -269,6 +270,9 @@ struct PaqSessionRules
 	bool		full;			/* there are too many: others are to be made */
 	struct known_hash *known;	/* decisions that were made before, and what each depends */
 	struct dependence_hash *dependences;	/* on; NULL: none.  See match.c */
+	MemoryContext searched_context;
+	struct searched_hash *searched; /* which names regular expressions match; NULL: none */
+	int			nexpressions;	/* that are numbered */
 	PaqKnownUser users[PAQ_KNOWN_USERS];
 	int			next_user;
 	bool		users_lost;		/* there are decisions of roles that are not among them */
@@ -296,6 +300,7 @@ extern const PaqDecision *paq_rules_decide(PaqSessionRules *rules, Oid user,
 										   const PaqSubject *subject);
 extern bool paq_known_user_update(PaqSessionRules *rules, PaqKnownUser *known);
 extern void paq_match_forget(PaqSessionRules *rules);
+extern void paq_match_leave(PaqSessionRules *rules);
 extern void paq_match_init(void);
 
 /* The policy file's absolute path, palloc'ed */

@@ -610,7 +610,7 @@ paq_policy_refresh(bool may_look_up)
 	{
 		paq_policy.rules = paq_policy_pin(rules);
 		if (old != NULL)
-			paq_match_forget(old);
+			paq_match_leave(old);
 		paq_policy_unpin(old);
 	}
 	paq_policy.has_rules = rules->nrules > 0;
