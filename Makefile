@@ -34,8 +34,9 @@ SHLIB_LINK = $(PAQ_LAYER_LIBS)
 # The tests in t/ start servers of their own, so they must not run as root, and
 # need Perl's IPC::Run and PostgreSQL's modules for tests; where the server was
 # configured without --enable-tap-tests they are left out with a message.
-REGRESS = settings privileges functions
+REGRESS = settings privileges functions recording_settings classes outcome errors object_auditing columns cursors foreign_keys relations text_parts beyond_pgaudit
 TAP_TESTS = 1
+PROVE_TESTS = t/*/*.pl
 
 PG_CONFIG ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs)

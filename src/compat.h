@@ -234,7 +234,7 @@ paq_stmt_perm_infos(PlannedStmt *stmt)
 #endif
 }
 
-/* The same of a query that is not planned yet. */
+/* Permission infos of a query that is not planned yet (NIL where the entries have them). */
 static inline List *
 paq_query_perm_infos(const Query *query)
 {
@@ -389,12 +389,22 @@ paq_scan_user(ForeignScanState *node)
 
 /* ---------- Functions ---------- */
 
+/*
+ * The functions of PostgreSQL's own that something is done about for themselves have this OID or a
+ * higher one: those below, set_config(), and those that make XML of tables.
+ */
+#define PAQ_FIRST_SPECIAL_FUNCTION	F_LO_IMPORT_TEXT
+
+StaticAssertDecl(F_SET_CONFIG >= PAQ_FIRST_SPECIAL_FUNCTION &&
+					 F_PG_READ_FILE_TEXT >= PAQ_FIRST_SPECIAL_FUNCTION &&
+					 F_TABLE_TO_XML >= PAQ_FIRST_SPECIAL_FUNCTION &&
+					 F_BRIN_SUMMARIZE_RANGE >= PAQ_FIRST_SPECIAL_FUNCTION,
+				 "a special function has an OID below the first");
+
 /* Is it a function of PostgreSQL's that reads the contents of a file of the server's? */
 static inline bool
 paq_reads_file(Oid function)
 {
-	if (likely(function < F_LO_IMPORT_TEXT))
-		return false;
 	switch (function)
 	{
 		case F_LO_IMPORT_TEXT:
@@ -726,7 +736,7 @@ paq_regexec(regex_t *regex, const pg_wchar *data, size_t len, size_t start,
 #define pg_noreturn				_Noreturn
 #endif
 
-/* ---------- Programs that stand in for a server (t/ring) ---------- */
+/* ---------- Programs that stand in for a server (t/lib/ring) ---------- */
 
 /* Signatures of functions that such a program defines itself */
 #if PG_VERSION_NUM >= 160000

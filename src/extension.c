@@ -115,6 +115,7 @@ typedef struct OwnName
 static bool
 is_called(const char *name)
 {
+	/* analyzer: never NULL, the grammar gives a statement that makes something a name */
 	return strncmp(name, "audit_", 6) == 0 || strncmp(name, "pg_stat_", 8) == 0;
 }
 

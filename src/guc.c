@@ -51,6 +51,12 @@ void		(*paq_setting_change_hook) (const PaqSettingChange *change) = NULL;
 
 uint32		paq_mask_patterns_version = 0;
 
+/*
+ * Number of changes of our settings that the postmaster has made by reloads.  Another process has
+ * the number as it was when the postmaster forked the process.
+ */
+static uint64 postmasters_changes = 0;
+
 /* When something that removes records got another value in this process, or before it */
 static TimestampTz amounts_changed = 0;
 
@@ -281,6 +287,7 @@ new_value_text(char *buf, struct config_generic *setting,
 static const char *
 value_text(char *buf, const struct config_generic *setting, const char *value)
 {
+	/* analyzer: never NULL, changes are told once settings are defined */
 	return setting->vartype == PGC_INT ?
 		int_text(buf, setting, atoi(value)) : value;
 }
@@ -340,6 +347,12 @@ paq_settings_publish(void)
 	paq_stats_end_write();
 }
 
+bool
+paq_settings_are_outdated(void)
+{
+	return pg_atomic_read_u64(&paq_stats->setting_changes) > postmasters_changes;
+}
+
 /*
  * A setting is about to get the value that has this extra: tell of it.  A value
  * that has been the setting's before is restored, and so is one that only became
@@ -368,8 +381,13 @@ report_change(const char *name, union config_var_val new_value, ValueExtra *extr
 	change.new_value = new_value_text(new_buf, setting, new_value);
 	change.source = extra->source;
 	change.restored = used || paq_guc_reset_extra(setting) == extra;
-	if (strcmp(change.old_value, change.new_value) != 0)
-		paq_setting_change_hook(&change);
+	if (strcmp(change.old_value, change.new_value) == 0)
+		return;
+
+	/* The postmaster counts the change before it sends SIGHUP to its children. */
+	if (MyProcPid == PostmasterPid && paq_stats != NULL)
+		pg_atomic_write_u64(&paq_stats->setting_changes, ++postmasters_changes);
+	paq_setting_change_hook(&change);
 }
 
 /* ---------------------------------------------------------------------------
@@ -823,12 +841,6 @@ take_amount(int *variable, int value)
 	*variable = value;
 }
 
-static const char *
-null_if_empty(const char *list)
-{
-	return list[0] != '\0' ? list : NULL;
-}
-
 /*
  * The variables, and the assign hooks: these are not told whose they are, so that
  * each setting has its own.
@@ -881,7 +893,7 @@ ASSIGN_HOOK(name, const char *, .stringval = unconstify(char *, newval), \
 const char *variable = NULL; \
 static char *name##_text = NULL; \
 ASSIGN_HOOK(name, const char *, .stringval = unconstify(char *, newval), \
-			variable = null_if_empty(extra_data(extra)))
+			variable = paq_null_if_empty(extra_data(extra)))
 #include "guc_list.h"
 
 /*

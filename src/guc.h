@@ -134,6 +134,14 @@ extern int	paq_settings_count_wrong(void);
  */
 extern void paq_settings_publish(void);
 
+/*
+ * Returns true if the postmaster has changed settings of ours since it forked this process.  A
+ * background worker asks when it has set its handler for SIGHUP: PostgreSQL drops a SIGHUP that
+ * comes between the fork and the worker's first instructions.  A reload that is dropped, and
+ * changes none of our settings, stays unnoticed.
+ */
+extern bool paq_settings_are_outdated(void);
+
 /* Define all settings; only while shared_preload_libraries is processed. */
 extern void paq_guc_init(void);
 

@@ -85,6 +85,7 @@ paq_stats_shmem_init(int nbackends)
 	SpinLockInit(&paq_stats->mutex);
 	paq_stats->reset_time = GetCurrentTimestamp();
 	init_worker_stats(&paq_stats->worker);
+	pg_atomic_init_u64(&paq_stats->setting_changes, 0);
 	pg_atomic_init_u64(&paq_stats->loaded, 0);
 	pg_atomic_init_u64(&paq_stats->slotless, 0);
 	for (int i = 0; i < PAQ_NDROPS; i++)

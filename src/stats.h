@@ -135,6 +135,9 @@ typedef struct PaqStatsShared
 
 	PaqWorkerStats worker;
 
+	/* Changes of our settings by reloads; written by the postmaster only */
+	pg_atomic_uint64 setting_changes;
+
 	/* Records loaded into the table; written by the loader only */
 	pg_atomic_uint64 loaded;
 

@@ -829,6 +829,18 @@ paq_capture_wanted(void)
 	return paq_auditing_is_on() && paq_capture_possible();
 }
 
+/*
+ * Returns true if the settings alone decide about a statement's relations: neither rules nor
+ * grants do, nor is it left out because it has others' rights.  Whether the statement uses the
+ * trail is another question.
+ */
+static inline bool
+paq_settings_decide(void)
+{
+	return !paq_policy.has_rules && !paq_policy.has_roles && paq_role[0] == '\0' &&
+		!paq_has_others_rights();
+}
+
 /* Is there neither anything to be recorded nor anything to keep track of? */
 static inline bool
 paq_capture_idle(void)
@@ -838,9 +850,17 @@ paq_capture_idle(void)
 }
 
 /*
- * May any of the relations be the trail's?  Every statement asks that, whether
- * anything is audited or not: nothing is called here.
+ * Returns true if the relation may be the trail's.  Every statement asks that, whether anything
+ * is audited or not: nothing is called here.
  */
+static inline bool
+paq_relation_may_be_trail(Oid relid)
+{
+	return unlikely(paq_not_trail[relid % PAQ_KNOWN_RELATIONS] != relid) &&
+		relid >= FirstNormalObjectId;
+}
+
+/* Returns true if any of the relations may be the trail's. */
 static inline bool
 paq_trail_may_be_used(const List *relations)
 {
@@ -851,10 +871,7 @@ paq_trail_may_be_used(const List *relations)
 	number = relations->length;
 	do
 	{
-		const Oid	relid = relations->elements[number - 1].oid_value;
-
-		if (unlikely(paq_not_trail[relid % PAQ_KNOWN_RELATIONS] != relid) &&
-			relid >= FirstNormalObjectId)
+		if (paq_relation_may_be_trail(relations->elements[number - 1].oid_value))
 			return true;
 	} while (--number != 0);
 	return false;

@@ -435,6 +435,7 @@ paq_config_begin(PaqStatement *statement, Node *parsetree)
 	}
 
 	(void) get_store(parsetree, &stmt);
+	/* analyzer: the statement stores a setting, or nobody would call this */
 	name = stmt.set->kind == VAR_RESET_ALL ? NULL : stmt.set->name;
 	value = name ? paq_setting_value(&name, true) : NULL;
 	if (stmt.source != PGC_S_FILE)

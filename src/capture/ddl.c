@@ -56,7 +56,7 @@ upper_case(char *str)
 
 /* A text column of a row by its name, palloc'ed; NULL if it is null or missing. */
 static char *
-get_text(TupleTableSlot *slot, const char *column)
+get_column_text(TupleTableSlot *slot, const char *column)
 {
 	const int	number = SPI_fnumber(slot->tts_tupleDescriptor, column);
 	Datum		value;
@@ -135,9 +135,9 @@ static void
 describe_object(PaqSubject *subject, TupleTableSlot *row, Oid relid)
 {
 	const Oid	catalog = paq_slot_oid(row, "classid");
-	const char *schema = get_text(row, "schema_name");
-	const char *identity = get_text(row, "object_identity");
-	const char *name = get_text(row, "object_name");
+	const char *schema = get_column_text(row, "schema_name");
+	const char *identity = get_column_text(row, "object_identity");
+	const char *name = get_column_text(row, "object_name");
 
 	subject->may_look_up = true;
 	if (OidIsValid(relid))
@@ -271,10 +271,10 @@ record_command(void *arg, TupleTableSlot *row)
 	PaqStatement *statement = arg;
 	PaqCommand	command = statement->command;
 	PaqObject	object = {false, NULL, NULL};
-	char	   *tag = get_text(row, "command_tag");
+	char	   *tag = get_column_text(row, "command_tag");
 
-	object.type = upper_case(get_text(row, "object_type"));
-	object.name = get_text(row, "object_identity");
+	object.type = upper_case(get_column_text(row, "object_type"));
+	object.name = get_column_text(row, "object_identity");
 	if (tag != NULL)
 		command.tag = GetCommandTagEnum(tag);
 	if (command.tag == CMDTAG_GRANT || command.tag == CMDTAG_REVOKE)
@@ -315,14 +315,14 @@ record_drop(void *arg, TupleTableSlot *row)
 {
 	PaqStatement *statement = arg;
 	PaqObject	object = {false, NULL, NULL};
-	char	   *type = get_text(row, "object_type");
-	char	   *schema = get_text(row, "schema_name");
+	char	   *type = get_column_text(row, "object_type");
+	char	   *schema = get_column_text(row, "schema_name");
 
 	if (type == NULL || schema == NULL ||
 		pg_strcasecmp(type, "type") == 0 || strcmp(schema, "pg_toast") == 0)
 		return;
 	object.type = upper_case(type);
-	object.name = get_text(row, "object_identity");
+	object.name = get_column_text(row, "object_identity");
 	record_row(statement, &statement->command, &object, row, true);
 }
 

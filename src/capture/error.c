@@ -248,8 +248,9 @@ paq_error_catch(const char *text)
 }
 
 /*
- * The same in the PG_CATCH block of a hook without a frame: the innermost frame, if there is
- * one, is yet to see the error.  paq_error_own() says whether it needs a record of its own.
+ * For the PG_CATCH block of a hook that has no frame.  Returns the error that is being handled,
+ * which the innermost frame, if there is one, is yet to see.  text is that of the statement which
+ * it ends.  The error still gets a record of its own, unless paq_error_own() follows.
  */
 PaqError *
 paq_error_catch_unframed(const char *text)

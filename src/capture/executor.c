@@ -128,6 +128,8 @@ prepare_check(PlannedStmt *plan)
 {
 	PaqStatement *statement = paq_current_statement();
 
+	if (likely(paq_settings_decide() && !paq_trail_may_be_used(plan->relationOids)))
+		return;
 	if (likely(statement != NULL))
 		paq_prepare_statement(statement, plan);
 }

@@ -48,8 +48,8 @@
 static object_access_hook_type prev_object_access = NULL;
 
 /*
- * Is it a function of PostgreSQL's own that executes queries on users' relations,
- * and that the planner may call?  There is one of xpath() among them.
+ * Returns true if the function is one of PostgreSQL's own that executes queries on users'
+ * relations, and that the planner may call.  One of xpath() is among them.
  */
 static inline bool
 reads_relations(Oid function)
@@ -417,7 +417,6 @@ look_at_call(Oid function)
 
 	if (IsAbortedTransactionBlockState())
 		return;
-	builtin = paq_builtin(function);
 
 	/*
 	 * Without a client the roles of a session are looked up here, too: autovacuum becomes the
@@ -425,6 +424,7 @@ look_at_call(Oid function)
 	 */
 	if (unlikely(MyProcPort == NULL) && paq_stack.frame == NULL)
 		paq_session_warm();
+	builtin = paq_builtin(function);
 	if (paq_capture_wanted())
 		note_call(function);
 	if (unlikely(builtin == F_SET_CONFIG) && paq_class_is_wanted(PAQ_CLASS_SET_ROLE) &&
@@ -463,19 +463,45 @@ note_object(ObjectAccessType access, Oid catalog, Oid object)
 		paq_note_object(statement, access, catalog, object);
 }
 
+/*
+ * Returns true if nothing has to be done about a call of the function: it is one of PostgreSQL's
+ * own, like the functions of most operators.  If anything is audited, that holds only within a
+ * statement, because elsewhere the client itself may be calling, and only with log_catalog,
+ * because without it a call can bring a statement its record.
+ */
+static inline bool
+is_plain_call(Oid function)
+{
+	return function < PAQ_FIRST_SPECIAL_FUNCTION &&
+		(!paq_auditing_is_on() || (paq_stack.frame != NULL && paq_log_catalog));
+}
+
+/* The hook, for accesses that may be of interest */
+static pg_noinline void
+look_at_access(ObjectAccessType access, Oid classId, Oid objectId, int subId, void *arg)
+{
+	if (access == OAT_FUNCTION_EXECUTE)
+	{
+		if (paq_capture_wanted() || paq_reads_file(paq_builtin(objectId)))
+			look_at_call(objectId);
+	}
+	else if (access == OAT_TRUNCATE)
+		record_truncate(objectId);
+	else if (paq_policy.has_rules &&
+			 (access == OAT_POST_CREATE || access == OAT_POST_ALTER || access == OAT_DROP))
+		note_object(access, classId, objectId);
+	if (prev_object_access)
+		prev_object_access(access, classId, objectId, subId, arg);
+}
+
+/* PostgreSQL calls this for each operator of a statement, so most calls must cost little. */
 static void
 capture_object_access(ObjectAccessType access, Oid classId, Oid objectId,
 					  int subId, void *arg)
 {
-	if (access == OAT_TRUNCATE)
-		record_truncate(objectId);
-	else if (access == OAT_FUNCTION_EXECUTE &&
-			 (paq_capture_wanted() || unlikely(paq_reads_file(paq_builtin(objectId)))))
-		look_at_call(objectId);
-	else if (unlikely(paq_policy.has_rules) &&
-			 (access == OAT_POST_CREATE || access == OAT_POST_ALTER || access == OAT_DROP))
-		note_object(access, classId, objectId);
-	if (prev_object_access)
+	if (access != OAT_FUNCTION_EXECUTE || !is_plain_call(objectId))
+		look_at_access(access, classId, objectId, subId, arg);
+	else if (prev_object_access)
 		prev_object_access(access, classId, objectId, subId, arg);
 }
 

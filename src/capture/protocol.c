@@ -305,9 +305,14 @@ paq_replication_end(const PaqError *error)
 		return;
 	command.record = NULL;
 	if (error != NULL && error->message != NULL)
-		paq_pending_add_message(record, paq_masks_constants(PAQ_CLASS_MISC) ?
-								PAQ_MASKED_MESSAGE : error->message,
+	{
+		const bool	masked = paq_masks_constants(PAQ_CLASS_MISC);
+
+		if (error->cut && !masked)
+			paq_pending_header(record)->flags |= PAQ_RECORD_CUT;
+		paq_pending_add_message(record, masked ? PAQ_MASKED_MESSAGE : error->message,
 								PG_UINT32_MAX);
+	}
 	paq_publish_now(record, error ? error->sqlstate : 0);
 }
 

@@ -55,7 +55,7 @@ own_choice(const PaqStatement *statement)
 
 /* Is something of the class wanted? */
 static inline bool
-is_wanted(const PaqChoice *choice, PaqClass class)
+class_is_wanted(const PaqChoice *choice, PaqClass class)
 {
 	return likely(choice == NULL) ? paq_class_is_audited(class) :
 		paq_choice_records(choice, class);
@@ -69,7 +69,7 @@ paq_statement_is_audited(const PaqStatement *statement)
 {
 	const PaqChoice *choice = own_choice(statement);
 
-	return is_wanted(choice, paq_classify(&statement->command)) &&
+	return class_is_wanted(choice, paq_classify(&statement->command)) &&
 		!paq_is_left_out(choice);
 }
 
@@ -384,7 +384,7 @@ record_statement(PaqStatement *statement, const PaqCommand *command,
 	PaqPending *pending;
 
 	if ((statement->recorded && !beside) || paq_is_left_out(choice) ||
-		(!object->granted && !is_wanted(choice, class)))
+		(!object->granted && !class_is_wanted(choice, class)))
 		return;
 
 	if (!late_ids)
@@ -451,7 +451,7 @@ paq_record_unnumbered(PaqStatement *statement, const PaqCommand *command,
 	PaqClass	class = paq_classify(command);
 	PaqPending *pending;
 
-	if (paq_is_left_out(choice) || !is_wanted(choice, class))
+	if (paq_is_left_out(choice) || !class_is_wanted(choice, class))
 		return;
 	pending = create_record(statement, class, command->tag, &no_object,
 							statement->params, own_text_flags(statement, choice),

@@ -112,7 +112,7 @@ note_report(ErrorData *edata)
 
 /* May there be a record?  Before the login, that depends on rules not yet known. */
 static bool
-is_wanted(void)
+error_is_wanted(void)
 {
 	return paq_wanted_classes != PAQ_CLASSES_NONE || paq_role[0] != '\0' ||
 		(!paq_logged_in && !paq_policy_is_current());
@@ -121,7 +121,7 @@ is_wanted(void)
 static void
 capture_emit_log(ErrorData *edata)
 {
-	if (edata->elevel >= ERROR && edata->elevel < PANIC && !in_emit_log && is_wanted())
+	if (edata->elevel >= ERROR && edata->elevel < PANIC && !in_emit_log && error_is_wanted())
 	{
 		in_emit_log = true;
 		PG_TRY();

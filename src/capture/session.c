@@ -253,12 +253,6 @@ add_field(PaqField field, const char *str)
 	block.fields.length += len;
 }
 
-static inline const char *
-null_if_empty(const char *str)
-{
-	return str[0] != '\0' ? str : NULL;
-}
-
 /*
  * Kind of process.  A client's has none yet while it reads who wants to log in.
  */
@@ -315,16 +309,16 @@ build_block(Oid session_role, Oid current_role, bool may_lookup)
 	block.fields.flags = current_name == NULL ? 0 : current.superuser ? PAQ_RECORD_SUPERUSER
 																	  : PAQ_RECORD_NO_SUPERUSER;
 	add_field(PAQ_FIELD_USER, login);
-	add_field(PAQ_FIELD_DATABASE, null_if_empty(origin.database));
-	add_field(PAQ_FIELD_REMOTE_HOST, null_if_empty(origin.host));
-	add_field(PAQ_FIELD_REMOTE_PORT, null_if_empty(origin.port));
+	add_field(PAQ_FIELD_DATABASE, paq_null_if_empty(origin.database));
+	add_field(PAQ_FIELD_REMOTE_HOST, paq_null_if_empty(origin.host));
+	add_field(PAQ_FIELD_REMOTE_PORT, paq_null_if_empty(origin.port));
 	add_field(PAQ_FIELD_APPLICATION, block.application);
 	add_field(PAQ_FIELD_BACKEND_TYPE, backend_type());
 	add_field(PAQ_FIELD_SESSION_USER, session_name);
 	add_field(PAQ_FIELD_CURRENT_USER, current_name);
-	add_field(PAQ_FIELD_AUTH_METHOD, null_if_empty(authentication.method));
-	add_field(PAQ_FIELD_TLS_VERSION, null_if_empty(authentication.tls_version));
-	add_field(PAQ_FIELD_TLS_CIPHER, null_if_empty(authentication.tls_cipher));
+	add_field(PAQ_FIELD_AUTH_METHOD, paq_null_if_empty(authentication.method));
+	add_field(PAQ_FIELD_TLS_VERSION, paq_null_if_empty(authentication.tls_version));
+	add_field(PAQ_FIELD_TLS_CIPHER, paq_null_if_empty(authentication.tls_cipher));
 
 	block.session_role = session_role;
 	block.current_role = current_role;

@@ -334,7 +334,7 @@ add_buckets(void)
 }
 
 static PaqStatement *
-allocate(void)
+allocate_statement(void)
 {
 	if (!dlist_is_empty(&free_statements))
 		return dlist_container(PaqStatement, node,
@@ -414,7 +414,7 @@ PaqStatement *
 paq_statement_new(const char *text, const PaqCommand *command,
 				  const PlannedStmt *plan, bool top_level)
 {
-	PaqStatement *statement = allocate();
+	PaqStatement *statement = allocate_statement();
 
 	if (unlikely(statement == NULL))
 		return NULL;
@@ -686,6 +686,7 @@ text_length(const char *text)
 	{
 		clients = text;
 		message = GetCurrentStatementStartTimestamp();
+		/* analyzer: a statement with a place has a text */
 		length = strlen(text);
 	}
 	return length;
@@ -846,6 +847,7 @@ static void
 capture_post_parse_analyze(ParseState *pstate, Query *query,
 						   PAQ_JUMBLE_STATE *jstate)
 {
+	paq_mask_note_parse(paq_strings_conform());
 	if (pstate->p_sourcetext == debug_query_string)
 	{
 		analysed.text = pstate->p_sourcetext;

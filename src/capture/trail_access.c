@@ -401,7 +401,7 @@ is_below(char *path, const char *directory)
 
 /* Is the path that of a file of the trail or the queue, whether it exists or not? */
 static bool
-is_trail_file(const char *path)
+is_trail_path(const char *path)
 {
 	const char *const directories[] = {paq_log_directory, paq_queue_directory};
 	char		given[MAXPGPATH];
@@ -426,7 +426,7 @@ static bool
 reads_trail_file(const CopyStmt *copy)
 {
 	return copy->is_from && copy->filename != NULL && !copy->is_program &&
-		is_trail_file(copy->filename);
+		is_trail_path(copy->filename);
 }
 
 /* Does the COPY read a file of the trail's, or name a relation of it? */

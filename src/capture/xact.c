@@ -29,6 +29,19 @@
 static bool before_commit_runs = false;
 
 /*
+ * Close what has begun in subtransaction from or later, InvalidSubTransactionId being all: plans
+ * that will not be executed, and executor statements, with flags added to their records.
+ */
+static inline void
+close_all(SubTransactionId from, PaqError *error, uint32 flags)
+{
+	if (unlikely(paq_planned > 0))
+		paq_planning_close_all(from, error);
+	if (unlikely(paq_statements_open()))
+		paq_statement_close_all(from, error, flags);
+}
+
+/*
  * The transaction is about to commit.  PostgreSQL has stopped the timer of
  * statement_timeout by now; start it again, because a session must not wait for
  * the worker any longer, either.  A login is no statement.
@@ -45,9 +58,7 @@ before_commit(void)
 		enable_timeout_after(STATEMENT_TIMEOUT, StatementTimeout);
 
 	/* All portals are closed by now, so what is left was freed unnoticed. */
-	paq_planning_close_all(InvalidSubTransactionId, NULL);
-	paq_statement_close_all(InvalidSubTransactionId, NULL,
-							PAQ_RECORD_INCOMPLETE);
+	close_all(InvalidSubTransactionId, NULL, PAQ_RECORD_INCOMPLETE);
 	login = paq_connect_login();
 	if (unlikely(MyProcPort == NULL))
 		paq_connect_without_client();
@@ -90,8 +101,7 @@ at_abort(void)
 	/* The log's settings may hide the error, but not that there was one. */
 	if (error == NULL && paq_is_failing_commit())
 		error = &unreported;
-	paq_planning_close_all(InvalidSubTransactionId, error);
-	paq_statement_close_all(InvalidSubTransactionId, error, 0);
+	close_all(InvalidSubTransactionId, error, 0);
 	paq_publish_held(paq_is_committing() ? error : NULL, PAQ_SPACE_NOWAIT);
 	paq_forget_commit(false);
 	if (paq_stack.frame == NULL)
@@ -131,8 +141,7 @@ at_subtransaction_end(SubXactEvent event, SubTransactionId mySubid,
 {
 	if (event != SUBXACT_EVENT_ABORT_SUB)
 		return;
-	paq_planning_close_all(mySubid, paq_error());
-	paq_statement_close_all(mySubid, paq_error(), 0);
+	close_all(mySubid, paq_error(), 0);
 	paq_error_handled();
 }
 
@@ -160,6 +169,8 @@ at_exit(int code, Datum arg)
 									 (int64) frame->query_desc->estate->es_processed);
 		paq_statement_fail(frame->statement, error);
 	}
+
+	/* What is being planned is interrupted, too. */
 	paq_planning_close_all(InvalidSubTransactionId, paq_error());
 	paq_statement_close_all(InvalidSubTransactionId, paq_error(), 0);
 

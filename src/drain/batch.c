@@ -23,6 +23,7 @@
 
 #include "drain/drain_internal.h"
 #include "fault.h"
+#include "postmaster/interrupt.h"
 #include "queue/loading.h"
 #include "stats.h"
 #include "utils/timestamp.h"
@@ -41,6 +42,9 @@ StaticAssertDecl(sizeof(PaqSinkState) == PAQ_TRAIL_STATE_SIZE,
  */
 #define MIN_FLUSH_BYTES		(1024 * 1024)
 #define FLUSH_FRACTION		4
+
+/* At shutdown: how long to go on writing, in ms */
+#define SHUTDOWN_LIMIT		5000
 
 /* Find out where to begin. */
 void
@@ -503,6 +507,21 @@ paq_drain_close(PaqDrain *drain)
 }
 
 /*
+ * Has the time for writing at a shutdown passed?  A large backlog must not
+ * hold the server up.
+ */
+bool
+paq_drain_must_stop(PaqDrain *drain)
+{
+	if (!ShutdownRequestPending)
+		return false;
+	if (drain->shutdown_since == 0)
+		drain->shutdown_since = GetCurrentTimestamp();
+	return TimestampDifferenceExceeds(drain->shutdown_since, GetCurrentTimestamp(),
+									  SHUTDOWN_LIMIT);
+}
+
+/*
  * Write what is in the queue, flush it, and release the space; start a new
  * file first if rotate is set.  Returns false, after noting the failure, if
  * the sink failed.
@@ -529,9 +548,9 @@ paq_drain_cycle(PaqDrain *drain, bool rotate)
 			if (ok && paq_reader_unflushed_bytes(drain->reader) >= flush_bytes)
 				ok = flush(drain);
 		} while (ok && more && paq_reader_position(drain->reader) < limit &&
-				 !paq_drain_must_stop());
+				 !paq_drain_must_stop(drain));
 		ok = ok && flush(drain);
-	} while (ok && !more && !paq_drain_must_stop() && next_file(drain));
+	} while (ok && !more && !paq_drain_must_stop(drain) && next_file(drain));
 
 	if (ok)
 		sink_works(drain);

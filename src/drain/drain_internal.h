@@ -36,6 +36,7 @@ typedef struct PaqDrain
 	uint64		unflushed;		/* records written since the last flush */
 	TimestampTz retry_at;		/* do not touch the sink before; 0: it works */
 	int			retry_delay;	/* ms, grows while the sink fails */
+	TimestampTz shutdown_since; /* when shutdown was asked for; 0: it was not */
 } PaqDrain;
 
 /* batch.c */
@@ -46,8 +47,6 @@ extern void paq_drain_failed(PaqDrain *drain, const char *message);
 extern void paq_drain_abandon(PaqDrain *drain);
 extern void paq_drain_close(PaqDrain *drain);
 extern void paq_drain_secure(PaqDrain *drain);
-
-/* worker.c */
-extern bool paq_drain_must_stop(void);
+extern bool paq_drain_must_stop(PaqDrain *drain);
 
 #endif							/* PAQ_DRAIN_INTERNAL_H */

@@ -74,9 +74,8 @@
  */
 #define BUSY_DELAY			1
 
-/* At shutdown: how often to look whether sessions are gone, and how long, in ms */
+/* At shutdown: how often to look whether sessions are gone, in ms */
 #define SHUTDOWN_DELAY		10
-#define SHUTDOWN_LIMIT		5000
 
 /*
  * When the trail's disk is that full, in percent, it is said; again only after it
@@ -106,9 +105,6 @@ static struct
 
 	/* When the first record since the last flush must be flushed; 0: none */
 	TimestampTz flush_due;
-
-	/* When shutdown was asked for; 0: it was not */
-	TimestampTz shutdown_since;
 }			loop;
 
 /* The disk of the trail */
@@ -342,21 +338,6 @@ retain(void)
  */
 
 /*
- * Has the time for writing at a shutdown passed?  A large backlog must not
- * hold the server up.
- */
-bool
-paq_drain_must_stop(void)
-{
-	if (!ShutdownRequestPending)
-		return false;
-	if (loop.shutdown_since == 0)
-		loop.shutdown_since = GetCurrentTimestamp();
-	return TimestampDifferenceExceeds(loop.shutdown_since, GetCurrentTimestamp(),
-									  SHUTDOWN_LIMIT);
-}
-
-/*
  * Say if the trail's disk is getting full, before it is: while there is time to do
  * something.  Nobody wakes the worker for this.  While it sleeps, the trail does
  * not grow.
@@ -450,7 +431,7 @@ work_wanted(TimestampTz now, bool asked)
 	uint64		threshold = paq_queue_capacity() / 100 * paq_flush_threshold;
 
 	return asked ||
-		loop.shutdown_since != 0 ||
+		drain.shutdown_since != 0 ||
 		drain.retry_at != 0 ||	/* only an attempt shows that it works again */
 		!paq_reader_is_live(drain.reader) ||
 		!drain.resumed ||
@@ -527,7 +508,7 @@ sleep_time(TimestampTz now, TimestampTz then, bool retaining)
 
 	if (drain.retry_at != 0)
 		until = Min(drain.retry_at, then);
-	else if (loop.shutdown_since != 0)
+	else if (drain.shutdown_since != 0)
 		return SHUTDOWN_DELAY;
 	else if (paq_worker_flush_wanted() || paq_worker_space_wanted() ||
 			 paq_queue_has_skip())
@@ -644,8 +625,8 @@ handle_signals(TimestampTz now)
 	}
 	if (ShutdownRequestPending)
 	{
-		if (loop.shutdown_since == 0)
-			loop.shutdown_since = now;
+		if (drain.shutdown_since == 0)
+			drain.shutdown_since = now;
 
 		/* A checkpoint asks in this way for the WAL that we hold. */
 		paq_wal_close();
@@ -660,9 +641,9 @@ handle_signals(TimestampTz now)
 static bool
 may_exit(void)
 {
-	if (loop.shutdown_since == 0)
+	if (drain.shutdown_since == 0)
 		return false;
-	if (drain.retry_at != 0 || paq_drain_must_stop())
+	if (drain.retry_at != 0 || paq_drain_must_stop(&drain))
 		return true;
 	return paq_worker_attached_backends() == 0 && all_is_flushed();
 }
@@ -697,7 +678,7 @@ look_at_clock(TimestampTz now)
 						 TimestampTzPlusMilliseconds(now, paq_flush_interval));
 	drain.retry_at = Min(drain.retry_at,
 						 TimestampTzPlusMilliseconds(now, drain.retry_delay));
-	loop.shutdown_since = Min(loop.shutdown_since, now);
+	drain.shutdown_since = Min(drain.shutdown_since, now);
 	paq_sink_seal_clock(now);
 	disk.next_look = Min(disk.next_look,
 						 TimestampTzPlusMilliseconds(now, DISK_DELAY));
@@ -716,7 +697,7 @@ main_loop(void)
 
 		look_at_clock(now);
 		handle_signals(now);
-		if (drain.retry_at == 0 || now >= drain.retry_at || loop.shutdown_since != 0)
+		if (drain.retry_at == 0 || now >= drain.retry_at || drain.shutdown_since != 0)
 			work(now);
 		look_at_disk(now);
 		if (may_exit())
@@ -763,6 +744,10 @@ paq_drain_main(Datum arg)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("the library of the background worker is another one than that in \"shared_preload_libraries\""),
 				 errhint("Remove the other copy from \"dynamic_library_path\", or restart the server.")));
+
+	/* A reload may have come before the handler was set. */
+	if (paq_settings_are_outdated())
+		ConfigReloadPending = true;
 
 	/* OpenSSL's digests, in salvage.c, are owned by somebody. */
 	CurrentResourceOwner = ResourceOwnerCreate(NULL, WORKER_NAME);

@@ -155,7 +155,7 @@ drain_message(PaqBuffer *buf)
 }
 
 static void
-put_message(CsvRow *row)
+put_csv_message(CsvRow *row)
 {
 	row->message.data = row->chunk;
 	row->message.used = 0;
@@ -171,7 +171,7 @@ put_message(CsvRow *row)
 
 /* Append a text column and the comma behind it; null is nothing at all. */
 static void
-put_text(const CsvRow *row, PaqText text)
+put_csv_text(const CsvRow *row, PaqText text)
 {
 	if (text.data != NULL)
 	{
@@ -183,13 +183,13 @@ put_text(const CsvRow *row, PaqText text)
 }
 
 static void
-put_field(const CsvRow *row, PaqField field)
+put_csv_field(const CsvRow *row, PaqField field)
 {
-	put_text(row, row->record->field[field]);
+	put_csv_text(row, row->record->field[field]);
 }
 
 static void
-put_time(const CsvRow *row, int64 timestamp, bool millis)
+put_csv_time(const CsvRow *row, int64 timestamp, bool millis)
 {
 	char		text[PAQ_TIME_TEXT];
 
@@ -250,12 +250,12 @@ put_command_tag(const CsvRow *row)
 		command.data = NULL;
 	else if (command.data == NULL)
 		command.data = "";
-	put_text(row, command);
+	put_csv_text(row, command);
 }
 
 /* error_severity and sql_state_code */
 static void
-put_outcome(const CsvRow *row)
+put_csv_outcome(const CsvRow *row)
 {
 	const PaqRecordHeader *header = &row->record->header;
 
@@ -276,7 +276,7 @@ put_detail(const CsvRow *row)
 
 	if (row->record->header.kind == PAQ_KIND_GAP)
 		message.data = NULL;
-	put_text(row, message);
+	put_csv_text(row, message);
 }
 
 /* The next of several words in a quoted column begins. */
@@ -311,7 +311,7 @@ put_named_mark(const CsvRow *row, PaqText name, PaqText value, bool *first)
 }
 
 static void
-put_settings(const CsvRow *row, bool *first)
+put_csv_settings(const CsvRow *row, bool *first)
 {
 	PaqParamIter iter;
 	PaqText		name;
@@ -324,7 +324,7 @@ put_settings(const CsvRow *row, bool *first)
 
 /* hint */
 static void
-put_marks(const CsvRow *row)
+put_csv_marks(const CsvRow *row)
 {
 	const uint32 flags = row->record->header.flags;
 	const PaqText policy = row->record->field[PAQ_FIELD_POLICY];
@@ -339,7 +339,7 @@ put_marks(const CsvRow *row)
 	put_mark(row, row->escape, "escaped", &first);
 	if (policy.data != NULL)
 		put_named_mark(row, (PaqText){ "policy", 6 }, policy, &first);
-	put_settings(row, &first);
+	put_csv_settings(row, &first);
 	PAQ_PUT_LITERAL(row->out, "\",");
 }
 
@@ -355,32 +355,32 @@ write_row(PaqBuffer *buf, const PaqRecord *record)
 	row.encoding = header->encoding == PG_SQL_ASCII ? PG_UTF8 : header->encoding;
 	row.escape = !has_valid_texts(row.encoding, record);
 
-	put_time(&row, paq_record_log_time(record), true);
-	put_field(&row, PAQ_FIELD_USER);
-	put_field(&row, PAQ_FIELD_DATABASE);
+	put_csv_time(&row, paq_record_log_time(record), true);
+	put_csv_field(&row, PAQ_FIELD_USER);
+	put_csv_field(&row, PAQ_FIELD_DATABASE);
 	if (header->pid != 0)
 		paq_buffer_int(buf, header->pid);
 	paq_buffer_putc(buf, ',');
 	put_connection(&row);
 	put_session_line(&row);
 	put_command_tag(&row);
-	put_time(&row, header->session_start, false);
+	put_csv_time(&row, header->session_start, false);
 	paq_put(buf, vxid, paq_vxid_text(vxid, header));
 	paq_buffer_putc(buf, ',');
 	paq_buffer_int(buf, header->xid);
 	paq_buffer_putc(buf, ',');
-	put_outcome(&row);
-	put_message(&row);
+	put_csv_outcome(&row);
+	put_csv_message(&row);
 	paq_buffer_putc(buf, ',');
 	put_detail(&row);
-	put_marks(&row);
+	put_csv_marks(&row);
 	/* internal_query to query_pos */
 	PAQ_PUT_LITERAL(buf, ",,,,,");
 	paq_buffer_putc(buf, '"');
 	paq_buffer_int(buf, (int64) record->sequence);
 	PAQ_PUT_LITERAL(buf, "\",");
-	put_field(&row, PAQ_FIELD_APPLICATION);
-	put_field(&row, PAQ_FIELD_BACKEND_TYPE);
+	put_csv_field(&row, PAQ_FIELD_APPLICATION);
+	put_csv_field(&row, PAQ_FIELD_BACKEND_TYPE);
 	/* leader_pid */
 	paq_buffer_putc(buf, ',');
 	paq_buffer_int(buf, header->query_id);
@@ -408,7 +408,7 @@ column_end(const char *p, const char *end)
 
 /* Up to the newline outside of quotes */
 static Size
-record_length(const char *data, Size len)
+csv_record_length(const char *data, Size len)
 {
 	const char *end = data + len;
 	const char *p = data;
@@ -517,7 +517,7 @@ column_number(int column, const char *p, const char *end, Size *digits)
  * is unknown; the series is in the hint.
  */
 static bool
-find_number(const char *line, Size len, Size *start, Size *digits, bool *is_series)
+find_csv_number(const char *line, Size len, Size *start, Size *digits, bool *is_series)
 {
 	const char *end = line + len;
 	const char *p = line;
@@ -546,9 +546,9 @@ paq_format_csvlog(void)
 	static const PaqFormat format = {
 		.extension = ".csv",
 		.write = write_row,
-		.record_length = record_length,
+		.record_length = csv_record_length,
 		.rest_length = rest_length,
-		.find_number = find_number
+		.find_number = find_csv_number
 	};
 
 	return &format;

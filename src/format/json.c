@@ -194,7 +194,7 @@ begin_line(JsonLine *line, PaqBuffer *buf, int encoding)
 
 /* What has been written up to p belongs to the buffer. */
 static void
-end_line(JsonLine *line, char *p)
+end_json_line(JsonLine *line, char *p)
 {
 	line->buf->used = p - line->buf->data;
 	Assert(line->buf->used <= line->buf->size);
@@ -218,7 +218,7 @@ put_json(JsonLine *line, char *p, const char *data, Size len)
 		memcpy(p, data, len);
 		return p + len;
 	}
-	end_line(line, p);
+	end_json_line(line, p);
 	paq_put(line->buf, data, len);
 	return paq_buffer_reserve(line->buf, PAQ_FORMAT_HEADROOM);
 }
@@ -284,7 +284,7 @@ put_rest(JsonLine *line, char *dst, const char *data, Size len)
 	const unsigned char *p = (const unsigned char *) data;
 	const unsigned char *end = p + len;
 
-	end_line(line, dst);
+	end_json_line(line, dst);
 	while (p < end)
 	{
 		const unsigned char *stop = skip_plain(line, p, end);
@@ -355,7 +355,7 @@ put_number(char *p, int64 value, bool known)
 }
 
 static inline char *
-put_time(char *p, int64 timestamp)
+put_json_time(char *p, int64 timestamp)
 {
 	if (timestamp == 0)
 		return put_null(p);
@@ -366,7 +366,7 @@ put_time(char *p, int64 timestamp)
 }
 
 static inline char *
-put_text(JsonLine *line, char *p, PaqText text)
+put_json_text(JsonLine *line, char *p, PaqText text)
 {
 	if (text.data == NULL)
 		return put_null(p);
@@ -422,7 +422,7 @@ static inline char *
 put_log_time(JsonLine *line, char *p, const PaqRecord *record)
 {
 	line->log_time = p;
-	p = put_time(p, paq_record_log_time(record));
+	p = put_json_time(p, paq_record_log_time(record));
 	line->log_time_len = p - line->log_time;
 	return p;
 }
@@ -477,7 +477,7 @@ put_command_text(JsonLine *line, char *p, const PaqRecord *record)
 {
 	if (paq_omitted_statement(record->header.flags) != NULL)
 		return put_null(p);
-	return put_text(line, p, record->field[PAQ_FIELD_STATEMENT]);
+	return put_json_text(line, p, record->field[PAQ_FIELD_STATEMENT]);
 }
 
 static inline char *
@@ -577,7 +577,7 @@ put_remote_port(JsonLine *line, char *p, const PaqRecord *record)
 {
 	PaqText		port = record->field[PAQ_FIELD_REMOTE_PORT];
 
-	return port.len == 0 ? put_null(p) : put_text(line, p, port);
+	return port.len == 0 ? put_null(p) : put_json_text(line, p, port);
 }
 
 static inline char *
@@ -649,9 +649,9 @@ put_setting_values(JsonLine *line, char *p, PaqText settings)
 		if (!first)
 			*p++ = ',';
 		first = false;
-		p = put_text(line, p, name);
+		p = put_json_text(line, p, name);
 		*p++ = ':';
-		p = put_text(line, p, value);
+		p = put_json_text(line, p, value);
 	}
 	*p++ = '}';
 	return p;
@@ -720,8 +720,8 @@ put_fields(FieldPart wanted, JsonLine *line, char *p, const PaqRecord *record)
 	char	   *begin;
 	char	   *value;
 
-#define TEXT(id)		put_text(line, p, record->field[PAQ_FIELD_##id])
-#define TIME(member)	put_time(p, record->header.member)
+#define TEXT(id)		put_json_text(line, p, record->field[PAQ_FIELD_##id])
+#define TIME(member)	put_json_time(p, record->header.member)
 #define NUMBER(member)	put_number(p, record->header.member, record->header.member != 0)
 #define MADE(name)		put_##name(line, p, record)
 #define PAQ_TRAIL_FIELD(part, id, json, column, type, sql_type, source, what) \
@@ -738,7 +738,7 @@ put_fields(FieldPart wanted, JsonLine *line, char *p, const PaqRecord *record)
 }
 
 static inline char *
-put_marks(char *p, uint32 flags)
+put_json_marks(char *p, uint32 flags)
 {
 #define PAQ_TRAIL_MARK(id, json, column, flag, what) \
 	if (flags & flag) \
@@ -784,7 +784,7 @@ keep_session(SessionText *session, const PaqRecord *record)
 		return false;
 	p = begin_line(&line, &buf, header->encoding);
 	p = put_session_fields(&line, p, record);
-	end_line(&line, p);
+	end_json_line(&line, p);
 	if (buf.failed || buf.used > sizeof(session->text))
 		return false;
 	session->session_start = header->session_start;
@@ -847,7 +847,7 @@ put_part(JsonLine *line, char *p, const PaqPart *part)
 	if (part->text.data != NULL)
 	{
 		p = put_literal(p, ",\"text\":");
-		p = put_text(line, p, part->text);
+		p = put_json_text(line, p, part->text);
 	}
 	*p++ = '}';
 	return p;
@@ -862,11 +862,11 @@ write_line(PaqBuffer *buf, const PaqRecord *record)
 	p = put_fields(PART_HEAD, &line, p, record);
 	p = put_session(&line, p, record);
 	p = put_fields(PART_TAIL, &line, p, record);
-	p = put_marks(p, record->header.flags);
+	p = put_json_marks(p, record->header.flags);
 	if (unlikely(record->part != NULL))
 		p = put_part(&line, p, record->part);
 	p = put_literal(p, "}\n");
-	end_line(&line, p);
+	end_json_line(&line, p);
 }
 
 /* Newlines in texts are escaped. */
@@ -904,7 +904,7 @@ find_value(const char *line, Size from, Size to, Size len, const char *key,
  * there, the series right behind the sequence: what has no series has no second number.
  */
 static bool
-find_number(const char *line, Size len, Size *start, Size *digits, bool *is_series)
+find_json_number(const char *line, Size len, Size *start, Size *digits, bool *is_series)
 {
 	const char *key = paq_trail_fields[PAQ_TRAIL_SERIES].key;
 
@@ -925,7 +925,7 @@ paq_format_json(const bool *json_nulls)
 		.write = write_line,
 		.record_length = line_length,
 		.rest_length = line_length,
-		.find_number = find_number
+		.find_number = find_json_number
 	};
 
 	nulls = json_nulls;

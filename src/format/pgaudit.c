@@ -90,7 +90,7 @@ paq_put_escaped(PaqBuffer *buf, const char *data, Size len, int nquotes, bool ta
 
 /* Append a field. */
 static void
-put_field(PaqBuffer *buf, PaqText text, bool tabs)
+put_pgaudit_field(PaqBuffer *buf, PaqText text, bool tabs)
 {
 	if (text.len == 0)
 		return;
@@ -199,7 +199,7 @@ put_event(PaqBuffer *buf, const PaqRecord *record, bool tabs)
 
 	if (record->header.audit_class == PAQ_CLASS_CONNECT)
 		statement = record->field[PAQ_FIELD_MESSAGE];
-	put_field(buf, statement, tabs);
+	put_pgaudit_field(buf, statement, tabs);
 	paq_buffer_putc(buf, ',');
 	if (record->header.audit_class == PAQ_CLASS_CONFIG)
 		put_values(buf, record, tabs);
@@ -226,7 +226,7 @@ put_statement(PaqBuffer *buf, const PaqRecord *record, bool tabs)
 	if (no_statement != NULL)
 		put_omitted(buf, no_statement);
 	else
-		put_field(buf, record->field[PAQ_FIELD_STATEMENT], tabs);
+		put_pgaudit_field(buf, record->field[PAQ_FIELD_STATEMENT], tabs);
 	paq_buffer_putc(buf, ',');
 	if (no_params != NULL)
 		put_omitted(buf, no_params);
@@ -235,14 +235,14 @@ put_statement(PaqBuffer *buf, const PaqRecord *record, bool tabs)
 }
 
 static void
-put_message(PaqBuffer *buf, const PaqRecord *record, bool tabs)
+put_pgaudit_message(PaqBuffer *buf, const PaqRecord *record, bool tabs)
 {
 	const PaqRecordHeader *header = &record->header;
 
 	if (header->kind == PAQ_KIND_GAP)
 	{
 		PAQ_PUT_LITERAL(buf, "AUDIT: GAP,0,0,GAP,,,,");
-		put_field(buf, record->field[PAQ_FIELD_MESSAGE], tabs);
+		put_pgaudit_field(buf, record->field[PAQ_FIELD_MESSAGE], tabs);
 		PAQ_PUT_LITERAL(buf, "," NO_PARAMETERS);
 		return;
 	}
@@ -259,7 +259,7 @@ put_message(PaqBuffer *buf, const PaqRecord *record, bool tabs)
 	for (int field = PAQ_FIELD_COMMAND; field <= PAQ_FIELD_OBJECT_NAME; field++)
 	{
 		paq_buffer_putc(buf, ',');
-		put_field(buf, record->field[field], tabs);
+		put_pgaudit_field(buf, record->field[field], tabs);
 	}
 	paq_buffer_putc(buf, ',');
 	if (header->audit_class == PAQ_CLASS_CONNECT ||
@@ -278,7 +278,7 @@ put_message(PaqBuffer *buf, const PaqRecord *record, bool tabs)
 void
 paq_format_message(PaqBuffer *buf, const PaqRecord *record)
 {
-	put_message(buf, record, false);
+	put_pgaudit_message(buf, record, false);
 }
 
 /* ----------
@@ -497,13 +497,13 @@ write_line(PaqBuffer *buf, const PaqRecord *record)
 	if (*line_prefix != NULL)
 		put_prefix(buf, *line_prefix, record);
 	PAQ_PUT_LITERAL(buf, "LOG:  ");
-	put_message(buf, record, true);
+	put_pgaudit_message(buf, record, true);
 	paq_buffer_putc(buf, '\n');
 }
 
 /* Up to the newline that no tab follows */
 static Size
-record_length(const char *data, Size len)
+pgaudit_record_length(const char *data, Size len)
 {
 	const char *end = data + len;
 	const char *newline;
@@ -517,7 +517,7 @@ record_length(const char *data, Size len)
 }
 
 static bool
-find_number(const char *line, Size len, Size *start, Size *digits, bool *is_series)
+find_pgaudit_number(const char *line, Size len, Size *start, Size *digits, bool *is_series)
 {
 	return false;
 }
@@ -528,9 +528,9 @@ paq_format_pgaudit(char **prefix)
 	static const PaqFormat format = {
 		.extension = ".log",
 		.write = write_line,
-		.record_length = record_length,
-		.rest_length = record_length,
-		.find_number = find_number
+		.record_length = pgaudit_record_length,
+		.rest_length = pgaudit_record_length,
+		.find_number = find_pgaudit_number
 	};
 
 	line_prefix = prefix;

@@ -106,7 +106,7 @@ drop_buffer(void)
 }
 
 static void
-close_file(void)
+close_loaded_file(void)
 {
 	if (fd >= 0)
 	{
@@ -133,7 +133,7 @@ paq_files_forget(void)
 {
 	ListCell   *lc;
 
-	close_file();
+	close_loaded_file();
 	foreach(lc, files)
 		free_file(lfirst(lc));
 	list_free(files);
@@ -153,7 +153,7 @@ find_current(char *path, PaqLoadFile *name)
 }
 
 static int
-compare_files(const ListCell *a, const ListCell *b)
+compare_loaded_files(const ListCell *a, const ListCell *b)
 {
 	const PaqLoadFile *x = &((const LoadedFile *) lfirst(a))->name;
 	const PaqLoadFile *y = &((const LoadedFile *) lfirst(b))->name;
@@ -188,7 +188,7 @@ find_file(const char *path)
 
 /* Add a file, unless it is known or no file. */
 static void
-add_file(const PaqLoadFile *name)
+add_loaded_file(const PaqLoadFile *name)
 {
 	char		path[MAXPGPATH];
 	struct stat st;
@@ -251,9 +251,9 @@ paq_files_scan(void)
 	while ((de = ReadDir(dir, paq_load_directory())) != NULL)
 		if (strchr(de->d_name, '/') == NULL &&
 			paq_load_file_parse(de->d_name, &name))
-			add_file(&name);
+			add_loaded_file(&name);
 	FreeDir(dir);
-	list_sort(files, compare_files);
+	list_sort(files, compare_loaded_files);
 	file = find_file(current_path);
 	if (file != NULL)
 		file->was_current = true;
@@ -262,11 +262,11 @@ paq_files_scan(void)
 
 /* Open the file for reading from its offset on; false if it is gone. */
 static bool
-open_file(LoadedFile *file)
+open_loaded_file(LoadedFile *file)
 {
 	struct stat st;
 
-	close_file();
+	close_loaded_file();
 	fd = BasicOpenFile(file->path, OPEN_FLAGS);
 	if (fd < 0 && errno == ENOENT)
 		return false;
@@ -303,7 +303,7 @@ need_space(void)
 
 /* Read on; false if there is no more now. */
 static bool
-read_more(void)
+read_loaded_file(void)
 {
 	const uint64 pos = reading->offset + buffer.skipped + (buffer.end - buffer.start);
 	ssize_t		n;
@@ -320,7 +320,7 @@ read_more(void)
 
 /* Shorten the line that begins at buffer.start, so many bytes of it; ends: these are the last. */
 static void
-shorten(Size len, bool ends)
+shorten_line(Size len, bool ends)
 {
 	MemoryContext old_context = MemoryContextSwitchTo(TopMemoryContext);
 
@@ -354,19 +354,19 @@ find_newline(void)
 		{
 			buffer.line_size = newline + 1 - start;
 			if (buffer.skipped + buffer.line_size - 1 > PAQ_MAX_LINE)
-				shorten(buffer.line_size - 1, true);
+				shorten_line(buffer.line_size - 1, true);
 			return true;
 		}
 		if (buffer.skipped + used > PAQ_MAX_LINE)
 		{
 			CHECK_FOR_INTERRUPTS();
-			shorten(used, false);
+			shorten_line(used, false);
 			buffer.skipped += used;
 			buffer.end = buffer.start;
 			used = 0;
 		}
 		seen = used;
-		if (!read_more())
+		if (!read_loaded_file())
 			return false;
 	}
 }
@@ -423,7 +423,7 @@ paq_files_next_line(PaqLoadLine *line, uint64 limit)
 
 		if (file->read)
 			continue;
-		if (file == reading || open_file(file))
+		if (file == reading || open_loaded_file(file))
 			result = get_line(line, limit);
 		if (result != LINE_NONE)
 			return result == LINE_READY;
@@ -493,7 +493,7 @@ is_kept(const char *path, const char *kept)
  * none.
  */
 static bool
-keep(const LoadedFile *file)
+keep_file(const LoadedFile *file)
 {
 	char		kept[MAXPGPATH + sizeof(PAQ_KEPT_SUFFIX)];
 
@@ -519,7 +519,7 @@ keep(const LoadedFile *file)
 void
 paq_files_keep(void)
 {
-	(void) keep(reading);
+	(void) keep_file(reading);
 }
 
 /* Has the file been loaded for good, and will the worker not look for it any more? */
@@ -582,7 +582,7 @@ paq_files_loaded(uint64 settled, int first_day)
 		if (!may_remove(file, settled))
 			continue;
 		CHECK_FOR_INTERRUPTS();
-		if (!is_in_table(file, first_day) && keep(file))
+		if (!is_in_table(file, first_day) && keep_file(file))
 			ereport(WARNING,
 					(errcode(ERRCODE_DATA_CORRUPTED),
 					 errmsg("records of file \"%s\" are no longer in the audit table",
@@ -590,7 +590,7 @@ paq_files_loaded(uint64 settled, int first_day)
 					 errdetail("The file is kept as \"%s" PAQ_KEPT_SUFFIX "\".",
 							   file->path)));
 		if (file == reading)
-			close_file();
+			close_loaded_file();
 		remove_file(file);
 		files = foreach_delete_current(files, lc);
 		free_file(file);

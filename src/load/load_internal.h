@@ -68,27 +68,30 @@ extern bool paq_files_have(uint64 series, uint64 *start);
 extern void paq_files_forget(void);
 
 /* row.c */
+extern int	paq_day_of(TimestampTz time);
+extern TimestampTz paq_start_of(int day);
 extern bool paq_row_add(PaqBatch *batch, const PaqLoadLine *line);
 extern bool paq_row_day(const PaqLoadLine *line, int *day);
 
 /* table.c */
-extern uint64 paq_table_sequence(uint64 series);
+extern uint64 paq_table_sequence(uint64 series, uint64 start);
 extern List *paq_table_columns(void);
 extern void paq_table_load(PaqBatch *batch);
 extern uint64 paq_table_count(uint64 series, uint64 after, uint64 last,
 							  int first_day);
-extern void paq_table_forget_series(TimestampTz since);
+extern uint64 *paq_table_old_series(TimestampTz since, uint64 *count);
+extern void paq_table_forget_series(uint64 series);
 extern void paq_table_forget(void);
-extern int	paq_day_of(TimestampTz time);
-extern TimestampTz paq_start_of(int day);
 extern int	paq_first_day(TimestampTz now);
 extern void paq_partitions_make_ahead(TimestampTz now);
 extern bool paq_partitions_drop_oldest(TimestampTz now, bool *recording);
 
-/* retention.c */
+/* removal.c */
 extern bool paq_removal_is_recorded(const char *type, const char *object,
 									const char *name, uint64 bytes);
 extern void paq_removal_done(void);
+
+/* retention.c */
 extern bool paq_expire(TimestampTz now);
 
 #endif							/* PAQ_LOAD_INTERNAL_H */

@@ -352,10 +352,12 @@ static void
 begin_batch(uint64 series)
 {
 	MemoryContext old_context;
+	uint64		start = 0;
 
 	begin_transaction();
+	(void) paq_files_have(series, &start);
 	batch.series = series;
-	batch.before = batch.sequence = paq_table_sequence(series);
+	batch.before = batch.sequence = paq_table_sequence(series, start);
 	old_context = MemoryContextSwitchTo(batch.context);
 	initStringInfo(&batch.rows);
 	batch.columns = paq_table_columns();
@@ -697,6 +699,10 @@ paq_load_main(Datum arg)
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
+
+	/* A reload may have come before the handler was set. */
+	if (paq_settings_are_outdated())
+		ConfigReloadPending = true;
 
 	if (paq_sink != PAQ_SINK_TABLE || !paq_loading_attach())
 		proc_exit(0);

@@ -16,6 +16,8 @@
  */
 #include "postgres.h"
 
+#include <limits.h>
+
 #include "load/load_internal.h"
 #include "read/read.h"
 #include "utils/datetime.h"
@@ -36,6 +38,21 @@ fill_row(Row *row, const PaqLoadLine *line)
 	return paq_line_parse(line->data, line->len, &parsed) &&
 		paq_line_has(&parsed, PAQ_TRAIL_TYPE) &&
 		paq_line_texts(&parsed, line->shortened, row->values);
+}
+
+/* The day of a time: so many after 2000-01-01, UTC. */
+int
+paq_day_of(TimestampTz time)
+{
+	int64		day = time / USECS_PER_DAY;
+
+	return (int) (time % USECS_PER_DAY < 0 ? day - 1 : day);
+}
+
+TimestampTz
+paq_start_of(int day)
+{
+	return day == INT_MIN ? DT_NOBEGIN : (TimestampTz) day * USECS_PER_DAY;
 }
 
 /*

@@ -28,7 +28,7 @@
  * Dropping a partition stops readers; it is given up quickly if there are any, and
  * tried again later.  What somebody has made of it - a view, a column of its row
  * type - is dropped with it, or anybody could keep it.  Nothing is dropped before
- * the trail tells of it, see retention.c.
+ * the trail tells of it, see removal.c.
  *
  * Everything here must be called in a transaction with a snapshot, and may
  * raise an error, after which the caller knows only that it has to begin again
@@ -559,14 +559,11 @@ checksum_of(uint64 series, uint64 sequence, TimestampTz loaded)
 /*
  * Somebody has changed load_state, or the rows that it describes, so it is not
  * known which records the table has.  The only safe way on is to load the files
- * once more.
+ * once more, which begin behind "start".
  */
 pg_noreturn static void
-report_wrong_state(uint64 series)
+report_wrong_state(uint64 series, uint64 start)
 {
-	uint64		start = 0;
-
-	(void) paq_files_have(series, &start);
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 errmsg("what table \"audit_queue.load_state\" says of series %llu is not what was loaded",
@@ -577,7 +574,7 @@ report_wrong_state(uint64 series)
 
 /* Read what load_state has of the series. */
 static void
-read_state(uint64 series)
+read_state(uint64 series, uint64 start)
 {
 	Oid			types[] = {INT8OID};
 	Datum		values[] = {Int64GetDatum((int64) series)};
@@ -591,36 +588,38 @@ read_state(uint64 series)
 	reached.sequence = (uint64) get_int64(1);
 	reached.checksum = (int32) get_int64(3);
 	if (reached.checksum != checksum_of(series, reached.sequence, get_int64(2)))
-		report_wrong_state(series);
+		report_wrong_state(series, start);
 }
 
 /* Does the table have records that load_state does not know of? */
 static bool
-has_unknown_rows(uint64 series)
+has_unknown_rows(uint64 series, uint64 start)
 {
 	Oid			types[] = {INT8OID, INT8OID};
-	uint64		start = 0;
-	Datum		values[2];
+	Datum		values[] = {
+		Int64GetDatum((int64) series),
+		Int64GetDatum((int64) Max(reached.sequence, start))
+	};
 
-	(void) paq_files_have(series, &start);
-	values[0] = Int64GetDatum((int64) series);
-	values[1] = Int64GetDatum((int64) Max(reached.sequence, start));
 	return run("SELECT FROM audit_queue.records"
 			   " WHERE series = $1 AND sequence > $2 LIMIT 1",
 			   2, types, values, SPI_OK_SELECT) > 0;
 }
 
-/* Sequence up to which the table has the records of the series; 0: none. */
+/*
+ * Sequence up to which the table has the records of the series, whose files begin
+ * behind "start"; 0: none.
+ */
 uint64
-paq_table_sequence(uint64 series)
+paq_table_sequence(uint64 series, uint64 start)
 {
 	(void) table_oid();
 	if (reached.valid && reached.series == series)
 		return reached.sequence;
 	SPI_connect();
-	read_state(series);
-	if (has_unknown_rows(series))
-		report_wrong_state(series);
+	read_state(series, start);
+	if (has_unknown_rows(series, start))
+		report_wrong_state(series, start);
 	SPI_finish();
 	reached.series = series;
 	reached.valid = true;
@@ -743,33 +742,42 @@ save_sequence(const PaqBatch *batch)
 }
 
 /*
- * Remove from load_state the series that had nothing loaded since that time and
- * have no files.
+ * The series of load_state that had nothing loaded since that time, palloc'ed; *count
+ * is how many.
  */
-void
-paq_table_forget_series(TimestampTz since)
+uint64 *
+paq_table_old_series(TimestampTz since, uint64 *count)
 {
 	Oid			types[] = {TIMESTAMPTZOID};
 	Datum		values[] = {TimestampTzGetDatum(since)};
-	SPITupleTable *old;
-	uint64		count;
+	uint64	   *series;
 
 	(void) table_oid();
 	SPI_connect();
-	count = run("SELECT series FROM audit_queue.load_state WHERE loaded < $1",
-				1, types, values, SPI_OK_SELECT);
-	old = SPI_tuptable;
-	for (uint64 i = 0; i < count; i++)
+	*count = run("SELECT series FROM audit_queue.load_state WHERE loaded < $1",
+				 1, types, values, SPI_OK_SELECT);
+	series = SPI_palloc(*count * sizeof(uint64));
+	for (uint64 i = 0; i < *count; i++)
 	{
 		bool		isnull;
-		Datum		series = SPI_getbinval(old->vals[i], old->tupdesc, 1, &isnull);
-		uint64		start;
 
-		types[0] = INT8OID;
-		if (!paq_files_have((uint64) DatumGetInt64(series), &start))
-			(void) run("DELETE FROM audit_queue.load_state WHERE series = $1",
-					   1, types, &series, SPI_OK_DELETE);
+		series[i] = (uint64) DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[i],
+														 SPI_tuptable->tupdesc, 1, &isnull));
 	}
+	SPI_finish();
+	return series;
+}
+
+/* Remove the series from load_state. */
+void
+paq_table_forget_series(uint64 series)
+{
+	Oid			types[] = {INT8OID};
+	Datum		values[] = {Int64GetDatum((int64) series)};
+
+	SPI_connect();
+	(void) run("DELETE FROM audit_queue.load_state WHERE series = $1",
+			   1, types, values, SPI_OK_DELETE);
 	SPI_finish();
 }
 
@@ -777,21 +785,6 @@ paq_table_forget_series(TimestampTz since)
  * Partitions
  * ----------
  */
-
-/* The day of a time: so many after 2000-01-01, UTC. */
-int
-paq_day_of(TimestampTz time)
-{
-	int64		day = time / USECS_PER_DAY;
-
-	return (int) (time % USECS_PER_DAY < 0 ? day - 1 : day);
-}
-
-TimestampTz
-paq_start_of(int day)
-{
-	return day == INT_MIN ? DT_NOBEGIN : (TimestampTz) day * USECS_PER_DAY;
-}
 
 /*
  * The first day that table_retention says the table has; INT_MIN if it keeps

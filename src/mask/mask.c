@@ -8,7 +8,8 @@
  *	mask.c			what is done with which text; replacing what is found
  *	words.c			names of secrets; the filter, which tells quickly that a
  *					text has none
- *	scan.c			literals, and PostgreSQL's scanner on a text and on these
+ *	literal.c		literals, read byte by byte; found without a scanner
+ *	scan.c			PostgreSQL's scanner on a text and on its literals
  *	rules.c			which literals are secret: rules over tokens
  *	content.c		secrets in literals that are not SQL; mask_patterns
  *
@@ -30,6 +31,7 @@
  */
 #include "postgres.h"
 
+#include "access/parallel.h"
 #include "compat.h"
 #include "guc.h"
 #include "mask/mask_internal.h"
@@ -80,7 +82,7 @@ typedef struct Output
 } Output;
 
 static void *
-allocate(Size size, int flags)
+allocate_memory(Size size, int flags)
 {
 	return MemoryContextAllocExtended(TopMemoryContext, size,
 									  flags | MCXT_ALLOC_NO_OOM | MCXT_ALLOC_HUGE);
@@ -92,11 +94,11 @@ begin_text(PaqMaskText *text, const char *data, Size len)
 {
 	text->data = data;
 	text->len = len;
-	text->marks = allocate(len + 1, MCXT_ALLOC_ZERO);
+	text->marks = allocate_memory(len + 1, MCXT_ALLOC_ZERO);
 	return text->marks != NULL;
 }
 
-/* May what an interrupt does be done here? */
+/* Returns true if an interrupt may be served where the text is masked with these options. */
 static inline bool
 may_raise(int options)
 {
@@ -128,11 +130,11 @@ mark_patterns(PaqMaskText *text, int options)
 }
 
 /*
- * Is the text to be given up?  Then its marks are freed, and the interrupt is served, if that
- * may be: the statement does not go on.
+ * Returns true if the text is to be given up, and has freed its marks then.  If the interrupt that
+ * is the reason may be served here, it is: the statement does not go on.
  */
 static bool
-give_up(const PaqMaskWork *work, PaqMaskText *text, int options)
+give_up_text(const PaqMaskWork *work, PaqMaskText *text, int options)
 {
 	if (likely(!paq_mask_is_interrupted(work, text)))
 		return false;
@@ -260,7 +262,7 @@ render(const PaqMaskText *text, int max_param, PaqMasked *shown)
 			return true;
 		if (i == 0)
 		{
-			output.data = allocate(output.len + 1, 0);
+			output.data = allocate_memory(output.len + 1, 0);
 			if (output.data == NULL)
 				return false;
 			output.len = 0;
@@ -270,6 +272,28 @@ render(const PaqMaskText *text, int max_param, PaqMasked *shown)
 	shown->text = shown->copy = output.data;
 	shown->len = output.len;
 	return true;
+}
+
+uint8		paq_mask_parsed_with = 0;
+
+void
+paq_mask_note_first_parse(uint8 bit)
+{
+	paq_mask_parsed_with |= bit;
+	/* What had nothing to hide in one way may have something in the other. */
+	memset(memos, 0, sizeof(memos));
+}
+
+/*
+ * Returns true if a text may have been parsed with another value of standard_conforming_strings
+ * than there is now.  What the leader of a parallel worker has parsed is not known.
+ */
+static bool
+may_be_parsed_otherwise(void)
+{
+	return paq_backslash_is_ambiguous() &&
+		((paq_mask_parsed_with & PAQ_PARSED_WITH(!paq_strings_conform())) != 0 ||
+		 IsParallelWorker());
 }
 
 /*
@@ -282,7 +306,7 @@ find_ambiguous(const char *text)
 	const char *backslash;
 	const char *unicode;
 
-	if (!paq_backslash_is_ambiguous())
+	if (!may_be_parsed_otherwise())
 		return NULL;
 	backslash = strstr(text, "\\'");
 	for (unicode = strstr(text, "&'"); unicode != NULL; unicode = strstr(unicode + 1, "&'"))
@@ -382,13 +406,13 @@ read_text(PaqMaskWork *work, PaqMaskText *text, int options, bool candidate)
 }
 
 /*
- * What is shown of a text that can be read in two ways must be right both ways:
- * only what is to be replaced both ways is, and neither quotes nor parts of
- * escapes, which may be something else in the other reading.  Returns false if the
- * literals are the same, so that there is only one way.
+ * What is shown of a text that can be read in two ways must be right both ways: what is to be
+ * replaced in one of them is, if it is in a literal in both; neither quotes nor parts of escapes
+ * are, which may be something else in the other reading.  Returns false if the literals are the
+ * same, so that there is only one way.
  */
 static bool
-intersect(PaqMaskText *text, const PaqMaskText *other)
+intersect(PaqMaskWork *work, PaqMaskText *text, const PaqMaskText *other)
 {
 	bool		differ = false;
 
@@ -397,8 +421,14 @@ intersect(PaqMaskText *text, const PaqMaskText *other)
 	for (uint32 i = 0; i < text->len && differ; i++)
 	{
 		const uint8 either = text->marks[i] | other->marks[i];
+		const uint8 both = text->marks[i] & other->marks[i];
 
-		text->marks[i] &= other->marks[i];
+		text->marks[i] = both;
+		if ((both & PAQ_MARK_LITERAL) != 0 && ((either ^ both) & PAQ_MARK_SECRET) != 0)
+		{
+			text->marks[i] |= PAQ_MARK_SECRET;
+			work->limited = true;
+		}
 		if ((either & PAQ_MARK_NEXT) != 0 || strchr("'\\", text->data[i]) != NULL ||
 			((either ^ text->marks[i]) & PAQ_MARK_DIGIT) != 0)
 			text->marks[i] = 0;
@@ -439,7 +469,7 @@ read_both_ways(PaqMaskWork *work, PaqMaskText *text, int options,
 	}
 	else if (!work->suspect && !other_work.suspect)
 	{
-		*ambiguous = intersect(text, &other);
+		*ambiguous = intersect(work, text, &other);
 		work->limited |= other_work.limited;
 	}
 	pfree(other.marks);
@@ -475,7 +505,7 @@ show_text(const char *data, Size len, int options, bool candidate,
 	}
 	if (candidate || constants || memchr(text.marks, PAQ_MARK_SECRET, len) != NULL)
 		done = read_both_ways(&work, &text, options, candidate, &ambiguous);
-	if (give_up(&work, &text, options))
+	if (give_up_text(&work, &text, options))
 	{
 		show_beginning(data, len, shown);
 		return;
@@ -603,7 +633,7 @@ paq_mask_value(const char *value, bool is_text, int options, PaqMasked *shown)
 		return;
 	known = mark_patterns(&text, options) &&
 		(!is_text || paq_scan(&work, &text, false) == len);
-	if (give_up(&work, &text, options))
+	if (give_up_text(&work, &text, options))
 	{
 		show_nothing(shown);
 		return;
@@ -634,7 +664,7 @@ paq_mask_param_rules(const char *data, List **rules)
 	work.want_rules = true;
 	work.context = CurrentMemoryContext;
 	/* it may have been parsed with the other setting */
-	for (int i = 0; i < (paq_backslash_is_ambiguous() ? 2 : 1) && !done; i++)
+	for (int i = 0; i < (may_be_parsed_otherwise() ? 2 : 1) && !done; i++)
 	{
 		work.rules = NIL;
 		work.suspect = false;
@@ -692,7 +722,7 @@ mark_quoted_literals(PaqMaskText *message, const PaqMaskText *text, int depth,
 					 uint64 *compared)
 {
 	const bool	conforming = paq_strings_conform();
-	char	   *data = allocate(text->len + 1, 0);
+	char	   *data = allocate_memory(text->len + 1, 0);
 	PaqMaskText contents = {data};
 	uint32		pos = 0;
 	PaqToken	token;
@@ -769,7 +799,7 @@ paq_mask_message(const char *message, const char *statement, PaqMasked *shown)
 		return;
 
 	/* It has no secret, but it goes on behind its beginning. */
-	shown->copy = allocate(text.len + 1, 0);
+	shown->copy = allocate_memory(text.len + 1, 0);
 	if (shown->copy == NULL)
 	{
 		show_nothing(shown);

@@ -18,7 +18,7 @@
  *	 statement does not go on; elsewhere the text is cut.  Where no interrupt is served,
  *	 only texts of up to 256 kB are searched for mask_patterns, and no match is searched
  *	 for that is not begun within 0.2 s; then all literals are masked.
- *	 Shown by t/152_mask_cancel.pl.
+ *	 Shown by t/mask/mask_cancel.pl.
  *
  * Locking: none, everything is local to the process.
  *
@@ -61,5 +61,24 @@ extern void paq_mask_message(const char *message, const char *statement,
 							 PaqMasked *shown);
 extern bool paq_mask_param_rules(const char *text, List **rules);
 extern bool paq_mask_setting_is_secret(const char *name);
+
+/* Bits: the values of standard_conforming_strings that texts have been parsed with */
+extern uint8 paq_mask_parsed_with;
+extern void paq_mask_note_first_parse(uint8 bit);
+
+#define PAQ_PARSED_WITH(conforming)	((conforming) ? 0x01 : 0x02)
+
+/*
+ * A statement is analysed whose text has been parsed with that value of
+ * standard_conforming_strings or, if it is one of several in a text, with one that was noted for
+ * the first of these.  As long as a session has parsed all texts with the same value, each of
+ * them can be read in one way only.
+ */
+static inline void
+paq_mask_note_parse(bool conforming)
+{
+	if (unlikely((paq_mask_parsed_with & PAQ_PARSED_WITH(conforming)) == 0))
+		paq_mask_note_first_parse(PAQ_PARSED_WITH(conforming));
+}
 
 #endif							/* PAQ_MASK_H */

@@ -63,12 +63,13 @@ typedef struct PaqMaskWork
 	bool		suspect;		/* PostgreSQL cannot have read it like this */
 	bool		may_give_up;	/* see paq_mask_is_interrupted() */
 	int			max_param;		/* $n: the highest n */
+	uint64		steps;			/* see is_expensive() in scan.c */
 	bool		want_rules;		/* only these are to be collected: */
 	MemoryContext context;		/* their memory */
 	List	   *rules;			/* see paq_mask_param_rules() */
 } PaqMaskWork;
 
-/* Is the text, which is read like that, one to be given up? */
+/* Returns true if somebody wants the statement or the session to end, and the text is long. */
 static inline bool
 paq_mask_is_interrupted(const PaqMaskWork *work, const PaqMaskText *text)
 {
@@ -145,7 +146,7 @@ extern bool paq_mask_builtin_is_secret(const char *name, uint32 len);
 extern bool paq_mask_word_in(const char *word, uint32 len,
 							 const char *const *list);
 
-/* scan.c */
+/* literal.c */
 extern uint32 paq_comment_end(const PaqMaskText *text, uint32 pos);
 extern uint32 paq_literal_read(const PaqMaskText *text, const PaqToken *token,
 							   bool conforming, char *result);
@@ -153,19 +154,19 @@ extern void paq_literal_mark(const PaqMaskText *text, const PaqToken *token,
 							 bool conforming, uint8 mark, const uint8 *secrets);
 extern bool paq_plain_next(const PaqMaskText *text, uint32 *pos,
 						   bool conforming, PaqToken *token);
+
+/* scan.c */
 extern void paq_plain_mark(PaqMaskWork *work, PaqMaskText *text, uint32 pos,
 						   uint8 mark);
 extern uint32 paq_scan(PaqMaskWork *work, PaqMaskText *text,
 					   bool is_statement);
-extern bool paq_scan_literal(PaqMaskWork *work, PaqMaskText *text,
-							 const PaqToken *token, PaqContent content,
-							 int depth);
 
 /* rules.c */
 typedef struct PaqRules PaqRules;
 extern PaqRules *paq_rules_begin(PaqMaskWork *work, PaqMaskText *text,
 								 int depth);
-extern void paq_rules_token(PaqRules *rules, const PaqToken *token);
+extern bool paq_rules_token(PaqRules *rules, const PaqToken *token, PaqContent *content);
+extern void paq_rules_expect_rest(PaqRules *rules);
 extern bool paq_rules_want_secret(const PaqRules *rules);
 
 /* content.c */

@@ -301,28 +301,26 @@ is_secret(const PaqRules *rules, Expected expected)
 		 !is(rules, &rules->last, "until"));
 }
 
-static void
-literal(PaqRules *rules, const PaqToken *token, Expected expected)
+/* Returns true if the literal has to be looked into, as contents of that kind. */
+static bool
+literal(PaqRules *rules, const PaqToken *token, Expected expected, PaqContent *content)
 {
-	PaqContent	content = PAQ_CONTENT_ANY;
-
 	if (expected == EXPECT_BODY || rules->statement == STATEMENT_DO)
-		content = PAQ_CONTENT_SQL;
+		*content = PAQ_CONTENT_SQL;
 	else if ((rules->set == SET_VALUE && rules->set_command) ||
 			 is_named(rules, &rules->last, "program") ||
 			 /* PROGRAM can be written with escapes */
 			 rules->last.code == PAQ_TOKEN_UIDENT)
-		content = PAQ_CONTENT_COMMAND;
+		*content = PAQ_CONTENT_COMMAND;
 
 	if (in_argument(rules, ARGUMENT_NAME))
 		setting_literal(rules, token);
 	else if (in_argument(rules, ARGUMENT_VALUE) && rules->call.value.end == 0)
 		rules->call.value = *token;
-	if (is_secret(rules, expected))
-		mark_secret(rules, token);
-	else if (paq_scan_literal(rules->work, rules->text, token, content,
-							  rules->depth))
-		rules->expected = EXPECT_PIPES;
+	if (!is_secret(rules, expected))
+		return true;
+	mark_secret(rules, token);
+	return false;
 }
 
 /* ---------------------------------------------------------------------------
@@ -451,11 +449,6 @@ name(PaqRules *rules, const PaqToken *token, Expected expected)
 	else if ((rules->secret_variable && is(rules, token, "default")) ||
 			 (expected == EXPECT_SECRET && is_in(rules, token, quoting)))
 		rules->expected = EXPECT_SECRET;
-
-	/* it may be a string of another language than SQL */
-	if (rules->depth > 0 && rules->text->data[token->start] == '"')
-		(void) paq_scan_literal(rules->work, rules->text, token,
-								PAQ_CONTENT_ANY, rules->depth);
 }
 
 /* An operator, or another single character */
@@ -492,24 +485,29 @@ operator(PaqRules *rules, const PaqToken *token, Expected expected)
 	}
 }
 
-/* The next token of the text */
-void
-paq_rules_token(PaqRules *rules, const PaqToken *token)
+/*
+ * The next token of the text.  Returns true if it has to be looked into, with *content
+ * what is known of its contents.
+ */
+bool
+paq_rules_token(PaqRules *rules, const PaqToken *token, PaqContent *content)
 {
 	const Expected expected = rules->expected;
+	bool		look = false;
 
 	/* the N of N'...' is a token of its own */
 	if (is(rules, token, "n") && rules->text->data[token->end] == '\'')
-		return;
+		return false;
 	/* this is CREATE TABLE ... AS SELECT, so no function's body follows */
 	if (expected == EXPECT_BODY && !is_literal(token))
 		rules->statement = STATEMENT_OTHER;
 
 	rules->expected = EXPECT_NOTHING;
+	*content = PAQ_CONTENT_ANY;
 	if (set_token(rules, token))
 		;
 	else if (is_literal(token))
-		literal(rules, token, expected);
+		look = literal(rules, token, expected, content);
 	else if (is_number(token))
 	{
 		if (in_secret_value(rules))
@@ -523,10 +521,26 @@ paq_rules_token(PaqRules *rules, const PaqToken *token)
 			rules->call.value_param = token->number;
 	}
 	else if (is_name(rules, token))
+	{
 		name(rules, token, expected);
+		/* it may be a string of another language than SQL */
+		look = rules->depth > 0 && rules->text->data[token->start] == '"';
+	}
 	else
 		operator(rules, token, expected);
 	rules->last = *token;
+	return look;
+}
+
+/*
+ * The last token was looked into, and ends where a secret must follow: so what is
+ * appended to a literal is the secret.
+ */
+void
+paq_rules_expect_rest(PaqRules *rules)
+{
+	if (is_literal(&rules->last))
+		rules->expected = EXPECT_PIPES;
 }
 
 /* Must a secret follow where the text ends, or where the scanner gave up? */

@@ -47,7 +47,7 @@ enum
 
 /* A text argument, palloc'ed; NULL if it is null */
 static char *
-get_text(FunctionCallInfo fcinfo, int arg)
+get_argument_text(FunctionCallInfo fcinfo, int arg)
 {
 	return PG_ARGISNULL(arg) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(arg));
 }
@@ -55,7 +55,7 @@ get_text(FunctionCallInfo fcinfo, int arg)
 static char *
 get_required_text(FunctionCallInfo fcinfo, int arg, const char *name)
 {
-	char	   *value = get_text(fcinfo, arg);
+	char	   *value = get_argument_text(fcinfo, arg);
 
 	if (value == NULL)
 		ereport(ERROR,
@@ -75,7 +75,7 @@ static void
 get_address(FunctionCallInfo fcinfo, SockAddr *address)
 {
 	const struct addrinfo hint = { .ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM };
-	char	   *text = get_text(fcinfo, ARG_ADDRESS);
+	char	   *text = get_argument_text(fcinfo, ARG_ADDRESS);
 	struct addrinfo *list = NULL;
 
 	memset(address, 0, sizeof(*address));
@@ -109,7 +109,7 @@ get_class(FunctionCallInfo fcinfo)
 static CommandTag
 get_command(FunctionCallInfo fcinfo)
 {
-	char	   *text = get_text(fcinfo, ARG_COMMAND);
+	char	   *text = get_argument_text(fcinfo, ARG_COMMAND);
 	CommandTag	tag;
 
 	if (text == NULL)
@@ -125,7 +125,7 @@ get_command(FunctionCallInfo fcinfo)
 static uint32
 get_outcome(FunctionCallInfo fcinfo)
 {
-	char	   *text = get_text(fcinfo, ARG_OUTCOME);
+	char	   *text = get_argument_text(fcinfo, ARG_OUTCOME);
 
 	if (text == NULL)
 		return 0;
@@ -273,7 +273,7 @@ audit_policy_check(PG_FUNCTION_ARGS)
 	subject.tag = get_command(fcinfo);
 	get_object(fcinfo, &subject);
 	current_user = PG_ARGISNULL(ARG_CURRENT_USER) ? who.role :
-		get_role_oid(get_text(fcinfo, ARG_CURRENT_USER), false);
+		get_role_oid(get_argument_text(fcinfo, ARG_CURRENT_USER), false);
 	end.outcomes = get_outcome(fcinfo);
 	if (!PG_ARGISNULL(ARG_ROWS))
 		end.rows = PG_GETARG_INT64(ARG_ROWS);

@@ -11,7 +11,7 @@
  * Guarantees: of each rule of a generation of the policy there is at most one PaqRule
  * that is kept, and none is kept that no session's rules have, but one that was being
  * looked at when an error was raised.
- * Shown by t/150_rules_memory.pl.
+ * Shown by t/policy/rules_memory.pl.
  *
  * Must not raise, except for lack of memory, and if the words are those of a later version.
  *

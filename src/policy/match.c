@@ -18,7 +18,7 @@
  * when one of these changes, and at no other change: whoever makes and drops tables, schemas
  * or functions of his own costs others nothing.  A relation that becomes a part of another
  * one changes that one, too, so what counted tells enough.
- * Shown by t/151_rules_time.pl and t/118_policy_follows.pl.
+ * Shown by t/policy/rules_time.pl and t/policy/policy_follows.pl.
  *
  * Must not raise, except for what catalog lookups may, lack of memory included, and an
  * interrupt while very many names are looked at.
@@ -189,9 +189,6 @@ static struct
 	uint64		what[MAX_CHANGES];
 }			changed;
 
-/* Searches for regular expressions that have failed */
-static uint64 failed_searches = 0;
-
 /* Of names while a decision is made */
 static MemoryContext scratch = NULL;
 
@@ -199,32 +196,6 @@ static MemoryContext scratch = NULL;
  * Names
  * ----------
  */
-
-/*
- * Does the expression match anywhere in the text?  NULL: nobody can tell (rule.c).  Nor can
- * anybody if the search fails, for want of stack or memory: that is not remembered.
- */
-PaqMatch
-paq_match_regex(regex_t *regex, const char *text)
-{
-	const Size	len = strlen(text);
-	pg_wchar   *wide;
-	int			wide_len;
-	int			code;
-
-	if (regex == NULL)
-		return PAQ_MATCH_UNKNOWN;
-	wide = palloc((len + 1) * sizeof(pg_wchar));
-	wide_len = pg_mb2wchar_with_len(text, wide, len);
-	code = paq_regexec(regex, wide, wide_len, 0, 0, NULL, false);
-	pfree(wide);
-	if (code == REG_OKAY)
-		return PAQ_MATCH_YES;
-	if (code == REG_NOMATCH)
-		return PAQ_MATCH_NO;
-	failed_searches++;
-	return PAQ_MATCH_UNKNOWN;
-}
 
 /* Does the name match the pattern, in which "*" stands for any characters? */
 static bool
@@ -303,7 +274,7 @@ begin_searched(PaqSessionRules *rules)
 	rules->searched = searched_create(context, 64, NULL);
 }
 
-/* What is known of the name, whose text is set */
+/* Returns the bits of SearchedName for the text, none of them set if it is new. */
 static uint64 *
 find_searched(PaqSessionRules *rules, const char *text)
 {
@@ -328,8 +299,8 @@ find_searched(PaqSessionRules *rules, const char *text)
 }
 
 /*
- * Does the regular expression match the name?  The rules in effect keep the answer, unless
- * nobody can tell it.
+ * Returns whether the item's regular expression matches the name.  The rules in effect keep the
+ * answer, unless it is unknown.
  */
 static PaqMatch
 match_expression(Search *search, const PaqObjectItem *item, ObjectName *name)
@@ -442,12 +413,40 @@ find_names(Search *search)
 	table_close(inherits, AccessShareLock);
 }
 
-/* What is looked for among very many names can be cancelled. */
+/* Serve an interrupt, if that may be: there can be very many names to be looked at. */
 static inline void
 serve_interrupts(const Search *search)
 {
 	if (search->subject->may_look_up)
 		CHECK_FOR_INTERRUPTS();
+}
+
+/*
+ * Returns the partitions and children of the relation, at any depth.  Those that are being
+ * detached are among them, which find_all_inheritors() leaves out: statements with an older
+ * snapshot still read them.
+ */
+static List *
+find_descendants(Oid relid)
+{
+	List	   *descendants = NIL;
+	List	   *level = list_make1_oid(relid);
+
+	while (level != NIL)
+	{
+		List	   *next = NIL;
+		ListCell   *lc;
+
+		foreach(lc, level)
+			next = list_concat(next, find_inheritance_children_extended(lfirst_oid(lc), false,
+																		NoLock, NULL, NULL));
+		/* a child of two parents once */
+		list_sort(next, list_oid_cmp);
+		list_deduplicate_oid(next);
+		descendants = list_concat(descendants, next);
+		level = next;
+	}
+	return descendants;
 }
 
 /*
@@ -457,17 +456,18 @@ serve_interrupts(const Search *search)
 static void
 find_parts(Search *search)
 {
-	List	   *relations = find_all_inheritors(search->subject->relid, NoLock, NULL);
+	List	   *descendants = find_descendants(search->subject->relid);
+	ListCell   *lc;
 
 	search->has_parts = false;
-	for (int i = 1; i < list_length(relations); i++)
+	foreach(lc, descendants)
 	{
-		List	   *owners = paq_relations_of(RelationRelationId, list_nth_oid(relations, i), NULL);
-		ListCell   *lc;
+		List	   *owners = paq_relations_of(RelationRelationId, lfirst_oid(lc), NULL);
+		ListCell   *owner;
 
 		serve_interrupts(search);
-		foreach(lc, owners)
-			search->parts = add_name(search->parts, lfirst_oid(lc), search, NULL);
+		foreach(owner, owners)
+			search->parts = add_name(search->parts, lfirst_oid(owner), search, NULL);
 		list_free(owners);
 	}
 }
@@ -603,7 +603,7 @@ paq_known_user_update(PaqSessionRules *rules, PaqKnownUser *known)
 {
 	const Oid	role = known->role;
 	const bool	lost = rules->users_lost;
-	const uint64 failed_before = failed_searches;
+	const uint64 failed_before = paq_failed_searches;
 	bool		changed = false;
 	char	   *name;
 
@@ -619,7 +619,7 @@ paq_known_user_update(PaqSessionRules *rules, PaqKnownUser *known)
 		known->applies[i] = applies;
 	}
 	rules->users_lost = lost;
-	if (failed_searches == failed_before)
+	if (paq_failed_searches == failed_before)
 		known->role = role;
 	else
 		changed = true;
@@ -662,7 +662,8 @@ intern(PaqSessionRules *rules, PaqClass class, const PaqVerdict *final, bool gra
 	MemoryContext old_context;
 	PaqDecision *decision;
 	ListCell   *lc;
-	int			i = 0;
+	ListCell   *verdict;
+	int			i;
 
 	foreach(lc, rules->decisions)
 	{
@@ -670,9 +671,13 @@ intern(PaqSessionRules *rules, PaqClass class, const PaqVerdict *final, bool gra
 		if (decision->final != final || decision->granted != granted ||
 			decision->late_class != late_class || decision->nlater != list_length(later))
 			continue;
-		for (i = 0; i < decision->nlater; i++)
-			if (decision->later[i] != list_nth(later, i))
+		i = 0;
+		foreach(verdict, later)
+		{
+			if (decision->later[i] != lfirst(verdict))
 				break;
+			i++;
+		}
 		if (i == decision->nlater)
 			return decision;
 	}
@@ -684,8 +689,9 @@ intern(PaqSessionRules *rules, PaqClass class, const PaqVerdict *final, bool gra
 	decision->granted = granted;
 	decision->late_class = late_class;
 	decision->nlater = list_length(later);
-	for (i = 0; i < decision->nlater; i++)
-		decision->later[i] = list_nth(later, i);
+	i = 0;
+	foreach(verdict, later)
+		decision->later[i++] = lfirst(verdict);
 	rules->decisions = lappend(rules->decisions, decision);
 	MemoryContextSwitchTo(old_context);
 
@@ -736,6 +742,7 @@ key_of(Oid user, const PaqSubject *subject)
 	return key;
 }
 
+/* The schema, and the function, as PostgreSQL's caches will tell of their changes */
 static inline uint64
 schema_by_oid(Oid schema)
 {
@@ -755,7 +762,7 @@ is_function(const PaqSubject *subject)
 	return OidIsValid(subject->relid) && subject->object != PAQ_OBJECT_RELATION;
 }
 
-/* Has it changed since the decision was begun? */
+/* Returns true if this has changed since the decision was begun. */
 static bool
 has_changed(uint64 what)
 {
@@ -767,7 +774,7 @@ has_changed(uint64 what)
 	return false;
 }
 
-/* Has anything changed that the decision depends on, since it was begun? */
+/* Returns true if anything that the decision depends on has changed since it was begun. */
 static bool
 is_outdated(const Search *search)
 {
@@ -845,7 +852,7 @@ static pg_noinline const PaqDecision *
 decide_anew(PaqSessionRules *rules, Oid user, const PaqSubject *subject)
 {
 	Search		search = {.rules = rules, .subject = subject};
-	const uint64 failed_before = failed_searches;
+	const uint64 failed_before = paq_failed_searches;
 	MemoryContext old_context;
 	const PaqDecision *decision;
 
@@ -869,7 +876,7 @@ decide_anew(PaqSessionRules *rules, Oid user, const PaqSubject *subject)
 	if ((OidIsValid(subject->relid) || subject->object != PAQ_OBJECT_NAMED) &&
 		!search.asked_grants && !search.changes_unseen && rules == paq_policy.rules &&
 		(subject->may_look_up || !rules->has_current_users) &&
-		failed_searches == failed_before && !is_outdated(&search))
+		paq_failed_searches == failed_before && !is_outdated(&search))
 		remember(rules, key_of(user, subject), &search, decision);
 	MemoryContextSwitchTo(old_context);
 	MemoryContextReset(scratch);
@@ -1066,7 +1073,7 @@ forget(uint64 what)
 	}
 }
 
-/* Anything may have changed. */
+/* Forget all decisions: anything may have changed. */
 static void
 forget_all(void)
 {
@@ -1078,6 +1085,7 @@ forget_all(void)
 	}
 }
 
+/* Callback for a change of a relation; InvalidOid stands for all that there are. */
 static void
 forget_relation(Datum arg, Oid relid)
 {
@@ -1087,29 +1095,20 @@ forget_relation(Datum arg, Oid relid)
 		forget_all();
 }
 
-/* hashvalue 0 stands for all that there are. */
+/* Callback for a change of a schema or function; hashvalue 0 stands for all that there are. */
 static void
-forget_schema(Datum arg, int cacheid, uint32 hashvalue)
+forget_cached(Datum arg, int cacheid, uint32 hashvalue)
 {
-	if (hashvalue != 0)
-		forget(SCHEMA(hashvalue));
-	else
+	if (hashvalue == 0)
 		forget_all();
-}
-
-static void
-forget_function(Datum arg, int cacheid, uint32 hashvalue)
-{
-	if (hashvalue != 0)
-		forget(FUNCTION(hashvalue));
 	else
-		forget_all();
+		forget(cacheid == NAMESPACEOID ? SCHEMA(hashvalue) : FUNCTION(hashvalue));
 }
 
 void
 paq_match_init(void)
 {
 	CacheRegisterRelcacheCallback(forget_relation, (Datum) 0);
-	CacheRegisterSyscacheCallback(NAMESPACEOID, forget_schema, (Datum) 0);
-	CacheRegisterSyscacheCallback(PROCOID, forget_function, (Datum) 0);
+	CacheRegisterSyscacheCallback(NAMESPACEOID, forget_cached, (Datum) 0);
+	CacheRegisterSyscacheCallback(PROCOID, forget_cached, (Datum) 0);
 }

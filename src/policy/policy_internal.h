@@ -278,6 +278,13 @@ struct PaqSessionRules
 	bool		users_lost;		/* there are decisions of roles that are not among them */
 };
 
+/* identity.c */
+extern uint64 paq_failed_searches;
+extern PaqMatch paq_match_regex(regex_t *regex, const char *text);
+extern PaqMatch paq_match_group(const char *group, const PaqIdentity *who);
+extern bool paq_rule_applies(const PaqRule *rule, const PaqIdentity *who);
+extern bool paq_rule_applies_to(const PaqRule *rule, Oid role, const char *name);
+
 /* made.c */
 extern PaqMadeRules *paq_made_rules_get(const PaqRuleSet *set, uint64 generation);
 extern void paq_made_rules_put(PaqMadeRules *made);
@@ -292,10 +299,8 @@ extern PaqSessionRules *paq_session_rules_make(bool known, const PaqRuleSet *set
 											   bool enabled);
 extern void paq_session_rules_free(PaqSessionRules *rules);
 extern void paq_rule_classes(const PaqRule *rule, uint32 *some, uint32 *whole);
-extern bool paq_rule_applies_to(const PaqRule *rule, Oid role, const char *name);
 
 /* match.c */
-extern PaqMatch paq_match_regex(regex_t *regex, const char *text);
 extern const PaqDecision *paq_rules_decide(PaqSessionRules *rules, Oid user,
 										   const PaqSubject *subject);
 extern bool paq_known_user_update(PaqSessionRules *rules, PaqKnownUser *known);

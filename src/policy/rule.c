@@ -677,6 +677,7 @@ make_duration(const Option *option, PaqOperator op, List *values, PaqRule *rule,
 	duration->op = op;
 	if (!parse_number(option, word, &duration->value, &unit, error))
 		return false;
+	/* analyzer: parse_number() has set it, or returned false */
 	while (i < lengthof(duration_units) && strcmp(unit, duration_units[i].name) != 0)
 		i++;
 	if (i == lengthof(duration_units))
@@ -717,6 +718,7 @@ make_statement(const Option *option, PaqOperator op, List *values, PaqRule *rule
 
 	if (!choose(option, first_value(values), statement_choices, &value, error))
 		return false;
+	/* analyzer: choose() has set it, or returned false */
 	rule->verdict.statement = (PaqRuleText) value;
 	return true;
 }

@@ -29,7 +29,6 @@
 #include "access/parallel.h"
 #include "access/xact.h"
 #include "commands/dbcommands.h"
-#include "libpq/ifaddr.h"
 #include "libpq/libpq-be.h"
 #include "miscadmin.h"
 #include "policy/policy_internal.h"
@@ -53,169 +52,10 @@ static uint64 changes = 0;
 /* All PaqSessionRules of this process */
 static dlist_head all_rules = DLIST_STATIC_INIT(all_rules);
 
-/* The client's address is among those that pg_foreach_ifaddr() goes through */
-typedef struct InterfaceSearch
-{
-	const SockAddr *client;
-	bool		whole_net;
-	bool		found;
-} InterfaceSearch;
-
-/* ----------
- * Words
- * ----------
- */
-
-static PaqMatch
-match_group(const char *group, const PaqIdentity *who)
-{
-	Oid			oid;
-
-	if (!OidIsValid(who->role))
-		return PAQ_MATCH_UNKNOWN;
-	oid = get_role_oid(group, true);
-	return OidIsValid(oid) && is_member_of_role_nosuper(who->role, oid) ?
-		PAQ_MATCH_YES : PAQ_MATCH_NO;
-}
-
-static PaqMatch
-match_name(const PaqName *name, const PaqIdentity *who, const char *text)
-{
-	switch (name->kind)
-	{
-		case PAQ_NAME_ALL:
-			return PAQ_MATCH_YES;
-		case PAQ_NAME_EXACT:
-			return text != NULL && strcmp(name->text, text) == 0 ? PAQ_MATCH_YES : PAQ_MATCH_NO;
-		case PAQ_NAME_REGEX:
-			return text != NULL ? paq_match_regex(name->regex, text) : PAQ_MATCH_NO;
-		case PAQ_NAME_GROUP:
-			return who->user != NULL ? match_group(name->text, who) : PAQ_MATCH_NO;
-		default:
-			return PAQ_MATCH_NO;
-	}
-}
-
-/* Walsenders for physical replication have no database: names are not theirs. */
-static PaqMatch
-match_database(const PaqName *name, const PaqIdentity *who)
-{
-	switch (name->kind)
-	{
-		case PAQ_NAME_REPLICATION:
-			return who->replication ? PAQ_MATCH_YES : PAQ_MATCH_NO;
-		case PAQ_NAME_SAMEUSER:
-			return who->database != NULL && who->user != NULL &&
-				strcmp(who->database, who->user) == 0 ? PAQ_MATCH_YES : PAQ_MATCH_NO;
-		case PAQ_NAME_SAMEROLE:
-			return who->database != NULL && who->user != NULL ?
-				match_group(who->database, who) : PAQ_MATCH_NO;
-		default:
-			return match_name(name, who, who->database);
-	}
-}
-
-static void
-look_at_interface(struct sockaddr *addr, struct sockaddr *netmask, void *data)
-{
-	InterfaceSearch *search = data;
-	struct sockaddr_storage mask;
-
-	if (search->found || addr->sa_family != search->client->addr.ss_family)
-		return;
-	if (!search->whole_net)
-	{
-		pg_sockaddr_cidr_mask(&mask, NULL, addr->sa_family);
-		netmask = (struct sockaddr *) &mask;
-	}
-	search->found = pg_range_sockaddr(&search->client->addr,
-									  (struct sockaddr_storage *) addr,
-									  (struct sockaddr_storage *) netmask);
-}
-
-static bool
-is_own_interface(const SockAddr *client, bool whole_net)
-{
-	InterfaceSearch search = {client, whole_net, false};
-
-	return pg_foreach_ifaddr(look_at_interface, &search) == 0 && search.found;
-}
-
-static PaqMatch
-match_address(const PaqAddress *address, const PaqIdentity *who)
-{
-	const SockAddr *client = who->client;
-	bool		result;
-
-	if (address->kind == PAQ_ADDRESS_ALL)
-		return PAQ_MATCH_YES;
-	if (client == NULL)
-		return who->client_unknown ? PAQ_MATCH_UNKNOWN : PAQ_MATCH_NO;
-	if (client->addr.ss_family == AF_UNIX)
-		return address->kind == PAQ_ADDRESS_LOCAL ? PAQ_MATCH_YES : PAQ_MATCH_NO;
-	switch (address->kind)
-	{
-		case PAQ_ADDRESS_SAMEHOST:
-		case PAQ_ADDRESS_SAMENET:
-			result = is_own_interface(client, address->kind == PAQ_ADDRESS_SAMENET);
-			break;
-		case PAQ_ADDRESS_RANGE:
-			result = address->addr.ss_family == client->addr.ss_family &&
-				pg_range_sockaddr(&client->addr, &address->addr, &address->mask);
-			break;
-		default:
-			result = false;
-			break;
-	}
-	return result ? PAQ_MATCH_YES : PAQ_MATCH_NO;
-}
-
 /* ----------
  * Rules
  * ----------
  */
-
-/* Is a rule with this match to be looked at? */
-static inline bool
-counts(const PaqRule *rule, PaqMatch match)
-{
-	return match == PAQ_MATCH_YES || (match == PAQ_MATCH_UNKNOWN && rule->verdict.record);
-}
-
-/* Can the rule apply to anything that the session does? */
-static bool
-applies(const PaqRule *rule, const PaqIdentity *who)
-{
-	PaqMatch		match = PAQ_MATCH_NO;
-
-	for (int i = 0; i < rule->ndatabases; i++)
-		match = Max(match, match_database(&rule->databases[i], who));
-	if (!counts(rule, match))
-		return false;
-	match = PAQ_MATCH_NO;
-	for (int i = 0; i < rule->nusers; i++)
-		match = Max(match, match_name(&rule->users[i], who, who->user));
-	if (!counts(rule, match))
-		return false;
-	match = PAQ_MATCH_NO;
-	for (int i = 0; i < rule->naddresses; i++)
-		match = Max(match, match_address(&rule->addresses[i], who));
-	return counts(rule, match);
-}
-
-/* Does a rule apply while the role is the current user? */
-bool
-paq_rule_applies_to(const PaqRule *rule, Oid role, const char *name)
-{
-	PaqIdentity who = {.role = role, .user = name};
-	PaqMatch		match = PAQ_MATCH_NO;
-
-	if (rule->ncurrent_users == 0)
-		return true;
-	for (int i = 0; i < rule->ncurrent_users; i++)
-		match = Max(match, match_name(&rule->current_users[i], &who, name));
-	return counts(rule, match);
-}
 
 /* Can a statement with the command tag be of the class? */
 static bool
@@ -373,7 +213,7 @@ add_rules(PaqSessionRules *rules, const PaqRuleSet *set, const PaqIdentity *who)
 	{
 		if (noting)
 			paq_made_rules_note(made, rule);
-		if ((rules->enabled || rule->verdict.mandatory) && applies(rule, who))
+		if ((rules->enabled || rule->verdict.mandatory) && paq_rule_applies(rule, who))
 		{
 			add_rule(rules, rule);
 			made->uses[i]++;
@@ -394,9 +234,9 @@ find_members(const PaqMadeRules *made, const PaqIdentity *who)
 	ListCell   *lc;
 
 	foreach(lc, made->groups)
-		members[number++] = match_group(lfirst(lc), who);
+		members[number++] = paq_match_group(lfirst(lc), who);
 	members[number] = made->samerole && who->database != NULL ?
-		match_group(who->database, who) : PAQ_MATCH_NO;
+		paq_match_group(who->database, who) : PAQ_MATCH_NO;
 	return members;
 }
 
@@ -613,6 +453,7 @@ paq_policy_refresh(bool may_look_up)
 			paq_match_leave(old);
 		paq_policy_unpin(old);
 	}
+	/* analyzer: without memory there would have been an error */
 	paq_policy.has_rules = rules->nrules > 0;
 	paq_policy.has_temp = rules->has_temp;
 	paq_policy.has_roles = rules->has_roles;

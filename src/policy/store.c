@@ -146,7 +146,7 @@ report_problems(const char *path, const char *error, List *lines)
  * *why is what is wrong with it, NULL if it is missing and need not be there.
  */
 static PaqRuleSet *
-read_file(bool expected, char **why)
+read_policy_file(bool expected, char **why)
 {
 	char	   *path = paq_policy_path();
 	List	   *lines;
@@ -189,7 +189,7 @@ read_policy(bool expected)
 	PG_TRY();
 	{
 		char	   *reason;
-		PaqRuleSet *set = read_file(expected, &reason);
+		PaqRuleSet *set = read_policy_file(expected, &reason);
 
 		why = reason;
 		if (set != NULL)
@@ -396,7 +396,7 @@ same_set(const PaqRuleSet *a, const PaqRuleSet *b)
 
 /* Keep the rules, unless they are, with what the trail has been told of. */
 static bool
-keep(const PaqRuleSet *set, const char *recorded)
+keep_rules(const PaqRuleSet *set, const char *recorded)
 {
 	if (same_set(kept.set, set) && strcmp(kept.recorded, recorded) == 0)
 		return true;
@@ -422,12 +422,12 @@ put_into_effect(PaqRuleSet *set)
 	if (same_set(current, set))
 	{
 		pfree(set);
-		(void) keep(current, kept.recorded);
+		(void) keep_rules(current, kept.recorded);
 	}
 	else
 	{
 		announce(set->checksum);
-		if (keep(set, kept.recorded))
+		if (keep_rules(set, kept.recorded))
 		{
 			set_current(set);
 			share_checksum();
@@ -445,7 +445,7 @@ put_into_effect(PaqRuleSet *set)
 
 /* The worker has just started: what is in effect, and what is kept? */
 static void
-take_over(void)
+take_over_rules(void)
 {
 	const PaqRuleSet *set;
 	uint64		generation;
@@ -454,7 +454,7 @@ take_over(void)
 	if (shared->taken_over)
 		(void) paq_store_get(&set, &generation);
 	else if (current != NULL)
-		(void) keep(current, kept.recorded);
+		(void) keep_rules(current, kept.recorded);
 }
 
 /* What records call the rules: nothing if there are none */
@@ -462,12 +462,6 @@ static const char *
 recorded_name(const PaqRuleSet *set)
 {
 	return set != NULL && set->nrules > 0 ? set->checksum : "";
-}
-
-static const char *
-null_if_empty(const char *text)
-{
-	return text[0] != '\0' ? text : NULL;
 }
 
 /* Is there something of which there is no record? */
@@ -524,7 +518,7 @@ paq_policy_reload(bool at_start, PaqPolicyChange *change)
 		MemoryContextSwitchTo(old_context);
 	}
 	if (at_start)
-		take_over();
+		take_over_rules();
 
 	/* A worker that is not the first may have missed a reload. */
 	if (!at_start || shared->taken_over)
@@ -535,13 +529,13 @@ paq_policy_reload(bool at_start, PaqPolicyChange *change)
 		if (set != NULL)
 			put_into_effect(set);
 		else if (current != NULL)
-			(void) keep(current, kept.recorded);
+			(void) keep_rules(current, kept.recorded);
 	}
 	shared->taken_over = true;
 
 	change->path = path;
-	change->old_checksum = null_if_empty(kept.recorded);
-	change->new_checksum = null_if_empty(recorded_name(current));
+	change->old_checksum = paq_null_if_empty(kept.recorded);
+	change->new_checksum = paq_null_if_empty(recorded_name(current));
 	change->error = problem;
 	change->nerrors = problem != NULL ? nproblems : 0;
 	if (is_to_be_recorded())
@@ -555,7 +549,7 @@ paq_policy_recorded(void)
 {
 	set_string(&recorded_problem, problem);
 	if (current != NULL)
-		(void) keep(current, recorded_name(current));
+		(void) keep_rules(current, recorded_name(current));
 	else
 		kept.recorded[0] = '\0';	/* what cannot be used stays as it is */
 }

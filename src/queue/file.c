@@ -239,7 +239,7 @@ read_header(int fd, const char *path, PaqFileHeader *header)
 
 /* Allocate all blocks of a part of the file; returns false with errno set. */
 static bool
-allocate(int fd, uint64 from, uint64 to)
+allocate_blocks(int fd, uint64 from, uint64 to)
 {
 	do
 	{
@@ -264,7 +264,7 @@ restore_size(int fd, const char *path, uint64 size, uint64 expected)
 			 errdetail("It has %llu bytes instead of %llu.",
 					   (unsigned long long) size,
 					   (unsigned long long) expected)));
-	return allocate(fd, size, expected);
+	return allocate_blocks(fd, size, expected);
 }
 
 /*
@@ -420,7 +420,7 @@ paq_file_create(const char *path, Size ring_size, int nslots,
 	 * Allocate all blocks now: a full disk is an error here, but would be
 	 * SIGBUS in a backend later.
 	 */
-	if (!allocate(fd, 0, size))
+	if (!allocate_blocks(fd, 0, size))
 	{
 		int			save_errno = errno;
 

@@ -247,6 +247,22 @@ paq_queue_note_drop(PaqDropReason reason, uint32 count)
 		paq_wake_worker();
 }
 
+/* Fill in a gap; count is -1 if it is not known. */
+void
+paq_gap_set(PaqGap *gap, TimestampTz from, TimestampTz to, int64 count,
+			const char *fmt,...)
+{
+	va_list		args;
+
+	gap->hole = false;
+	gap->from = from;
+	gap->to = to;
+	gap->count = count;
+	va_start(args, fmt);
+	vsnprintf(gap->message, sizeof(gap->message), fmt, args);
+	va_end(args);
+}
+
 /*
  * Fill in *gap for count dropped records.  Their times were noted before they
  * were counted.

@@ -315,6 +315,7 @@ free_kept_space(PaqPending *replaced)
 
 		if (last == replaced || (last->local == NULL && !last->done))
 			break;
+		/* analyzer: what is in the list has an entry */
 		last->entry->valid = 0;
 		take_back(paq_producer.slot, last, last->done);
 	}
@@ -686,6 +687,30 @@ paq_pending_free(PaqPending *pending)
 		paq_spill_remove(copy, name.len);
 }
 
+static inline uint64
+put_into_ring(PaqPending *pending, PaqSpaceWait wait)
+{
+	PaqSlotEntry *entry = pending->entry;
+
+	return paq_ring_put(pending->record, paq_pending_header(pending)->length,
+						pending->crc, wait, entry ? &entry->published_at : NULL);
+}
+
+/*
+ * The record could not be put into the ring, of which pos is what paq_ring_put() says.
+ * If there is no space, PAQ_SPACE_WAIT makes some as long as the overflow setting says
+ * so.  Returns the record's position, or 0.  May raise an error, with nothing reserved.
+ */
+static pg_noinline uint64
+put_later(PaqPending *pending, PaqSpaceWait wait, uint64 pos)
+{
+	const uint64 size = PAQ_FRAME_SIZE(paq_pending_header(pending)->length);
+
+	while (pos == 0 && wait == PAQ_SPACE_WAIT && paq_make_space(size + paq_ring_reserve()))
+		pos = put_into_ring(pending, wait);
+	return pos == PAQ_POS_UNCLAIMED ? 0 : pos;
+}
+
 /*
  * Put the record into the queue and forget it here.  Returns the position to
  * wait for if the record has to be durable, or PAQ_POS_DROPPED if the record
@@ -700,14 +725,13 @@ paq_pending_free(PaqPending *pending)
 uint64
 paq_pending_publish(PaqPending *pending, PaqSpaceWait wait)
 {
-	const uint32 len = paq_pending_header(pending)->length;
-	PaqSlotEntry *entry = pending->entry;
 	uint64		pos;
 
 	paq_pending_keep(pending);
 	paq_producer.must_keep = pending->must_keep;
-	pos = paq_ring_put(pending->record, len, pending->crc, wait,
-					   entry ? &entry->published_at : NULL);
+	pos = put_into_ring(pending, wait);
+	if (unlikely(pos <= PAQ_POS_UNCLAIMED))
+		pos = put_later(pending, wait, pos);
 	if (likely(pos != 0))
 		release_pending(pending);
 	else if (paq_overflow == PAQ_OVERFLOW_DROP && wait != PAQ_SPACE_KEEP &&

@@ -233,7 +233,7 @@ typedef struct PaqQueueFile
 	bool		foreign;		/* made by another cluster, or a copy */
 } PaqQueueFile;
 
-/* A session that waits for a flush; see wait.c */
+/* A session that waits for a flush; see wake.c */
 typedef struct PaqWaiter
 {
 	pg_atomic_uint64 pos;		/* it waits for this position; 0: for none */
@@ -384,11 +384,13 @@ paq_warning_level(void)
 	return paq_live.ring_size - paq_live.ring_size / 4;
 }
 
-/* startup.c */
+/* directory.c */
+extern void paq_directory_open(void);
 extern void paq_file_path(char *path, const char *name);
 extern void paq_file_set_aside(const char *path, const char *reason, int elevel);
 extern void paq_backlog_path(char *path, uint32 number);
 extern uint32 paq_backlog_find(uint32 after);
+extern void paq_backlog_add(const char *path);
 
 /* file.c */
 extern uint64 paq_file_ring_size(uint64 wanted);
@@ -408,7 +410,16 @@ extern bool paq_file_is_intact(PaqQueueFile *qf,
 extern bool paq_checkpoint_read(PaqQueueFile *qf, PaqCheckpoint *out);
 extern void paq_checkpoint_write(PaqQueueFile *qf, PaqCheckpoint *checkpoint);
 
+/* wake.c */
+extern void paq_wake_worker(void);
+extern void paq_wake_loader(void);
+extern void paq_wake_waiters(uint64 flushed);
+
 /* ring.c */
+
+/* In place of a position: the record is not in the ring, as no place can be claimed */
+#define PAQ_POS_UNCLAIMED	2
+
 extern uint32 paq_ring_max_record(void);
 extern void paq_ring_prefetch_position(void);
 extern void paq_ring_prefetch_frame(uint32 len);
@@ -459,6 +470,8 @@ extern void paq_writer_attach(PaqSlot *slot, bool awaited);
 extern void paq_writer_reset(PaqWriter *writer);
 extern PaqWriter *paq_writer_borrow(void);
 extern void paq_writers_reset(PaqQueueFile *qf);
+extern void *paq_worker_alloc(Size size);
+extern int	paq_compare_positions(const void *a, const void *b);
 extern void paq_writers_explain(PaqQueueFile *qf, PaqHole *holes, uint32 n);
 extern uint64 paq_writers_bound(uint64 pos);
 
@@ -470,9 +483,6 @@ extern bool paq_spill_map(const PaqText *name, char **data, Size *size);
 
 /* wait.c */
 extern void paq_wait_events_init(void);
-extern void paq_wake_worker(void);
-extern void paq_wake_loader(void);
-extern void paq_wake_waiters(uint64 flushed);
 extern bool paq_wait_for_space(uint64 size, bool patient);
 
 /* overflow.c */
@@ -500,6 +510,8 @@ paq_drops_unreported(PaqQueueFile *qf, const uint64 *reported)
 	return false;
 }
 
+extern void paq_gap_set(PaqGap *gap, TimestampTz from, TimestampTz to,
+						int64 count, const char *fmt,...) pg_attribute_printf(5, 6);
 extern void paq_drops_describe(PaqQueueFile *qf, PaqDropReason reason,
 							   uint64 count, PaqGap *gap);
 extern void paq_drops_reported(PaqQueueFile *qf, PaqDropReason reason,
@@ -569,16 +581,9 @@ struct PaqReader
 	List	   *spills_drained; /* names of those before, not yet removed */
 };
 
-/* reader.c */
-extern void *paq_reader_alloc(Size size);
-extern void paq_gap_set(PaqGap *gap, TimestampTz from, TimestampTz to,
-						int64 count, const char *fmt,...) pg_attribute_printf(5, 6);
-extern void paq_reader_go_back(PaqReader *reader);
+/* spill.c, for the reader */
 extern bool paq_reader_decode(PaqReader *reader, const char *data, uint32 len,
 							  PaqRecord *record);
-
-/* spill.c, for the reader */
-extern bool paq_spilled_open(PaqReader *reader, PaqText name);
 extern bool paq_spilled_is_there(const char *data, uint32 len);
 extern void paq_spilled_close(PaqReader *reader);
 extern void paq_spilled_collect(PaqReader *reader);
@@ -591,11 +596,11 @@ extern void paq_backlog_set_aside(PaqReader *reader);
 extern void paq_backlog_remove(uint32 number);
 extern void paq_backlog_start(PaqReader *reader);
 extern void paq_backlog_seek(PaqReader *reader);
+extern void paq_reader_go_back(PaqReader *reader);
 extern uint64 paq_backlog_ahead(PaqReader *reader);
 extern uint64 paq_frame_at_offset(PaqQueueFile *qf, uint64 offset);
 extern PaqReadResult paq_backlog_next(PaqReader *reader, PaqRecord *record,
 									  PaqGap *gap);
-extern int	paq_compare_positions(const void *a, const void *b);
 extern void paq_slots_take_back(PaqQueueFile *qf, uint64 from, uint64 to);
 
 #endif							/* PAQ_QUEUE_INTERNAL_H */

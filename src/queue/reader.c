@@ -24,7 +24,6 @@
 #include "fault.h"
 #include "miscadmin.h"
 #include "queue/queue_internal.h"
-#include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 /*
@@ -51,24 +50,6 @@ static bool
 same_place(const PaqPlace *a, const PaqPlace *b)
 {
 	return memcmp(a, b, sizeof(PaqPlace)) == 0;
-}
-
-/*
- * Memory of TopMemoryContext.  Without it the reader cannot go on: the worker
- * starts again.
- */
-void *
-paq_reader_alloc(Size size)
-{
-	const int	flags = MCXT_ALLOC_HUGE | MCXT_ALLOC_NO_OOM;
-	void	   *memory = MemoryContextAllocExtended(TopMemoryContext, size, flags);
-
-	if (memory == NULL)
-		ereport(FATAL,
-				(errcode(ERRCODE_OUT_OF_MEMORY),
-				 errmsg("out of memory"),
-				 errdetail("Failed while reading the audit queue.")));
-	return memory;
 }
 
 /* Is this the file that backends write to? */
@@ -150,19 +131,6 @@ start_reading(PaqReader *reader, PaqCheckpoint *checkpoint)
 	reader->drained.slot_pos = checkpoint->drained_slots;
 	memcpy(reader->drained.drops, checkpoint->drops, sizeof(checkpoint->drops));
 	reader->read = reader->drained;
-}
-
-/*
- * The trail may not end where the checkpoint says: whatever was written since
- * the last flush that it knows of is to be compared with the trail.
- */
-void
-paq_reader_go_back(PaqReader *reader)
-{
-	reader->trusted = false;
-	reader->read = reader->drained = reader->flushed;
-	if (reader->frames != NULL)
-		paq_backlog_seek(reader);
 }
 
 /*
@@ -270,52 +238,6 @@ paq_reader_open(PaqCheckpoint *checkpoint, bool *trusted)
  * Reading
  * ----------
  */
-
-/* Decode a record, with its spill file if it has one. */
-bool
-paq_reader_decode(PaqReader *reader, const char *data, uint32 len,
-				  PaqRecord *record)
-{
-	static const char lost[] = "the text of the statement is lost, unless the trail has the record already";
-	PaqText    *message = &record->field[PAQ_FIELD_MESSAGE];
-	PaqText		name;
-
-	if (!paq_record_decode(data, len, NULL, 0, record))
-		return false;
-	if (unlikely(record->header.flags & PAQ_RECORD_SPILLED))
-	{
-		bool		whole = paq_record_spill_name(data, len, &name) &&
-			paq_spilled_open(reader, name);
-
-		(void) paq_record_decode(data, len, reader->spill, reader->spill_size,
-								 record);
-		if (!whole && message->data == NULL)
-		{
-			message->data = lost;
-			message->len = sizeof(lost) - 1;
-			record->header.field_len[PAQ_FIELD_MESSAGE] = message->len;
-		}
-	}
-	reader->last_time = record->header.end_time != 0 ?
-		record->header.end_time : record->header.start_time;
-	return true;
-}
-
-/* Fill in a gap; count is -1 if it is not known. */
-void
-paq_gap_set(PaqGap *gap, TimestampTz from, TimestampTz to, int64 count,
-			const char *fmt,...)
-{
-	va_list		args;
-
-	gap->hole = false;
-	gap->from = from;
-	gap->to = to;
-	gap->count = count;
-	va_start(args, fmt);
-	vsnprintf(gap->message, sizeof(gap->message), fmt, args);
-	va_end(args);
-}
 
 /* Files that could not be used, or were not what they should be, as a gap */
 static void
@@ -709,6 +631,43 @@ paq_reader_sync(PaqReader *reader)
 {
 	reader->synced = reader->flushed.pos;
 	(void) paq_file_sync(reader->qf, (char *) reader->qf->live - reader->qf->base);
+}
+
+/* ----------
+ * Hibernating
+ * ----------
+ */
+
+/*
+ * May the worker, whose reader is given, sleep until somebody wakes it?  Only
+ * if the live queue is empty and the trail reports all that was dropped.  From
+ * the moment this returns true, whoever puts a record into the queue or drops
+ * one sets the worker's latch: no request is slept through.
+ */
+bool
+paq_worker_hibernate(PaqReader *reader)
+{
+	pg_atomic_write_u32(&paq_shared->hibernating, 1);
+
+	/*
+	 * Pairs with the compare-and-swap in try_reserve(): either we see the
+	 * producer's reservation here, or it sees "hibernating" after it.  The
+	 * same goes for the addition in paq_queue_note_drop().
+	 */
+	pg_memory_barrier();
+	if (pg_atomic_read_u64(&paq_live.live->reserved) ==
+			pg_atomic_read_u64(&paq_live.live->released) &&
+		!paq_reader_has_drops(reader))
+		return true;
+	paq_worker_wake();
+	return false;
+}
+
+/* The worker is awake, for whatever reason. */
+void
+paq_worker_wake(void)
+{
+	pg_atomic_write_u32(&paq_shared->hibernating, 0);
 }
 
 /* ----------

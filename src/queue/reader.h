@@ -114,16 +114,18 @@ extern void paq_reader_sync(PaqReader *reader);
 extern void paq_reader_close(PaqReader *reader, uint64 sequence,
 							 const void *trail);
 
+/* reader.c: sleeping until somebody needs the worker */
+extern bool paq_worker_hibernate(PaqReader *reader);
+extern void paq_worker_wake(void);
+
 /* sentinel.c */
 extern TimestampTz paq_wal_tend(TimestampTz now);
 extern void paq_wal_close(void);
 
-/* wait.c, writers.c: the worker's side of waking, waiting and asking */
+/* wait.c, writers.c: the worker's side of waiting and asking */
 extern void paq_worker_attach(void);
 extern bool paq_worker_flush_wanted(void);
 extern bool paq_worker_space_wanted(void);
-extern bool paq_worker_hibernate(PaqReader *reader);
-extern void paq_worker_wake(void);
 extern bool paq_worker_is_asked(PaqRequest what, uint32 *number);
 extern void paq_worker_has_done(PaqRequest what, uint32 number, bool ok);
 extern uint32 paq_worker_attached_backends(void);

@@ -119,16 +119,6 @@ paq_backlog_remove(uint32 number)
  * ----------
  */
 
-/* For qsort() of positions, or of structs that begin with one */
-int
-paq_compare_positions(const void *a, const void *b)
-{
-	uint64		x = *(const uint64 *) a;
-	uint64		y = *(const uint64 *) b;
-
-	return (x > y) - (x < y);
-}
-
 /*
  * Position of the good frame at this offset of the ring, of whatever lap; 0
  * if there is none.  A frame's stamp has its position.
@@ -159,7 +149,7 @@ find_frames(PaqReader *reader)
 	Size		allocated = 1024;
 	uint64		offset = 0;
 
-	reader->frames = paq_reader_alloc(allocated * sizeof(uint64));
+	reader->frames = paq_worker_alloc(allocated * sizeof(uint64));
 	reader->nframes = 0;
 	while (offset < qf->ring_size)
 	{
@@ -200,7 +190,7 @@ explain_holes(PaqReader *reader)
 	PaqHole    *hole;
 
 	if (reader->holes == NULL)
-		reader->holes = paq_reader_alloc((reader->nframes + 1) * sizeof(PaqHole));
+		reader->holes = paq_worker_alloc((reader->nframes + 1) * sizeof(PaqHole));
 	hole = &reader->holes[reader->next_frame];
 	for (uint32 i = reader->next_frame; i < reader->nframes; i++, hole++)
 	{
@@ -226,6 +216,19 @@ paq_backlog_seek(PaqReader *reader)
 	if (reader->bounded &&
 		(reader->holes == NULL || reader->read.pos < reader->holes_from))
 		explain_holes(reader);
+}
+
+/*
+ * The trail may not end where the checkpoint says: whatever was written since
+ * the last flush that it knows of is to be compared with the trail.
+ */
+void
+paq_reader_go_back(PaqReader *reader)
+{
+	reader->trusted = false;
+	reader->read = reader->drained = reader->flushed;
+	if (reader->frames != NULL)
+		paq_backlog_seek(reader);
 }
 
 /* Time of the record in the good frame at pos; 0 if unknown */

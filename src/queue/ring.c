@@ -419,12 +419,10 @@ release_writer(PaqWriter *writer)
  * their paq_fields_crc().  Stores the frame's position in *published_at between
  * reserving and committing, if published_at is not NULL.
  *
- * Returns the position after the record.  Returns 0 if there is no space, unless
- * wait is PAQ_SPACE_WAIT and waiting makes sense (not with overflow "drop", nor
- * in single-user mode); then it may raise an error, with nothing reserved.  Also
- * returns 0 in a process without a slot that finds no free PaqWriter, because
- * PAQ_NGUESTS others are in here or were killed in here: a process that cannot
- * claim its place must not write.
+ * Returns the position after the record.  Returns 0 if there is no space, besides
+ * the reserve if wait is PAQ_SPACE_WAIT.  Returns PAQ_POS_UNCLAIMED in a process
+ * without a slot that finds no free PaqWriter, because PAQ_NGUESTS others are in
+ * here or were killed in here: a process that cannot claim its place must not write.
  */
 uint64
 paq_ring_put(const char *record, uint32 len, pg_crc32c fields_crc,
@@ -462,9 +460,7 @@ paq_ring_put(const char *record, uint32 len, pg_crc32c fields_crc,
 			(paq_ring_has_space(size, kept) || paq_ring_detour() ||
 			 paq_ring_has_space(size, kept)))
 			continue;
-		if (writer == NULL || wait != PAQ_SPACE_WAIT ||
-			!paq_make_space(size + paq_ring_reserve()))
-			return 0;
+		return writer == NULL ? PAQ_POS_UNCLAIMED : 0;
 	}
 
 	(void) PAQ_FAULT("ring-unplaced");

@@ -16,7 +16,7 @@
  * when the record is durable in the trail.  Files that belong to older queue
  * files and that nobody removed are removed when these have been drained.
  *
- * Must not raise, except paq_spilled_open(): producers are in the middle of
+ * Must not raise, except paq_reader_decode(): producers are in the middle of
  * somebody's statement.
  *
  * Locking: none.  A file is written by one process, and read by the worker.
@@ -205,8 +205,8 @@ paq_spill_map(const PaqText *name, char **data, Size *size)
  * false; the record then has to do without its texts.  If it cannot be read now,
  * the batch has to be tried again: raises an error.
  */
-bool
-paq_spilled_open(PaqReader *reader, PaqText name)
+static bool
+open_spilled(PaqReader *reader, PaqText name)
 {
 	MemoryContext oldcontext = MemoryContextSwitchTo(TopMemoryContext);
 	char		path[MAXPGPATH];
@@ -225,6 +225,36 @@ paq_spilled_open(PaqReader *reader, PaqText name)
 			(errmsg("audit spill file \"%s\" is missing or damaged", path),
 			 errdetail("The record is written without its texts.")));
 	return false;
+}
+
+/* Decode a record, with its spill file if it has one. */
+bool
+paq_reader_decode(PaqReader *reader, const char *data, uint32 len,
+				  PaqRecord *record)
+{
+	static const char lost[] = "the text of the statement is lost, unless the trail has the record already";
+	PaqText    *message = &record->field[PAQ_FIELD_MESSAGE];
+	PaqText		name;
+
+	if (!paq_record_decode(data, len, NULL, 0, record))
+		return false;
+	if (unlikely(record->header.flags & PAQ_RECORD_SPILLED))
+	{
+		bool		whole = paq_record_spill_name(data, len, &name) &&
+			open_spilled(reader, name);
+
+		(void) paq_record_decode(data, len, reader->spill, reader->spill_size,
+								 record);
+		if (!whole && message->data == NULL)
+		{
+			message->data = lost;
+			message->len = sizeof(lost) - 1;
+			record->header.field_len[PAQ_FIELD_MESSAGE] = message->len;
+		}
+	}
+	reader->last_time = record->header.end_time != 0 ?
+		record->header.end_time : record->header.start_time;
+	return true;
 }
 
 /* The current record's texts are not needed any more. */

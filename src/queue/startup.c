@@ -1,15 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * startup.c
- *		Bringing the queue up in the postmaster, before any backend runs, and
- *		the names of the files in the queue directory.
- *
- *	queue			the live queue file
- *	queue.N			backlog: queue files of earlier server runs that still
- *					hold records, drained by the worker in the order of N
- *	queue.bad.N		files that could not be used; for people to look at
- *	spill.*			see spill.c
- *	lock			held by the running server; keeps out a second server
+ *		Bringing the queue up in the postmaster, before any backend runs.
  *
  * What an earlier run left is never repaired in place.  A queue file with
  * something in it - records, or statements that a crash interrupted - becomes
@@ -22,7 +14,6 @@
  * no queue file can be made, it does not start, and says why.
  *
  * Locking: AddinShmemInitLock is held by the caller of paq_queue_startup().
- * The worker uses the functions for names, too.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -30,187 +21,17 @@
  */
 #include "postgres.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/file_perm.h"
 #include "guc.h"
 #include "miscadmin.h"
 #include "queue/wal.h"
 #include "stats.h"
-#include "storage/fd.h"
 #include "storage/shmem.h"
 #include "utils/timestamp.h"
 
-#define BACKLOG_PREFIX	PAQ_QUEUE_FILE "."
-#define BAD_PREFIX		PAQ_QUEUE_FILE ".bad."
-#define LOCK_FILE		"lock"
-
-/* Largest number in a file name that is taken for one of ours */
-#define MAX_OWN_NUMBER	1000000000
-
-/* How often, and after which delay, to try to get the lock again */
-#define LOCK_TRIES		50
-#define LOCK_DELAY_MS	100
-
 PaqShared  *paq_shared = NULL;
 PaqQueueFile paq_live;
-
-/* Path of a file in the queue directory; path has MAXPGPATH bytes. */
-void
-paq_file_path(char *path, const char *name)
-{
-	snprintf(path, MAXPGPATH, "%s/%s", paq_queue_directory, name);
-}
-
-/* Path of the backlog file with that number; path has MAXPGPATH bytes. */
-void
-paq_backlog_path(char *path, uint32 number)
-{
-	char		name[NAMEDATALEN];
-
-	snprintf(name, sizeof(name), BACKLOG_PREFIX "%u", number);
-	paq_file_path(path, name);
-}
-
-/* Number behind prefix in name; 0 if name is not of that form. */
-static uint32
-number_after(const char *name, const char *prefix)
-{
-	size_t		len = strlen(prefix);
-	char	   *end;
-	unsigned long number;
-
-	if (strncmp(name, prefix, len) != 0 ||
-		name[len] < '1' || name[len] > '9')
-		return 0;
-	errno = 0;
-	number = strtoul(name + len, &end, 10);
-	if (errno != 0 || *end != '\0' || number > PG_UINT32_MAX)
-		return 0;
-	return (uint32) number;
-}
-
-/*
- * Of the files in the directory whose names are prefix and a number: the
- * smallest number that is greater than after, 0 if there is none, and, in
- * *largest, the largest one.  MAX_OWN_NUMBER is the largest that counts for
- * that: our own numbers never get so far, but somebody else's file may.
- */
-static uint32
-scan_numbers(const char *prefix, uint32 after, uint32 *largest, int elevel)
-{
-	DIR		   *dir = AllocateDir(paq_queue_directory);
-	struct dirent *de;
-	uint32		next = 0;
-
-	*largest = 0;
-	while ((de = ReadDirExtended(dir, paq_queue_directory, elevel)) != NULL)
-	{
-		uint32		number = number_after(de->d_name, prefix);
-
-		if (number > after && (next == 0 || number < next))
-			next = number;
-		if (number <= MAX_OWN_NUMBER)
-			*largest = Max(*largest, number);
-	}
-	if (dir != NULL)
-		FreeDir(dir);
-	return next;
-}
-
-/*
- * Number of the oldest backlog file that is newer than the one called after;
- * 0 if there is none.
- */
-uint32
-paq_backlog_find(uint32 after)
-{
-	uint32		largest;
-
-	return scan_numbers(BACKLOG_PREFIX, after, &largest, LOG);
-}
-
-/*
- * Path for a file called prefix and the next number; path has MAXPGPATH bytes.
- * Numbers of backlog only grow while there is some, so the order of the files
- * is that of their making.
- */
-static void
-next_path(char *path, const char *prefix, int elevel)
-{
-	char		name[NAMEDATALEN];
-	uint32		largest;
-
-	(void) scan_numbers(prefix, 0, &largest, elevel);
-	snprintf(name, sizeof(name), "%s%u", prefix, largest + 1);
-	paq_file_path(path, name);
-}
-
-/* Rename a file that cannot be used and is in the way, and report the reason. */
-void
-paq_file_set_aside(const char *path, const char *reason, int elevel)
-{
-	char		target[MAXPGPATH];
-
-	next_path(target, BAD_PREFIX, elevel);
-	if (rename(path, target) != 0)
-		ereport(elevel,
-				(errcode_for_file_access(),
-				 errmsg("could not rename file \"%s\" to \"%s\": %m", path, target),
-				 errdetail("%s", reason)));
-	else
-		ereport(LOG,
-				(errmsg("audit queue file \"%s\" was set aside as \"%s\"", path, target),
-				 errdetail("%s", reason)));
-}
-
-/*
- * Make the queue directory if necessary, and take its lock, which is held as
- * long as the postmaster or one of its children lives.
- */
-static void
-open_directory(void)
-{
-	static int	lock_fd = -1;
-	char		path[MAXPGPATH];
-
-	if (MakePGDirectory(paq_queue_directory) != 0 && errno != EEXIST)
-		ereport(FATAL,
-				(errcode_for_file_access(),
-				 errmsg("could not create directory \"%s\": %m", paq_queue_directory),
-				 errhint("Make it a directory of the operating system's user that runs the server, or set \"%s\" to another one.",
-						 "pg_audit_queue.queue_directory")));
-
-	/* After a crash of a child, we still have it. */
-	if (lock_fd >= 0)
-		return;
-	paq_file_path(path, LOCK_FILE);
-	lock_fd = BasicOpenFilePerm(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | PG_BINARY,
-								S_IRUSR | S_IWUSR);
-	if (lock_fd < 0)
-		ereport(FATAL,
-				(errcode_for_file_access(),
-				 errmsg("could not open file \"%s\": %m", path),
-				 errhint("Check \"pg_audit_queue.queue_directory\".")));
-
-	/* The log collector of the server before may need a while to exit. */
-	for (int try = 0; flock(lock_fd, LOCK_EX | LOCK_NB) != 0; try++)
-	{
-		if ((errno == EWOULDBLOCK || errno == EINTR) && try < LOCK_TRIES)
-		{
-			pg_usleep(LOCK_DELAY_MS * 1000L);
-			continue;
-		}
-		ereport(FATAL,
-				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("could not lock file \"%s\": %m", path),
-				 errhint("Is another server using the directory \"%s\"?",
-						 paq_queue_directory)));
-	}
-}
 
 /* Bytes of ordinary shared memory that the queue needs. */
 Size
@@ -279,12 +100,11 @@ begin_use(PaqQueueFile *qf, PaqCheckpoint *checkpoint)
  * from the trail, NULL if nothing is.
  */
 static bool
-take_over(const char *path, uint64 ring_size, PaqCheckpoint *inherit,
-		  char **gap)
+take_over_file(const char *path, uint64 ring_size, PaqCheckpoint *inherit,
+			   char **gap)
 {
 	PaqQueueFile *qf = &paq_live;
 	PaqCheckpoint checkpoint;
-	char		target[MAXPGPATH];
 	char	   *reason;
 
 	*gap = NULL;
@@ -327,8 +147,7 @@ take_over(const char *path, uint64 ring_size, PaqCheckpoint *inherit,
 
 	paq_wal_restore(qf);
 	paq_file_close(qf);
-	next_path(target, BACKLOG_PREFIX, FATAL);
-	durable_rename(path, target, FATAL);
+	paq_backlog_add(path);
 	return false;
 }
 
@@ -377,9 +196,9 @@ paq_queue_startup(void)
 	paq_file_close(&paq_live);
 
 	remove_half_removed_slot();
-	open_directory();
+	paq_directory_open();
 	paq_file_path(path, PAQ_QUEUE_FILE);
-	if (!take_over(path, ring_size, &inherit, &gap))
+	if (!take_over_file(path, ring_size, &inherit, &gap))
 	{
 		inherit.doubtful = gap != NULL ? PAQ_DOUBT_TRAIL : PAQ_DOUBT_NONE;
 		paq_file_create(path, ring_size, MaxBackends, &inherit, &paq_live);
@@ -393,4 +212,3 @@ paq_queue_startup(void)
 	if (gap != NULL)
 		publish_gap(gap);
 }
-

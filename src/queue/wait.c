@@ -1,8 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * wait.c
- *		Sessions that wait for the worker or the loader, and the requests and
- *		wake-ups between these processes.
+ *		Sessions that wait for the worker or the loader, and the requests
+ *		between these processes.
  *
  * As with synchronous replication, a session says which position it needs,
  * wakes the worker, and sleeps; one flush answers everybody whose position it
@@ -10,12 +10,6 @@
  * that gives up has nothing to take back.  With sink = table, the worker writes
  * files, and the loader copies them into the table: a session waits for the
  * files first and then, if the table keeps up with them, for the table.
- *
- * A flush wakes those whom it satisfies and nobody else.  While it is under way,
- * other sessions begin to wait for the next one; a condition variable would wake
- * them all, twice for a record.  Therefore each backend has a PaqWaiter, and the
- * worker looks at all of them after a flush, which costs less than a hundredth
- * of the flush with hundreds of backends.
  *
  * Guarantees: every wait can be interrupted by a cancel or terminate request.
  * Nobody waits for one particular worker process: the sleep ends every second
@@ -29,9 +23,7 @@
  * Waits must not be begun while holding an LWLock or a spinlock, nor in error
  * recovery.
  *
- * Locking: none.  A PaqWaiter is written by its backend, and reset by the
- * worker.  If an error makes a backend leave one behind, the next owner of its
- * PGPROC is woken once for nothing.
+ * Locking: none; for PaqWaiter see wake.c.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -77,63 +69,6 @@ typedef struct Wait
 	instr_time	start;
 	int			slept;			/* sleeps that nobody ended; -1: user is warned */
 } Wait;
-
-/* ----------
- * Waking
- * ----------
- */
-
-/*
- * Set a latch that is given as a number, 0 for none.  It is part of a PGPROC,
- * which stays valid memory.  If its process has just exited, another one may be
- * woken for nothing.
- */
-static void
-set_latch(pg_atomic_uint64 *latch)
-{
-	Latch	   *target = (Latch *) (uintptr_t) pg_atomic_read_u64(latch);
-
-	if (target != NULL)
-		SetLatch(target);
-}
-
-/*
- * Wake the worker, from hibernation or from its nap.  If there is none, the next
- * worker looks at all requests when it starts.
- */
-void
-paq_wake_worker(void)
-{
-	pg_atomic_write_u32(&paq_shared->hibernating, 0);
-	set_latch(&paq_shared->worker_latch);
-}
-
-/* Wake the loader, if there is one. */
-void
-paq_wake_loader(void)
-{
-	set_latch(&paq_shared->loader_latch);
-}
-
-/* "flushed" has been advanced to this position: wake those who wait for it. */
-void
-paq_wake_waiters(uint64 flushed)
-{
-	/*
-	 * Either we see that a session waits, or it sees "flushed" after it has
-	 * said so: pairs with the barrier in wait_flushed().
-	 */
-	pg_memory_barrier();
-	for (int i = 0; i < MaxBackends; i++)
-	{
-		PaqWaiter  *waiter = &paq_shared->waiters[i];
-		uint64		pos = pg_atomic_read_u64(&waiter->pos);
-
-		if (pos != 0 && pos <= flushed &&
-			pg_atomic_compare_exchange_u64(&waiter->pos, &pos, 0))
-			set_latch(&waiter->latch);
-	}
-}
 
 /* ----------
  * What all waits have in common
@@ -572,38 +507,6 @@ paq_worker_space_wanted(void)
 {
 	return pg_atomic_read_u64(&paq_shared->space_request) >
 		pg_atomic_read_u64(&paq_live.live->limit);
-}
-
-/*
- * May the worker, whose reader is given, sleep until somebody wakes it?  Only
- * if the live queue is empty and the trail reports all that was dropped.  From
- * the moment this returns true, whoever puts a record into the queue or drops
- * one sets the worker's latch: no request is slept through.
- */
-bool
-paq_worker_hibernate(PaqReader *reader)
-{
-	pg_atomic_write_u32(&paq_shared->hibernating, 1);
-
-	/*
-	 * Pairs with the compare-and-swap in try_reserve(): either we see the
-	 * producer's reservation here, or it sees "hibernating" after it.  The
-	 * same goes for the addition in paq_queue_note_drop().
-	 */
-	pg_memory_barrier();
-	if (pg_atomic_read_u64(&paq_live.live->reserved) ==
-			pg_atomic_read_u64(&paq_live.live->released) &&
-		!paq_reader_has_drops(reader))
-		return true;
-	paq_worker_wake();
-	return false;
-}
-
-/* The worker is awake, for whatever reason. */
-void
-paq_worker_wake(void)
-{
-	pg_atomic_write_u32(&paq_shared->hibernating, 0);
 }
 
 /* Number of the newest request for that; false if all are served. */

@@ -44,6 +44,7 @@
 #include "fault.h"
 #include "miscadmin.h"
 #include "queue/queue_internal.h"
+#include "utils/memutils.h"
 
 /* A process does not have this PaqWriter any more. */
 void
@@ -163,6 +164,34 @@ paq_writers_reset(PaqQueueFile *qf)
 		paq_writer_reset(writer);
 }
 
+/*
+ * Memory of TopMemoryContext.  Without it the worker cannot go on: it starts
+ * again.
+ */
+void *
+paq_worker_alloc(Size size)
+{
+	const int	flags = MCXT_ALLOC_HUGE | MCXT_ALLOC_NO_OOM;
+	void	   *memory = MemoryContextAllocExtended(TopMemoryContext, size, flags);
+
+	if (memory == NULL)
+		ereport(FATAL,
+				(errcode(ERRCODE_OUT_OF_MEMORY),
+				 errmsg("out of memory"),
+				 errdetail("Failed while reading the audit queue.")));
+	return memory;
+}
+
+/* For qsort() of positions, or of structs that begin with one */
+int
+paq_compare_positions(const void *a, const void *b)
+{
+	uint64		x = *(const uint64 *) a;
+	uint64		y = *(const uint64 *) b;
+
+	return (x > y) - (x < y);
+}
+
 /* The claim of a process that was killed */
 typedef struct Claim
 {
@@ -175,7 +204,7 @@ typedef struct Claim
 static Claim *
 collect_claims(PaqQueueFile *qf, uint32 *count)
 {
-	Claim	   *claims = paq_reader_alloc((qf->header->nslots + PAQ_NGUESTS) *
+	Claim	   *claims = paq_worker_alloc((qf->header->nslots + PAQ_NGUESTS) *
 									 sizeof(Claim));
 	PaqWriter  *writer;
 

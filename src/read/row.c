@@ -118,7 +118,7 @@ typedef struct Row
 
 /* Text of a field, NULL for null.  False if it is damaged. */
 static bool
-get_text(const Row *row, PaqTrailField field, const char **text)
+get_field_text(const Row *row, PaqTrailField field, const char **text)
 {
 	*text = row->texts != NULL ? row->texts[field] :
 		paq_value_text(&row->record->line.value[field]);
@@ -173,7 +173,7 @@ value_of_text(const Row *row, const Column *column, Datum *value, bool *isnull)
 	switch (column->field)
 	{
 		case PAQ_TRAIL_REMOTE_ADDRESS:
-			if (!get_text(row, PAQ_TRAIL_REMOTE_HOST, &string))
+			if (!get_field_text(row, PAQ_TRAIL_REMOTE_HOST, &string))
 				return false;
 			string = paq_host_address(string);
 			break;
@@ -189,7 +189,7 @@ value_of_text(const Row *row, const Column *column, Datum *value, bool *isnull)
 				*isnull = false;
 				return true;
 			}
-			if (!get_text(row, column->field, &string))
+			if (!get_field_text(row, column->field, &string))
 				return false;
 	}
 	*isnull = string == NULL;

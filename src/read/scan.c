@@ -107,7 +107,7 @@ is_json_name(const char *name)
 }
 
 static void
-add_file(PaqTrailScan *scan, const char *directory, const char *name)
+add_scanned_file(PaqTrailScan *scan, const char *directory, const char *name)
 {
 	char	   *path = psprintf("%s/%s", directory, name);
 	char		shown_name[PAQ_SHOWN_NAME_LEN];
@@ -134,7 +134,7 @@ add_file(PaqTrailScan *scan, const char *directory, const char *name)
 }
 
 static int
-compare_files(const ListCell *a, const ListCell *b)
+compare_scanned_files(const ListCell *a, const ListCell *b)
 {
 	const TrailFile *left = lfirst(a);
 	const TrailFile *right = lfirst(b);
@@ -158,10 +158,10 @@ find_files(PaqTrailScan *scan)
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (is_json_name(de->d_name))
-			add_file(scan, directory, de->d_name);
+			add_scanned_file(scan, directory, de->d_name);
 	}
 	FreeDir(dir);
-	list_sort(scan->files, compare_files);
+	list_sort(scan->files, compare_scanned_files);
 	if (scan->files != NIL)
 		scan->newest = ((TrailFile *) llast(scan->files))->written;
 }
@@ -197,7 +197,7 @@ need_keys(PaqTrailScan *scan)
 
 /* Open the scan's next file; false if it is gone. */
 static bool
-open_file(PaqTrailScan *scan)
+open_scanned_file(PaqTrailScan *scan)
 {
 	struct stat st;
 
@@ -236,7 +236,7 @@ open_file(PaqTrailScan *scan)
 }
 
 static void
-close_file(PaqTrailScan *scan)
+close_scanned_file(PaqTrailScan *scan)
 {
 	paq_layer_reader_free(scan->reader);
 	scan->reader = NULL;
@@ -257,7 +257,7 @@ close_file(PaqTrailScan *scan)
 
 /* Done with the file: say what has not been said about it. */
 static void
-finish_file(PaqTrailScan *scan)
+finish_scanned_file(PaqTrailScan *scan)
 {
 	if (scan->nbad > MAX_REPORTS && may_warn(scan))
 		ereport(WARNING,
@@ -273,7 +273,7 @@ finish_file(PaqTrailScan *scan)
 		ereport(WARNING,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("audit trail file \"%s\" ends within a record", scan->file->shown)));
-	close_file(scan);
+	close_scanned_file(scan);
 }
 
 /* ----------
@@ -309,7 +309,7 @@ report_failure(PaqTrailScan *scan)
 
 /* Have more text of the file; false if there is none. */
 static bool
-read_more(PaqTrailScan *scan)
+read_scanned_file(PaqTrailScan *scan)
 {
 	const char *data;
 	Size		len;
@@ -342,7 +342,7 @@ read_more(PaqTrailScan *scan)
 
 /* So many bytes from the start on are of a line that is too long. */
 static void
-shorten(PaqTrailScan *scan, Size len)
+shorten_scanned_line(PaqTrailScan *scan, Size len)
 {
 	if (!scan->too_long)
 		paq_shorten_begin(&scan->shortener, PAQ_SHORT_JSON);
@@ -357,7 +357,7 @@ shorten(PaqTrailScan *scan, Size len)
  * is in the text, or what is left of it in the shortener.
  */
 static bool
-next_line(PaqTrailScan *scan, const char **data, Size *len, bool *shortened)
+next_scanned_line(PaqTrailScan *scan, const char **data, Size *len, bool *shortened)
 {
 	for (;;)
 	{
@@ -373,7 +373,7 @@ next_line(PaqTrailScan *scan, const char **data, Size *len, bool *shortened)
 			*shortened = scan->too_long || *len > PAQ_MAX_LINE;
 			if (*shortened)
 			{
-				shorten(scan, *len);
+				shorten_scanned_line(scan, *len);
 				paq_shorten_end(&scan->shortener);
 				*data = scan->shortener.kept.data;
 				*len = scan->shortener.kept.len;
@@ -387,10 +387,10 @@ next_line(PaqTrailScan *scan, const char **data, Size *len, bool *shortened)
 			return true;
 		}
 		if (used > PAQ_MAX_LINE || (scan->too_long && used > 0))
-			shorten(scan, used);
+			shorten_scanned_line(scan, used);
 		else
 			scan->scanned = used;
-		if (!read_more(scan))
+		if (!read_scanned_file(scan))
 			return false;
 	}
 }
@@ -407,7 +407,7 @@ paq_trail_scan_report(PaqTrailScan *scan)
 
 /* Is the record in the range?  Otherwise so is, perhaps, a later one. */
 static bool
-is_wanted(PaqTrailScan *scan, PaqTrailRecord *record)
+record_is_wanted(PaqTrailScan *scan, PaqTrailRecord *record)
 {
 	const PaqTrailRange *range = &scan->range;
 	int64		sequence;
@@ -486,7 +486,7 @@ assemble(PaqTrailScan *scan, const char *data, Size len, PaqTrailRecord *record)
 	return false;
 }
 
-/* The line that was held back, or the next one of the file; see next_line(). */
+/* The line that was held back, or the next one of the file; see next_scanned_line(). */
 static bool
 take_line(PaqTrailScan *scan, const char **data, Size *len, bool *shortened)
 {
@@ -494,7 +494,7 @@ take_line(PaqTrailScan *scan, const char **data, Size *len, bool *shortened)
 		paq_join_forget(&scan->joiner);
 	scan->joined = *shortened = false;
 	if (scan->held == NULL)
-		return next_line(scan, data, len, shortened);
+		return next_scanned_line(scan, data, len, shortened);
 	*data = scan->held;
 	*len = scan->held_len;
 	scan->held = NULL;
@@ -515,13 +515,13 @@ next_record(PaqTrailScan *scan, PaqTrailRecord *record)
 		if (!paq_line_parse(data, len, &record->line) ||
 			!paq_line_has(&record->line, PAQ_TRAIL_TYPE))
 			paq_trail_scan_report(scan);
-		else if (assemble(scan, data, len, record) && is_wanted(scan, record))
+		else if (assemble(scan, data, len, record) && record_is_wanted(scan, record))
 			return true;
 	}
 
 	/* the worker may just be writing to the newest one */
 	return paq_join_is_pending(&scan->joiner) && scan->file->written < scan->newest &&
-		give_up_parts(scan, false, record) && is_wanted(scan, record);
+		give_up_parts(scan, false, record) && record_is_wanted(scan, record);
 }
 
 /* ----------
@@ -537,7 +537,7 @@ paq_trail_scan_next(PaqTrailScan *scan, PaqTrailRecord *record)
 
 	while (!found && scan->files != NIL)
 	{
-		if (scan->file == NULL && !open_file(scan))
+		if (scan->file == NULL && !open_scanned_file(scan))
 		{
 			scan->file = NULL;
 			scan->counts.gone++;
@@ -547,7 +547,7 @@ paq_trail_scan_next(PaqTrailScan *scan, PaqTrailRecord *record)
 		if (!found)
 		{
 			if (scan->file != NULL)
-				finish_file(scan);
+				finish_scanned_file(scan);
 			scan->files = list_delete_first(scan->files);
 			if (scan->files == NIL && scan->counts.gone > 0 && may_warn(scan))
 				ereport(WARNING,
@@ -570,7 +570,7 @@ paq_trail_scan_counts(const PaqTrailScan *scan)
 static void
 forget_scan(void *arg)
 {
-	close_file(arg);
+	close_scanned_file(arg);
 }
 
 static void

@@ -34,7 +34,7 @@
  *				back quotes) and doc/audit-record.schema.json say the same
  *
  * These two and the SQL script are no code, so they repeat the list.
- * t/077_field_list.pl fails if they differ from it.
+ * t/trail/field_list.pl fails if they differ from it.
  *
  * A new field needs a line here, the column in the SQL script, the property in
  * the schema, the row in doc/formats.md, and, if it is MADE, a function.  A change of

@@ -236,6 +236,13 @@ typedef struct PaqSessionBlock
 	const char *data;			/* the fields' bytes */
 } PaqSessionBlock;
 
+/* The string; NULL, which is null, if it is empty. */
+static inline const char *
+paq_null_if_empty(const char *str)
+{
+	return str[0] != '\0' ? str : NULL;
+}
+
 /* Set a field of PAQ_NSTATEMENT_FIELDS texts; a NULL string is null. */
 static inline void
 paq_set_text(PaqText *texts, PaqField field, const char *str)

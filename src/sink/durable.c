@@ -13,7 +13,7 @@
  * Each run of the worker has a series of its own, and begins another one when it has cut
  * off what it had written.  It is a random number of 53 bits, so that it is exact in
  * whatever reads JSON's numbers as floating-point numbers.  Files that are to be loaded
- * into the table have their series in their names, see rotate.c.
+ * into the table have their series in their names, see file.c.
  *
  * Must not raise.
  *

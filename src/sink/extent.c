@@ -70,7 +70,7 @@ paq_trail_written(const struct stat *st)
 }
 
 static void
-add_file(void *arg, const char *directory, const char *name, const struct stat *st)
+count_file(void *arg, const char *directory, const char *name, const struct stat *st)
 {
 	PaqTrailExtent *extent = arg;
 	TimestampTz mtime = paq_trail_written(st);
@@ -129,8 +129,8 @@ bool
 paq_trail_extent(PaqTrailExtent *extent)
 {
 	memset(extent, 0, sizeof(*extent));
-	return for_trail_files(add_file, extent) &&
-		for_directory(paq_load_directory(), NULL, add_file, extent);
+	return for_trail_files(count_file, extent) &&
+		for_directory(paq_load_directory(), NULL, count_file, extent);
 }
 
 /* What is behind a place in a file */

@@ -35,7 +35,7 @@ extern bool paq_trail_space(uint64 *size, uint64 *available);
  */
 extern bool paq_trail_bytes_behind(const char *file, uint64 offset, uint64 *bytes);
 
-/* rotate.c: where the settings want the trail's files to be */
+/* names.c: where the settings want the trail's files to be */
 extern const char *paq_trail_directory(void);
 
 #endif							/* PAQ_EXTENT_H */

@@ -35,7 +35,6 @@
 #include <unistd.h>
 
 #include "fault.h"
-#include "file_util.h"
 #include "guc.h"
 #include "sink/load_file.h"
 #include "sink/sink_internal.h"
@@ -51,7 +50,11 @@
 /* A batch ends here, so that its last record still fits in most cases. */
 #define BATCH_FULL_SIZE		(BATCH_BUFFER_SIZE / 4 * 3)
 
-PaqTrailFile paq_trail = {.fd = -1};
+/*
+ * Size of a file that is to be loaded into the table, in kB.  It is removed
+ * when it has been loaded and the next one has begun.
+ */
+#define LOAD_FILE_SIZE	(16 * 1024)
 
 static bool drain_batch(PaqBuffer *buf);
 
@@ -59,25 +62,6 @@ static PaqBuffer batch = {.drain = drain_batch};
 
 /* Where in it the record begins that is being formatted, or would begin */
 static Size record_start = 0;
-
-static char error_message[PAQ_ERROR_LEN];
-
-/* Note a failure; %m works as in errmsg(). */
-void
-paq_sink_set_error(const char *fmt,...)
-{
-	va_list		args;
-
-	va_start(args, fmt);
-	vsnprintf(error_message, sizeof(error_message), fmt, args);
-	va_end(args);
-}
-
-const char *
-paq_sink_error(void)
-{
-	return error_message;
-}
 
 /* Show the current file, and what it is for, in the statistics. */
 static void
@@ -140,6 +124,82 @@ paq_trail_adopt(int fd, const struct stat *st, const char *path, uint64 offset)
 }
 
 /*
+ * May the next file have other records with sequences that have been used
+ * before?  So it is if the current file is an earlier worker's, because our
+ * queue may be older than that file; and if records at its end will be written
+ * again.
+ */
+static bool
+series_is_over(void)
+{
+	return paq_trail.found || paq_trail.gone || paq_trail.written > paq_trail.offset;
+}
+
+/* Path of a file to be loaded that begins where the current one ends. */
+static bool
+load_file_name(char *dst, Size size, int suffix)
+{
+	PaqLoadFile file;
+
+	if (series_is_over() || !paq_load_file_parse(paq_trail.path, &file))
+	{
+		paq_trail.series = 0;
+		if (!paq_trail_need_series())
+			return false;
+		file.series = paq_trail.series;
+	}
+	file.sequence = paq_trail.flushed_sequence;
+	file.suffix = suffix;
+	if (paq_load_file_path(dst, size, &file))
+		return true;
+	paq_sink_set_error("file name in directory \"%s\" is too long",
+					   paq_load_directory());
+	return false;
+}
+
+/*
+ * Path of a file started at name_time; suffix, if not 0, tells it from others
+ * of the same name.  Returns false, with an error noted, if there is no such
+ * name.
+ */
+static bool
+make_file_name(char *dst, Size size, pg_time_t name_time, int suffix)
+{
+	char		name[MAXPGPATH];
+	char		number[16] = "";
+	const PaqLayers layers = paq_trail_layers();
+	struct pg_tm *tm;
+
+	if (paq_sink == PAQ_SINK_TABLE)
+		return load_file_name(dst, size, suffix);
+	tm = pg_localtime(&name_time, log_timezone);
+	if (tm == NULL ||
+		pg_strftime(name, sizeof(name), paq_log_filename, tm) == 0)
+	{
+		paq_sink_set_error("could not make a file name from \"%s\"",
+						   paq_log_filename);
+		return false;
+	}
+	/* Some escapes, like %D, have slashes: it is still a name. */
+	for (char *p = name; *p != '\0'; p++)
+		if (IS_DIR_SEP(*p))
+			*p = '-';
+
+	if (suffix != 0)
+		snprintf(number, sizeof(number), ".%d", suffix);
+	/* analyzer: each value of the setting has a format */
+	if (snprintf(dst, size, "%s/%s%s%s%s", paq_log_directory, name, number,
+				 paq_trail_format()->extension,
+				 paq_layers_ending(&layers)) >= (int) size)
+	{
+		paq_sink_set_error("file name made from \"%s\" is too long",
+						   paq_log_filename);
+		return false;
+	}
+	return true;
+}
+
+/*
  * Number of the current file if its name is that but for the number, -1 if it is not.
  * An earlier process may have made it.
  */
@@ -167,7 +227,7 @@ create_file(char *path, Size size, pg_time_t name_time)
 	static int	last_suffix = -1;
 	int			fd;
 
-	if (!paq_trail_name(path, size, name_time, 0))
+	if (!make_file_name(path, size, name_time, 0))
 		return -1;
 	if (strcmp(path, last_path) != 0)
 	{
@@ -176,7 +236,7 @@ create_file(char *path, Size size, pg_time_t name_time)
 	}
 	for (int suffix = last_suffix + 1;; suffix++)
 	{
-		if (!paq_trail_name(path, size, name_time, suffix))
+		if (!make_file_name(path, size, name_time, suffix))
 			return -1;
 		fd = BasicOpenFilePerm(path, OPEN_FLAGS | O_APPEND | O_CREAT | O_EXCL,
 							   paq_trail_mode());
@@ -249,39 +309,6 @@ paq_trail_create(pg_time_t name_time)
 	paq_trail.mode = paq_trail_mode();
 	strlcpy(paq_trail.filename, paq_trail_pattern(), sizeof(paq_trail.filename));
 	return true;
-}
-
-/* Append to what was written. */
-bool
-paq_trail_write(const char *data, Size len)
-{
-	int			fault = PAQ_FAULT("trail-write");
-	Size		done = 0;
-
-	if (fault == 0)
-		done = paq_write_all(paq_trail.fd, data, len, PAQ_AT_END);
-	else
-		errno = fault;
-	if (done < len)
-		paq_sink_set_error("could not write to file \"%s\": %m", paq_trail.path);
-	paq_seal_written(paq_trail.written, data, done);
-	paq_trail.written += done;
-	paq_stats_add(&paq_stats->worker.written, done);
-	return done == len;
-}
-
-bool
-paq_trail_truncate(int fd, const char *path, uint64 size)
-{
-	int			rc;
-
-	do
-	{
-		rc = ftruncate(fd, size);
-	} while (rc != 0 && errno == EINTR);
-	if (rc != 0)
-		paq_sink_set_error("could not truncate file \"%s\": %m", path);
-	return rc == 0;
 }
 
 /*
@@ -568,31 +595,12 @@ paq_trail_check(uint64 sequence)
 		file_is_gone("was moved or replaced", false, sequence);
 }
 
-void
-paq_sink_get_state(PaqSinkState *state)
+/* Returns true if a trail file of this size, in bytes, has to be rotated. */
+bool
+paq_trail_is_full(uint64 size)
 {
-	memset(state, 0, sizeof(*state));
-	state->flushed_sequence = paq_trail.flushed_sequence;
-	state->known_sequence = paq_trail.flushed_sequence;
-	if (paq_trail.fd >= 0)
-	{
-		state->offset = paq_trail.offset;
-		state->flushed = state->known_from = paq_trail.flushed;
-		strlcpy(state->file, paq_trail.path, sizeof(state->file));
-		strlcpy(state->known_file, paq_trail.path, sizeof(state->known_file));
-		state->inode = paq_trail.ino;
-		state->begun = paq_trail.begun;
-		state->begun_sequence = paq_trail.begun_sequence;
-	}
-	state->loss = paq_trail.loss;
-	paq_salvage_state(state);
-}
+	int			limit = paq_sink == PAQ_SINK_TABLE ?
+		LOAD_FILE_SIZE : paq_log_rotation_size;
 
-/* What could not be cut off was written by us: the file is not closed then. */
-void
-paq_sink_close(PaqSinkState *state)
-{
-	paq_sink_abort_batch();
-	paq_sink_get_state(state);
-	state->closed = paq_trail.fd >= 0 && paq_trail.written == paq_trail.offset;
+	return limit > 0 && size >= (uint64) limit * 1024;
 }

@@ -23,9 +23,12 @@
 
 #include <unistd.h>
 
+#include "fault.h"
+#include "file_util.h"
 #include "guc.h"
 #include "sink/key_command.h"
 #include "sink/sink_internal.h"
+#include "stats.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -81,15 +84,6 @@ paq_trail_keys(PaqKeys **keys)
 	paq_keys_free(*keys);
 	*keys = NULL;
 	return false;
-}
-
-/* A path's last component, which is what the layers know of it */
-const char *
-paq_trail_name_of(const char *path)
-{
-	const char *separator = last_dir_separator(path);
-
-	return separator != NULL ? separator + 1 : path;
 }
 
 /*
@@ -227,6 +221,25 @@ Size
 paq_trail_size_of_text(Size len)
 {
 	return paq_trail.layers.compression == PAQ_COMPRESSION_NONE ? len : 0;
+}
+
+/* Append to what was written, as it is. */
+bool
+paq_trail_write(const char *data, Size len)
+{
+	int			fault = PAQ_FAULT("trail-write");
+	Size		done = 0;
+
+	if (fault == 0)
+		done = paq_write_all(paq_trail.fd, data, len, PAQ_AT_END);
+	else
+		errno = fault;
+	if (done < len)
+		paq_sink_set_error("could not write to file \"%s\": %m", paq_trail.path);
+	paq_seal_written(paq_trail.written, data, done);
+	paq_trail.written += done;
+	paq_stats_add(&paq_stats->worker.written, done);
+	return done == len;
 }
 
 /* Append text to what was written, through the layers. */

@@ -12,7 +12,7 @@
  *
  * Within a series, the sequences tell which records the table has: a record is
  * never replaced by another one with the same sequence.  A new series begins
- * wherever that cannot be promised: see series_is_over().
+ * wherever that cannot be promised: see series_is_over() in file.c.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -33,7 +33,7 @@ typedef struct PaqLoadFile
 	uint32		suffix;			/* tells files apart that begin alike */
 } PaqLoadFile;
 
-/* rotate.c */
+/* names.c */
 extern const char *paq_load_directory(void);
 extern bool paq_load_file_parse(const char *path, PaqLoadFile *file);
 extern bool paq_load_file_path(char *dst, Size size, const PaqLoadFile *file);

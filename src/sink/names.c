@@ -1,14 +1,16 @@
 /*-------------------------------------------------------------------------
  *
  * names.c
- *		Recognizing the names of trail files, whatever their time.
+ *		Names, formats and permissions of trail files: what the settings ask for,
+ *		and recognizing names, whatever their time.
  *
  * A name of a trail file is one that log_filename can give at some time, then
  * perhaps a dot and the number that tells it from others of the same name, then
- * the endings of a format and of layers.  rotate.c makes them.
+ * the endings of a format and of layers.  file.c makes them.
  *
- * Used by sessions, too.  May raise, for lack of memory or when somebody cancels
- * the query: callers can be left in the middle.
+ * Used by sessions and the loader, too.  paq_trail_names_compile() and
+ * paq_trail_names_match() may raise, for lack of memory or when somebody cancels the
+ * query: callers can be left in the middle.  Nothing else does.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -22,7 +24,160 @@
 #include "compat.h"
 #include "guc.h"
 #include "lib/stringinfo.h"
+#include "sink/load_file.h"
 #include "sink/sink_internal.h"
+
+/* ----------
+ * What the settings ask for, and what names tell
+ * ----------
+ */
+
+/* Directory of the files to be loaded; it need not exist. */
+const char *
+paq_load_directory(void)
+{
+	static char path[MAXPGPATH];
+
+	/* The setting cannot change while the server runs, and leaves space. */
+	if (path[0] == '\0')
+		snprintf(path, sizeof(path), "%s/load", paq_queue_directory);
+	return path;
+}
+
+/* Path of a file to be loaded; false if it is too long. */
+bool
+paq_load_file_path(char *dst, Size size, const PaqLoadFile *file)
+{
+	char		suffix[16] = "";
+
+	if (file->suffix != 0)
+		snprintf(suffix, sizeof(suffix), ".%u", file->suffix);
+	return snprintf(dst, size, "%s/%016llX-%016llX%s.json",
+					paq_load_directory(),
+					(unsigned long long) file->series,
+					(unsigned long long) file->sequence, suffix) < (int) size;
+}
+
+/*
+ * Is path, with or without our directory, that of a file to be loaded?  If so
+ * *file says what the name tells.
+ */
+bool
+paq_load_file_parse(const char *path, PaqLoadFile *file)
+{
+	const char *separator = last_dir_separator(path);
+	const char *name = separator ? separator + 1 : path;
+	unsigned long long series;
+	unsigned long long sequence;
+	char		again[MAXPGPATH];
+
+	file->suffix = 0;
+	if (sscanf(name, "%16llX-%16llX.%10u", &series, &sequence, &file->suffix) < 2 ||
+		series == 0)
+		return false;
+	file->series = series;
+	file->sequence = sequence;
+
+	/* sscanf() accepts more than what we would have written. */
+	return paq_load_file_path(again, sizeof(again), file) &&
+		strcmp(separator ? path : name,
+			   separator ? again : last_dir_separator(again) + 1) == 0;
+}
+
+/* A path's last component, which is what the layers know of a file */
+const char *
+paq_trail_name_of(const char *path)
+{
+	const char *separator = last_dir_separator(path);
+
+	return separator != NULL ? separator + 1 : path;
+}
+
+/* Directory that the settings ask for now. */
+const char *
+paq_trail_directory(void)
+{
+	return paq_sink == PAQ_SINK_TABLE ? paq_load_directory() : paq_log_directory;
+}
+
+/* Returns true if the path is that of a file in the directory that the settings ask for now. */
+bool
+paq_trail_is_inside(const char *path)
+{
+	const char *directory = paq_trail_directory();
+	const Size	len = strlen(directory);
+
+	return strncmp(path, directory, len) == 0 &&
+		last_dir_separator(path) == path + len;
+}
+
+/* Pattern of names likewise; "" where there is none. */
+const char *
+paq_trail_pattern(void)
+{
+	return paq_sink == PAQ_SINK_TABLE ? "" : paq_log_filename;
+}
+
+static const PaqFormat *
+format_of_kind(int kind)
+{
+	const PaqFormat *const formats[] = {
+		[PAQ_FORMAT_PGAUDIT] = paq_format_pgaudit(&paq_log_line_prefix),
+		[PAQ_FORMAT_CSVLOG] = paq_format_csvlog(),
+		[PAQ_FORMAT_JSON] = paq_format_json(&paq_json_nulls)
+	};
+
+	return kind < lengthof(formats) ? formats[kind] : NULL;
+}
+
+/* Format that the settings ask for now; the loader reads json only. */
+const PaqFormat *
+paq_trail_format(void)
+{
+	return format_of_kind(paq_sink == PAQ_SINK_TABLE ? PAQ_FORMAT_JSON : paq_format);
+}
+
+/* Format of the file called path, going by its name; NULL if it is none of ours. */
+const PaqFormat *
+paq_trail_format_of(const char *path)
+{
+	const PaqFormat *format;
+	PaqLayers	layers;
+	Size		len = paq_layers_of_name(path, &layers);
+
+	for (int kind = 0; (format = format_of_kind(kind)) != NULL; kind++)
+	{
+		Size		ext_len = strlen(format->extension);
+
+		if (len > ext_len &&
+			strncmp(path + len - ext_len, format->extension, ext_len) == 0)
+			return format;
+	}
+	return NULL;
+}
+
+/* Length of such a path without its endings */
+Size
+paq_trail_stem(const char *path)
+{
+	const PaqFormat *format = paq_trail_format_of(path);
+	PaqLayers	layers;
+	Size		len = paq_layers_of_name(path, &layers);
+
+	return format != NULL ? len - strlen(format->extension) : len;
+}
+
+/* Permissions that the settings ask for; we ourselves have to read and write. */
+int
+paq_trail_mode(void)
+{
+	return paq_log_file_mode | S_IRUSR | S_IWUSR;
+}
+
+/* ----------
+ * Recognizing names, whatever their time
+ * ----------
+ */
 
 /*
  * What the escapes of pg_strftime() become: regular expressions or, with a "%",
@@ -88,7 +243,7 @@ append_names(StringInfo regex, const char *pattern)
 		}
 		if (becomes == NULL)
 		{
-			/* see paq_trail_name() */
+			/* see make_file_name() in file.c */
 			char		c = IS_DIR_SEP(*pattern) ? '-' : *pattern;
 
 			if (!IS_HIGHBIT_SET(c) && !isalnum((unsigned char) c))

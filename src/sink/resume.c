@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * resume.c
- *		Going on with the trail that an earlier worker has left.
+ *		Going on with the trail that an earlier worker has left, and the state
+ *		from which that is possible.
  *
  * Normally the checkpoint in the queue file says exactly where the trail ends.
  * What is behind that is an unfinished batch, and is cut off.  If the
@@ -523,4 +524,33 @@ paq_sink_resume(const PaqSinkState *state, bool *exact, uint64 ahead,
 	paq_trail.flushed = state->flushed;
 	paq_trail.retreat = offset < state->offset;
 	return true;
+}
+
+void
+paq_sink_get_state(PaqSinkState *state)
+{
+	memset(state, 0, sizeof(*state));
+	state->flushed_sequence = paq_trail.flushed_sequence;
+	state->known_sequence = paq_trail.flushed_sequence;
+	if (paq_trail.fd >= 0)
+	{
+		state->offset = paq_trail.offset;
+		state->flushed = state->known_from = paq_trail.flushed;
+		strlcpy(state->file, paq_trail.path, sizeof(state->file));
+		strlcpy(state->known_file, paq_trail.path, sizeof(state->known_file));
+		state->inode = paq_trail.ino;
+		state->begun = paq_trail.begun;
+		state->begun_sequence = paq_trail.begun_sequence;
+	}
+	state->loss = paq_trail.loss;
+	paq_salvage_state(state);
+}
+
+/* What could not be cut off was written by us: the file is not closed then. */
+void
+paq_sink_close(PaqSinkState *state)
+{
+	paq_sink_abort_batch();
+	paq_sink_get_state(state);
+	state->closed = paq_trail.fd >= 0 && paq_trail.written == paq_trail.offset;
 }

@@ -269,7 +269,7 @@ finish_pass(TimestampTz due)
 }
 
 static bool
-is_current(const char *name, const struct stat *st)
+is_current_name(const char *name, const struct stat *st)
 {
 	const char *separator = last_dir_separator(paq_trail.path);
 
@@ -285,7 +285,7 @@ stat_finished(OldFile *file)
 
 	if (fstatat(dirfd(pass.dir), file->name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
 		!S_ISREG(st.st_mode) || st.st_uid != geteuid() ||
-		st.st_dev != pass.dev || is_current(file->name, &st))
+		st.st_dev != pass.dev || is_current_name(file->name, &st))
 		return false;
 	file->ino = st.st_ino;
 	file->mtime = paq_trail_written(&st);
@@ -295,7 +295,7 @@ stat_finished(OldFile *file)
 
 /* For list_sort(): by age, and by name if that is the same */
 static int
-compare_files(const ListCell *a, const ListCell *b)
+compare_old_files(const ListCell *a, const ListCell *b)
 {
 	const OldFile *x = lfirst(a);
 	const OldFile *y = lfirst(b);
@@ -307,7 +307,7 @@ compare_files(const ListCell *a, const ListCell *b)
 
 /* Add a file to those of the pass. */
 static void
-add_file(const OldFile *file)
+add_old_file(const OldFile *file)
 {
 	MemoryContext old_context = MemoryContextSwitchTo(pass.context);
 	OldFile    *copy = palloc(sizeof(OldFile));
@@ -351,13 +351,13 @@ read_some(void)
 
 		if (de == NULL)
 		{
-			list_sort(pass.files, compare_files);
+			list_sort(pass.files, compare_old_files);
 			begin_plan();
 			return;
 		}
 		file.name = de->d_name;
 		if (paq_trail_names_match(&pass.names, file.name) && stat_finished(&file))
-			add_file(&file);
+			add_old_file(&file);
 		else
 			note_other_file(file.name);
 	}

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * rotate.c
- *		Names and formats of trail files, and when a new one is started.
+ *		When a new trail file is started.
  *
  * A new file is started when there is none or ours is gone, when a setting it
  * was opened with changed, and, if it holds records, by request, size or age.
@@ -10,8 +10,6 @@
  *
  * Guarantees: never asks for a wake-up while the file is empty, so that an
  * idle server stays idle.
- *
- * What load_file.h declares is used by the loader, too, and does not raise.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -22,7 +20,6 @@
 #include <time.h>
 
 #include "guc.h"
-#include "sink/load_file.h"
 #include "sink/sink_internal.h"
 #include "stats.h"
 #include "utils/timestamp.h"
@@ -33,225 +30,11 @@
  */
 #define MAX_NAME_DELAY	60		/* seconds */
 
-/*
- * Size of a file that is to be loaded into the table, in kB.  It is removed
- * when it has been loaded and the next one has begun.
- */
-#define LOAD_FILE_SIZE	(16 * 1024)
-
 /* If a new file cannot be made, how long to wait before the next attempt, in s */
 #define PUT_OFF_TIME	5
 
 /* When to try again; 0: nothing was put off */
 static pg_time_t put_off_until = 0;
-
-/* Directory of the files to be loaded; it need not exist. */
-const char *
-paq_load_directory(void)
-{
-	static char path[MAXPGPATH];
-
-	/* The setting cannot change while the server runs, and leaves space. */
-	if (path[0] == '\0')
-		snprintf(path, sizeof(path), "%s/load", paq_queue_directory);
-	return path;
-}
-
-/* Path of a file to be loaded; false if it is too long. */
-bool
-paq_load_file_path(char *dst, Size size, const PaqLoadFile *file)
-{
-	char		suffix[16] = "";
-
-	if (file->suffix != 0)
-		snprintf(suffix, sizeof(suffix), ".%u", file->suffix);
-	return snprintf(dst, size, "%s/%016llX-%016llX%s.json",
-					paq_load_directory(),
-					(unsigned long long) file->series,
-					(unsigned long long) file->sequence, suffix) < (int) size;
-}
-
-/*
- * Is path, with or without our directory, that of a file to be loaded?  If so
- * *file says what the name tells.
- */
-bool
-paq_load_file_parse(const char *path, PaqLoadFile *file)
-{
-	const char *separator = last_dir_separator(path);
-	const char *name = separator ? separator + 1 : path;
-	unsigned long long series;
-	unsigned long long sequence;
-	char		again[MAXPGPATH];
-
-	file->suffix = 0;
-	if (sscanf(name, "%16llX-%16llX.%10u", &series, &sequence, &file->suffix) < 2 ||
-		series == 0)
-		return false;
-	file->series = series;
-	file->sequence = sequence;
-
-	/* sscanf() accepts more than what we would have written. */
-	return paq_load_file_path(again, sizeof(again), file) &&
-		strcmp(separator ? path : name,
-			   separator ? again : last_dir_separator(again) + 1) == 0;
-}
-
-/* Directory that the settings ask for now. */
-const char *
-paq_trail_directory(void)
-{
-	return paq_sink == PAQ_SINK_TABLE ? paq_load_directory() : paq_log_directory;
-}
-
-/* Is a file with that path in this directory? */
-bool
-paq_trail_is_inside(const char *path)
-{
-	const char *directory = paq_trail_directory();
-	const Size	len = strlen(directory);
-
-	return strncmp(path, directory, len) == 0 &&
-		last_dir_separator(path) == path + len;
-}
-
-/* Pattern of names likewise; "" where there is none. */
-const char *
-paq_trail_pattern(void)
-{
-	return paq_sink == PAQ_SINK_TABLE ? "" : paq_log_filename;
-}
-
-static const PaqFormat *
-format_of_kind(int kind)
-{
-	const PaqFormat *const formats[] = {
-		[PAQ_FORMAT_PGAUDIT] = paq_format_pgaudit(&paq_log_line_prefix),
-		[PAQ_FORMAT_CSVLOG] = paq_format_csvlog(),
-		[PAQ_FORMAT_JSON] = paq_format_json(&paq_json_nulls)
-	};
-
-	return kind < lengthof(formats) ? formats[kind] : NULL;
-}
-
-/* Format that the settings ask for now; the loader reads json only. */
-const PaqFormat *
-paq_trail_format(void)
-{
-	return format_of_kind(paq_sink == PAQ_SINK_TABLE ? PAQ_FORMAT_JSON : paq_format);
-}
-
-/* Format of the file called path, going by its name; NULL if it is none of ours. */
-const PaqFormat *
-paq_trail_format_of(const char *path)
-{
-	const PaqFormat *format;
-	PaqLayers	layers;
-	Size		len = paq_layers_of_name(path, &layers);
-
-	for (int kind = 0; (format = format_of_kind(kind)) != NULL; kind++)
-	{
-		Size		ext_len = strlen(format->extension);
-
-		if (len > ext_len &&
-			strncmp(path + len - ext_len, format->extension, ext_len) == 0)
-			return format;
-	}
-	return NULL;
-}
-
-/* Length of such a path without its endings */
-Size
-paq_trail_stem(const char *path)
-{
-	const PaqFormat *format = paq_trail_format_of(path);
-	PaqLayers	layers;
-	Size		len = paq_layers_of_name(path, &layers);
-
-	return format != NULL ? len - strlen(format->extension) : len;
-}
-
-/* Permissions that the settings ask for; we ourselves have to read and write. */
-int
-paq_trail_mode(void)
-{
-	return paq_log_file_mode | S_IRUSR | S_IWUSR;
-}
-
-/*
- * May the next file have other records with sequences that have been used
- * before?  So it is if the current file is an earlier worker's, because our
- * queue may be older than that file; and if records at its end will be written
- * again.
- */
-static bool
-series_is_over(void)
-{
-	return paq_trail.found || paq_trail.gone || paq_trail.written > paq_trail.offset;
-}
-
-/* Path of a file to be loaded that begins where the current one ends. */
-static bool
-load_file_name(char *dst, Size size, int suffix)
-{
-	PaqLoadFile file;
-
-	if (series_is_over() || !paq_load_file_parse(paq_trail.path, &file))
-	{
-		paq_trail.series = 0;
-		if (!paq_trail_need_series())
-			return false;
-		file.series = paq_trail.series;
-	}
-	file.sequence = paq_trail.flushed_sequence;
-	file.suffix = suffix;
-	if (paq_load_file_path(dst, size, &file))
-		return true;
-	paq_sink_set_error("file name in directory \"%s\" is too long",
-					   paq_load_directory());
-	return false;
-}
-
-/*
- * Path of a file started at name_time; suffix, if not 0, tells it from others
- * of the same name.  Returns false, with an error noted, if there is no such
- * name.
- */
-bool
-paq_trail_name(char *dst, Size size, pg_time_t name_time, int suffix)
-{
-	char		name[MAXPGPATH];
-	char		number[16] = "";
-	const PaqLayers layers = paq_trail_layers();
-	struct pg_tm *tm;
-
-	if (paq_sink == PAQ_SINK_TABLE)
-		return load_file_name(dst, size, suffix);
-	tm = pg_localtime(&name_time, log_timezone);
-	if (tm == NULL ||
-		pg_strftime(name, sizeof(name), paq_log_filename, tm) == 0)
-	{
-		paq_sink_set_error("could not make a file name from \"%s\"",
-						   paq_log_filename);
-		return false;
-	}
-	/* Some escapes, like %D, have slashes: it is still a name. */
-	for (char *p = name; *p != '\0'; p++)
-		if (IS_DIR_SEP(*p))
-			*p = '-';
-
-	if (suffix != 0)
-		snprintf(number, sizeof(number), ".%d", suffix);
-	if (snprintf(dst, size, "%s/%s%s%s%s", paq_log_directory, name, number,
-				 paq_trail_format()->extension,
-				 paq_layers_ending(&layers)) >= (int) size)
-	{
-		paq_sink_set_error("file name made from \"%s\" is too long",
-						   paq_log_filename);
-		return false;
-	}
-	return true;
-}
 
 /* Set when the file is too old: the next multiple of the age after from. */
 void
@@ -265,16 +48,6 @@ paq_trail_plan_rotation(pg_time_t from)
 	paq_trail.rotation_age = paq_log_rotation_age;
 	if (age > 0)
 		paq_trail.next_rotation = local - local % age + age - offset;
-}
-
-/* Would a file of this size have to be rotated? */
-bool
-paq_trail_is_full(uint64 size)
-{
-	int			limit = paq_sink == PAQ_SINK_TABLE ?
-		LOAD_FILE_SIZE : paq_log_rotation_size;
-
-	return limit > 0 && size >= (uint64) limit * 1024;
 }
 
 /*

@@ -325,8 +325,8 @@ read_seals(int fd, const char *path, uint64 from, uint64 size)
  * Returns the length of the text's whole lines; *first_epoch becomes that of its first seal.
  */
 static Size
-take_over(const char *text, Size len, const char *directory, PaqSealState *state,
-		  uint64 *first_epoch)
+take_over_seals(const char *text, Size len, const char *directory, PaqSealState *state,
+				uint64 *first_epoch)
 {
 	const char *end = text + len;
 	const char *line = text;
@@ -375,7 +375,7 @@ recover_from(int fd, const char *path, const char *directory, PaqSealState *stat
 	text = read_seals(fd, path, from, st.st_size);
 	if (text == NULL)
 		return false;
-	len = take_over(text, st.st_size - from, directory, state, &first_epoch);
+	len = take_over_seals(text, st.st_size - from, directory, state, &first_epoch);
 	if (from > 0 && first_epoch > state->secret.epoch)
 	{
 		pfree(text);
@@ -383,7 +383,7 @@ recover_from(int fd, const char *path, const char *directory, PaqSealState *stat
 		text = read_seals(fd, path, from, st.st_size);
 		if (text == NULL)
 			return false;
-		len = take_over(text, st.st_size, directory, state, &first_epoch);
+		len = take_over_seals(text, st.st_size, directory, state, &first_epoch);
 	}
 	pfree(text);
 	ok = from + len == (uint64) st.st_size || paq_trail_truncate(fd, path, from + len);
@@ -591,7 +591,7 @@ commit_seals(SealLines *lines, bool well)
 
 /* Is that a file of the trail's directory that has something in it? */
 static bool
-is_trail_file(const char *name, struct stat *st)
+is_file_to_seal(const char *name, struct stat *st)
 {
 	char		path[MAXPGPATH];
 
@@ -601,7 +601,7 @@ is_trail_file(const char *name, struct stat *st)
 }
 
 static bool
-is_current(const struct stat *st)
+is_current_file(const struct stat *st)
 {
 	return st->st_dev == paq_trail.dev && st->st_ino == paq_trail.ino;
 }
@@ -618,7 +618,7 @@ add_first_seals(SealLines *lines)
 	if (dir == NULL)
 		paq_sink_set_error("could not open directory \"%s\": %m", paq_log_directory);
 	while (ok && (de = ReadDirExtended(dir, paq_log_directory, LOG)) != NULL)
-		if (is_trail_file(de->d_name, &st) && !is_current(&st))
+		if (is_file_to_seal(de->d_name, &st) && !is_current_file(&st))
 			ok = add_seal(lines, PAQ_SEAL_BEFORE, de->d_name, 0, st.st_size, 0, NULL);
 	if (dir != NULL)
 		FreeDir(dir);

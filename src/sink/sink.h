@@ -110,10 +110,10 @@ typedef enum PaqRetention
  */
 extern void paq_sink_check(void);
 
-/* file.c */
-
-/* Reason for the last failure; valid until the next one. */
+/* trail.c: reason for the last failure; valid until the next one. */
 extern const char *paq_sink_error(void);
+
+/* file.c */
 
 extern bool paq_sink_begin_batch(void);
 
@@ -146,11 +146,6 @@ extern bool paq_sink_retreat(uint64 *sequence);
 extern const PaqLoss *paq_sink_loss(void);
 extern void paq_sink_loss_told(void);
 
-extern void paq_sink_get_state(PaqSinkState *state);
-
-/* The worker leaves; *state is the last one. */
-extern void paq_sink_close(PaqSinkState *state);
-
 /* A heartbeat record; false if the trail's format has none. */
 extern bool paq_sink_heartbeat_record(PaqRecord *record);
 
@@ -169,6 +164,11 @@ extern void paq_sink_gap_record(PaqRecord *record, TimestampTz from,
  */
 extern bool paq_sink_resume(const PaqSinkState *state, bool *exact,
 							uint64 ahead, uint64 *sequence);
+
+extern void paq_sink_get_state(PaqSinkState *state);
+
+/* The worker leaves; *state is the last one. */
+extern void paq_sink_close(PaqSinkState *state);
 
 /*
  * salvage.c: is this record, with whatever sequence, in the part of the trail

@@ -3,14 +3,15 @@
  * sink_internal.h
  *		What the files of the sink share.
  *
+ *	trail.c			what all of these use: the open file, errors
+ *	names.c			names, formats and permissions of files
  *	file.c			the open file: create, write, cut, sync; batches
  *	durable.c		how far the trail is durable, and the numbers of records
  *	directory.c		the directory: made, locked, synced
- *	rotate.c		names of files, and when to start a new one
+ *	rotate.c		when to start a new one
  *	layers.c		the layers of the open file, and its key
  *	key_command.c	where keys come from
  *	seal.c			seals over the files
- *	names.c			recognizing them
  *	resume.c		going on with files that an earlier worker has left
  *	salvage.c		what an operating system's crash has left of them
  *	retention.c		removing old ones
@@ -78,17 +79,19 @@ typedef struct PaqTrailFile
 	PaqLoss		loss;			/* of this file or an earlier one */
 } PaqTrailFile;
 
-/* file.c */
+/* trail.c */
 extern PaqTrailFile paq_trail;
 extern void paq_sink_set_error(const char *fmt,...) pg_attribute_printf(1, 2);
+extern bool paq_trail_truncate(int fd, const char *path, uint64 size);
+
+/* file.c */
 extern bool paq_trail_create(pg_time_t name_time);
 extern void paq_trail_adopt(int fd, const struct stat *st, const char *path,
 							uint64 offset);
 extern void paq_trail_close(void);
-extern bool paq_trail_write(const char *data, Size len);
-extern bool paq_trail_truncate(int fd, const char *path, uint64 size);
 extern bool paq_trail_cut_to_offset(void);
 extern void paq_trail_check(uint64 sequence);
+extern bool paq_trail_is_full(uint64 size);
 extern void paq_trail_note_damage(const char *path, uint64 sequence);
 extern void paq_trail_note_loss(const char *path, const char *what,
 								TimestampTz begun, uint64 begun_sequence,
@@ -135,7 +138,6 @@ extern void paq_salvage_state(PaqSinkState *state);
 
 /* layers.c */
 extern PaqLayers paq_trail_layers(void);
-extern const char *paq_trail_name_of(const char *path);
 extern bool paq_trail_is_layered(const PaqLayers *layers);
 extern bool paq_trail_keys(PaqKeys **keys);
 extern bool paq_trail_new_writer(const char *path, const PaqKeys *keys,
@@ -144,6 +146,7 @@ extern void paq_trail_use_writer(PaqLayerWriter *writer, const PaqKeys *keys);
 extern void paq_trail_check_layers(void);
 extern bool paq_trail_layers_fit(void);
 extern Size paq_trail_size_of_text(Size len);
+extern bool paq_trail_write(const char *data, Size len);
 extern bool paq_trail_write_text(const char *text, Size len);
 extern ssize_t paq_trail_read_head(int fd, const char *name, const PaqKeys *keys,
 								   char *head, Size size, bool *encrypted);
@@ -180,18 +183,16 @@ extern bool paq_seal_finish(uint64 sequence);
 extern bool paq_seal_removed(const char *name, uint64 size);
 
 /* rotate.c */
+extern void paq_trail_plan_rotation(pg_time_t from);
+
+/* names.c */
 extern bool paq_trail_is_inside(const char *path);
+extern const char *paq_trail_name_of(const char *path);
 extern const char *paq_trail_pattern(void);
 extern const PaqFormat *paq_trail_format(void);
 extern const PaqFormat *paq_trail_format_of(const char *path);
 extern Size paq_trail_stem(const char *path);
 extern int	paq_trail_mode(void);
-extern bool paq_trail_name(char *dst, Size size, pg_time_t name_time,
-						   int suffix);
-extern void paq_trail_plan_rotation(pg_time_t from);
-extern bool paq_trail_is_full(uint64 size);
-
-/* names.c */
 extern bool paq_trail_names_compile(regex_t *names);
 extern bool paq_trail_names_match(regex_t *names, const char *name);
 

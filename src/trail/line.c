@@ -710,10 +710,15 @@ paq_line_unescape(const char *raw, Size len, bool bytes, char *dst)
 bool
 paq_line_element(const PaqValue *array, const char **next, PaqValue *element)
 {
-	const char *end = array->data + array->len;
-	const char *p = skip_space(*next != NULL ? *next : array->data, end);
+	const char *end;
+	const char *p;
 
-	if (array->kind != PAQ_VALUE_ARRAY || p == end)
+	/* What is absent has no data to point to. */
+	if (array->kind != PAQ_VALUE_ARRAY)
+		return false;
+	end = array->data + array->len;
+	p = skip_space(*next != NULL ? *next : array->data, end);
+	if (p == end)
 		return false;
 	p = skip_value(p, end, element, 0);
 	if (p == NULL)
@@ -727,10 +732,14 @@ bool
 paq_line_member(const PaqValue *object, const char **next, PaqValue *name,
 				PaqValue *value)
 {
-	const char *end = object->data + object->len;
-	const char *p = skip_space(*next != NULL ? *next : object->data, end);
+	const char *end;
+	const char *p;
 
-	if (object->kind != PAQ_VALUE_OBJECT || p == end)
+	if (object->kind != PAQ_VALUE_OBJECT)
+		return false;
+	end = object->data + object->len;
+	p = skip_space(*next != NULL ? *next : object->data, end);
+	if (p == end)
 		return false;
 	p = skip_member(p, end, name, value, 0);
 	if (p == NULL)

@@ -295,7 +295,7 @@ read_compressed(PaqLayerReader *reader, const char **data, Size *len)
 
 /* Read the header of an encrypted file, which is at its start. */
 static PaqLayerResult
-open_file(PaqLayerReader *reader)
+open_encrypted_file(PaqLayerReader *reader)
 {
 	const uint8 *header;
 	bool		damaged;
@@ -401,7 +401,7 @@ read_encrypted(PaqLayerReader *reader, const char **data, Size *len)
 	{
 		if (reader->in_frame)
 			result = read_block_frame(reader, data, len);
-		else if ((result = open_file(reader)) == PAQ_LAYER_TEXT &&
+		else if ((result = open_encrypted_file(reader)) == PAQ_LAYER_TEXT &&
 				 (result = next_block(reader, &kind, &block, &block_len)) == PAQ_LAYER_TEXT)
 			result = kind == PAQ_BLOCK_SEGMENT ? open_segment(reader, block) :
 				open_block(reader, block, block_len, data, len);
@@ -449,7 +449,7 @@ skip_blocks(PaqLayerReader *reader, uint64 offset)
 	paq_block_forget(&reader->cipher);
 	while (reader->pos < offset)
 	{
-		if (open_file(reader) != PAQ_LAYER_TEXT ||
+		if (open_encrypted_file(reader) != PAQ_LAYER_TEXT ||
 			next_block(reader, &kind, &block, &block_len) != PAQ_LAYER_TEXT)
 			return false;
 		if (kind == PAQ_BLOCK_SEGMENT)

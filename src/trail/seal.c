@@ -159,7 +159,7 @@ put_name(char *dst, const char *name)
 }
 
 static char *
-put_time(char *dst, int64 timestamp)
+put_seal_time(char *dst, int64 timestamp)
 {
 	int64		us = timestamp % USECS_PER_SEC;
 	int64		seconds = timestamp / USECS_PER_SEC;
@@ -185,7 +185,7 @@ paq_seal_write(PaqSeal *seal, const PaqSealSecret *secret,
 
 	seal->epoch = secret->epoch;
 	p += sprintf(p, MARK UINT64_FORMAT " ", seal->epoch);
-	p = put_time(p, seal->time);
+	p = put_seal_time(p, seal->time);
 	p += sprintf(p, " %s %u ", kind_names[seal->kind], seal->due);
 	p = put_name(p, seal->file);
 	p += sprintf(p, " " UINT64_FORMAT " " UINT64_FORMAT " " UINT64_FORMAT " " UINT64_FORMAT " ",

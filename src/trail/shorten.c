@@ -25,8 +25,12 @@
 #include "trail/shorten.h"
 
 /* What is kept of the texts of a record, in bytes */
+#ifndef MAX_TEXT
 #define MAX_TEXT	(64 * 1024)
+#endif
+#ifndef MAX_MEMBERS
 #define MAX_MEMBERS	(1024 * 1024)
+#endif
 
 /* Bytes of the longest character of UTF-8 */
 #define MAX_CHARACTER	4
@@ -56,7 +60,7 @@ paq_shorten_begin(PaqShortener *shortener, PaqShortFormat format)
 }
 
 static inline void
-keep(PaqShortener *shortener, char c)
+keep_byte(PaqShortener *shortener, char c)
 {
 	if (shortener->kept.len < PAQ_SHORT_MAX - MARK_SPACE)
 		appendStringInfoCharMacro(&shortener->kept, c);
@@ -95,7 +99,7 @@ keep_json(PaqShortener *shortener, char c)
 {
 	if (shortener->skip_member)
 		return;
-	keep(shortener, c);
+	keep_byte(shortener, c);
 	if (shortener->depth > 1)
 		shortener->member_kept++;
 }
@@ -255,7 +259,7 @@ end_column(PaqShortener *shortener)
 	const int	start = shortener->column_start;
 
 	if (shortener->skipping)
-		keep(shortener, '"');
+		keep_byte(shortener, '"');
 	shortener->skipping = false;
 	if (shortener->column != COLUMN_HINT)
 		return;
@@ -278,7 +282,7 @@ add_csvlog_byte(PaqShortener *shortener, char c)
 	if (c == ',' && !in_string)
 	{
 		end_column(shortener);
-		keep(shortener, c);
+		keep_byte(shortener, c);
 		shortener->column++;
 		shortener->column_start = shortener->kept.len;
 		shortener->string_kept = 0;
@@ -290,7 +294,7 @@ add_csvlog_byte(PaqShortener *shortener, char c)
 		shortener->skipping = true;
 	if (shortener->skipping || (is_full && !in_string && c != '"'))
 		return;
-	keep(shortener, c);
+	keep_byte(shortener, c);
 	shortener->string_kept++;
 }
 
@@ -316,7 +320,7 @@ paq_shorten_add(PaqShortener *shortener, const char *data, Size len)
 			{
 				shortener->skipping = may_cut_before(shortener->kept.len, data[i]);
 				if (!shortener->skipping)
-					keep(shortener, data[i]);
+					keep_byte(shortener, data[i]);
 			}
 			break;
 	}

@@ -1,7 +1,7 @@
 /*-------------------------------------------------------------------------
  *
  * buffer.c
- *		Memory that grows, and standard output.
+ *		Memory that grows.
  *
  * A line may be longer than what PostgreSQL's functions for strings can hold, and
  * running out of memory is not the trail's fault: so all memory for
@@ -13,16 +13,6 @@
  */
 #include "bin/pg_audit_trail/program.h"
 
-#include <unistd.h>
-
-#define OUTPUT_SIZE		(64 * 1024)
-
-/* What a shell reports of a program that SIGPIPE has ended */
-#define EXIT_BROKEN_PIPE	141
-
-static char output[OUTPUT_SIZE];
-static Size output_used = 0;
-
 /* Have space for len more bytes. */
 void
 buffer_reserve(Buffer *buf, Size len)
@@ -33,9 +23,10 @@ buffer_reserve(Buffer *buf, Size len)
 		return;
 	while (size - buf->used < len)
 		size *= 2;
+	/* analyzer: no leak, without memory the program ends */
 	buf->data = realloc(buf->data, size);
 	if (buf->data == NULL)
-		trouble("out of memory");
+		plain_trouble("out of memory");
 	buf->size = size;
 }
 
@@ -58,7 +49,7 @@ array_grow(void *array, int count, int *size, Size element)
 	*size = Max(16, 2 * *size);
 	array = realloc(array, *size * element);
 	if (array == NULL)
-		trouble("out of memory");
+		plain_trouble("out of memory");
 	return array;
 }
 
@@ -124,7 +115,7 @@ hash_seed(void)
 	static bool is_set;
 
 	if (!is_set && !pg_strong_random(&seed, sizeof(seed)))
-		trouble("could not generate a random number");
+		plain_trouble("could not generate a random number");
 	is_set = true;
 	return seed;
 }
@@ -135,7 +126,7 @@ checked_alloc(Size size)
 	void	   *result = calloc(1, size);
 
 	if (result == NULL)
-		trouble("out of memory");
+		plain_trouble("out of memory");
 	return result;
 }
 
@@ -146,46 +137,4 @@ checked_strdup(const char *str)
 
 	strcpy(result, str);
 	return result;
-}
-
-static void
-write_output(const char *data, Size len)
-{
-	while (len > 0)
-	{
-		ssize_t		n = write(STDOUT_FILENO, data, len);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0 && errno == EPIPE)
-			exit(EXIT_BROKEN_PIPE);
-		if (n < 0)
-			trouble("could not write to standard output: %m");
-		data += n;
-		len -= n;
-	}
-}
-
-void
-output_flush(void)
-{
-	const Size	len = output_used;
-
-	/* if writing fails, there is nothing to be written at the end */
-	output_used = 0;
-	write_output(output, len);
-}
-
-void
-output_put(const char *data, Size len)
-{
-	if (len > OUTPUT_SIZE - output_used)
-		output_flush();
-	if (len > OUTPUT_SIZE)
-	{
-		write_output(data, len);
-		return;
-	}
-	memcpy(output + output_used, data, len);
-	output_used += len;
 }

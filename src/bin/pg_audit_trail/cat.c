@@ -29,7 +29,7 @@ is_done(const Cat *cat)
 }
 
 static void
-read_file(Cat *cat, const TrailFile *file)
+cat_file(Cat *cat, const TrailFile *file)
 {
 	const bool	all = filter_is_empty(&cat->options.filter);
 	Source	   *source;
@@ -113,7 +113,7 @@ run_cat(int argc, char **argv)
 	transactions_read(options, &cat.files);
 	progress_begin(options, files_size(&cat.files));
 	for (int i = 0; i < cat.files.count && !is_done(&cat); i++)
-		read_file(&cat, &cat.files.files[i]);
+		cat_file(&cat, &cat.files.files[i]);
 	progress_report(cat.done, true);
 	if (options->count)
 		print_count(cat.count);

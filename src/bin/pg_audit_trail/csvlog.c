@@ -153,7 +153,7 @@ put_content(const Row *row, Text text)
 
 /* A text and the comma behind it; null is nothing at all. */
 static void
-put_text(const Row *row, Text text)
+put_csv_text(const Row *row, Text text)
 {
 	if (text.data != NULL)
 	{
@@ -165,9 +165,9 @@ put_text(const Row *row, Text text)
 }
 
 static void
-put_field(const Row *row, PaqTrailField field)
+put_csv_field(const Row *row, PaqTrailField field)
 {
-	put_text(row, record_text(row->record, field));
+	put_csv_text(row, record_text(row->record, field));
 }
 
 static bool
@@ -196,7 +196,7 @@ put_plain(const Row *row, PaqTrailField field, const char *otherwise)
 		buffer_puts(row->buf, otherwise);
 	else if (needs_quotes(text))
 	{
-		put_text(row, text);
+		put_csv_text(row, text);
 		return;
 	}
 	else
@@ -248,11 +248,11 @@ put_command_tag(const Row *row)
 		command.data = NULL;
 	else if (command.data == NULL)
 		command.data = "";
-	put_text(row, command);
+	put_csv_text(row, command);
 }
 
 static void
-put_message(const Row *row)
+put_csv_message(const Row *row)
 {
 	static Buffer scratch;
 	Text		message;
@@ -261,7 +261,7 @@ put_message(const Row *row)
 	message_write(&scratch, row->record, false);
 	message.data = scratch.data;
 	message.len = scratch.used;
-	put_text(row, message);
+	put_csv_text(row, message);
 }
 
 /* The next of several words in a quoted column begins. */
@@ -305,7 +305,7 @@ put_policy(const Row *row, bool *first)
 }
 
 static void
-put_settings(const Row *row, bool *first)
+put_csv_settings(const Row *row, bool *first)
 {
 	const PaqValue *settings = &row->record->line.value[PAQ_TRAIL_SETTINGS];
 	const char *next = NULL;
@@ -324,7 +324,7 @@ put_settings(const Row *row, bool *first)
 
 /* hint */
 static void
-put_series(const Row *row, bool *first)
+put_csv_series(const Row *row, bool *first)
 {
 	const Text	series = record_text(row->record, PAQ_TRAIL_SERIES);
 
@@ -335,17 +335,17 @@ put_series(const Row *row, bool *first)
 }
 
 static void
-put_marks(const Row *row)
+put_csv_marks(const Row *row)
 {
 	bool		first = true;
 
-	put_series(row, &first);
+	put_csv_series(row, &first);
 #define PAQ_TRAIL_MARK(id, json, column, flag, what) \
 	put_mark(row, record_is(row->record, PAQ_TRAIL_##id, "true"), json, &first);
 #include "record/fieldlist.h"
 	put_mark(row, row->escape, "escaped", &first);
 	put_policy(row, &first);
-	put_settings(row, &first);
+	put_csv_settings(row, &first);
 	if (!first)
 		buffer_putc(row->buf, '"');
 	buffer_putc(row->buf, ',');
@@ -353,18 +353,18 @@ put_marks(const Row *row)
 
 /* From error_severity to hint */
 static void
-put_outcome(const Row *row)
+put_csv_outcome(const Row *row)
 {
 	const bool	gap = record_is_gap(row->record);
 
 	buffer_puts(row->buf, gap ? "WARNING," : "LOG,");
 	put_plain(row, PAQ_TRAIL_EXIT_CODE, "");
-	put_message(row);
+	put_csv_message(row);
 	if (gap)
 		buffer_putc(row->buf, ',');
 	else
-		put_field(row, PAQ_TRAIL_ERROR_MESSAGE);
-	put_marks(row);
+		put_csv_field(row, PAQ_TRAIL_ERROR_MESSAGE);
+	put_csv_marks(row);
 }
 
 void
@@ -378,8 +378,8 @@ csvlog_write(Buffer *buf, Record *record)
 
 	put_log_time(buf, record_text(record, PAQ_TRAIL_LOG_TIME), true);
 	buffer_putc(buf, ',');
-	put_field(&row, PAQ_TRAIL_USER_NAME);
-	put_field(&row, PAQ_TRAIL_DATABASE_NAME);
+	put_csv_field(&row, PAQ_TRAIL_USER_NAME);
+	put_csv_field(&row, PAQ_TRAIL_DATABASE_NAME);
 	put_plain(&row, PAQ_TRAIL_PID, "");
 	put_connection(&row);
 	put_session(&row);
@@ -388,12 +388,12 @@ csvlog_write(Buffer *buf, Record *record)
 	buffer_putc(buf, ',');
 	put_plain(&row, PAQ_TRAIL_VIRTUAL_TRANSACTION_ID, "");
 	put_plain(&row, PAQ_TRAIL_TRANSACTION_ID, "0");
-	put_outcome(&row);
+	put_csv_outcome(&row);
 	/* internal_query to query_pos */
 	buffer_puts(buf, ",,,,,");
-	put_field(&row, PAQ_TRAIL_SEQUENCE);
-	put_field(&row, PAQ_TRAIL_APPLICATION_NAME);
-	put_field(&row, PAQ_TRAIL_BACKEND_TYPE);
+	put_csv_field(&row, PAQ_TRAIL_SEQUENCE);
+	put_csv_field(&row, PAQ_TRAIL_APPLICATION_NAME);
+	put_csv_field(&row, PAQ_TRAIL_BACKEND_TYPE);
 	/* leader_pid */
 	buffer_putc(buf, ',');
 	put_plain(&row, PAQ_TRAIL_QUERY_ID, "0");

@@ -282,6 +282,7 @@ is_newest_file(const TrailFile *file, const PaqKeys *keys)
 		*number = count++;
 	}
 	free(directory.data);
+	/* analyzer: the directory has been added, here or earlier */
 	return newest[*number] == NULL || strcmp(newest[*number], file->name) == 0;
 }
 

@@ -91,7 +91,7 @@ print_last(Follow *follow)
 
 /* Go on with that file. */
 static void
-open_file(Follow *follow, const TrailFile *file)
+open_followed_file(Follow *follow, const TrailFile *file)
 {
 	source_close(follow->source);
 	free(follow->file.path);
@@ -226,7 +226,7 @@ find_first(Follow *follow)
 	for (int i = 0; i <= first; i++)
 		list->files[i].is_old = true;
 	if (first >= 0)
-		open_file(follow, &list->files[first]);
+		open_followed_file(follow, &list->files[first]);
 }
 
 /* Begin with what there is. */
@@ -245,7 +245,7 @@ begin(Follow *follow)
 	else if (add_path(&list, path))
 	{
 		check_formats(&list, &follow->options);
-		open_file(follow, &list.files[0]);
+		open_followed_file(follow, &list.files[0]);
 	}
 	free_files(&list);
 	if (follow->source == NULL && !follow->is_directory)
@@ -256,7 +256,7 @@ begin(Follow *follow)
 
 /* There is a newer file: nothing is written to the current one any more. */
 static void
-finish_file(Follow *follow)
+finish_followed_file(Follow *follow)
 {
 	if (follow->source == NULL)
 		return;
@@ -290,8 +290,8 @@ run_follow(int argc, char **argv)
 			nanosleep(&pause, NULL);
 			continue;
 		}
-		finish_file(&follow);
-		open_file(&follow, next);
+		finish_followed_file(&follow);
+		open_followed_file(&follow, next);
 	}
 	output_flush();
 	filter_note_left_out(&follow.options.filter);

@@ -6,7 +6,7 @@
  * Whoever can make a file in the trail's directory chooses its name, and what it says of
  * itself.  A message that has such a text must do nothing to the terminal of whoever reads the
  * trail.  So PostgreSQL's macros for messages lead here, see program.h: there is no other way
- * out.
+ * out, but for plain_trouble(), whose messages have no such text.
  *
  * Guarantees: a message is one line, without control characters and invalid UTF-8, which are
  * shown as \x and two hexadecimal digits.

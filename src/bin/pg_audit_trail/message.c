@@ -116,7 +116,7 @@ put_quotes_escaped(Buffer *buf, const char *data, Size len, int nquotes, bool ta
 }
 
 static void
-put_field(Buffer *buf, Text text, bool tabs)
+put_pgaudit_field(Buffer *buf, Text text, bool tabs)
 {
 	if (has_quotable(text))
 	{
@@ -209,11 +209,11 @@ put_statement(Buffer *buf, Record *record, bool tabs)
 	const Text	no_params = record_text(record, PAQ_TRAIL_PARAM_LIST_OMITTED);
 
 	if (is_connect)
-		put_field(buf, record_text(record, PAQ_TRAIL_ERROR_MESSAGE), tabs);
+		put_pgaudit_field(buf, record_text(record, PAQ_TRAIL_ERROR_MESSAGE), tabs);
 	else if (no_statement.data != NULL && !is_event)
 		put_omitted(buf, no_statement, tabs);
 	else
-		put_field(buf, record_text(record, PAQ_TRAIL_COMMAND_TEXT), tabs);
+		put_pgaudit_field(buf, record_text(record, PAQ_TRAIL_COMMAND_TEXT), tabs);
 	buffer_putc(buf, ',');
 	if (is_config)
 		put_values(buf, record, tabs);
@@ -236,7 +236,7 @@ message_write(Buffer *buf, Record *record, bool tabs)
 	if (record_is_gap(record))
 	{
 		buffer_puts(buf, "AUDIT: GAP,0,0,GAP,,,,");
-		put_field(buf, record_text(record, PAQ_TRAIL_ERROR_MESSAGE), tabs);
+		put_pgaudit_field(buf, record_text(record, PAQ_TRAIL_ERROR_MESSAGE), tabs);
 		buffer_puts(buf, "," NO_PARAMETERS);
 		return;
 	}
@@ -248,7 +248,7 @@ message_write(Buffer *buf, Record *record, bool tabs)
 	for (int i = 0; i < lengthof(fields); i++)
 	{
 		buffer_putc(buf, ',');
-		put_field(buf, record_text(record, fields[i]), tabs);
+		put_pgaudit_field(buf, record_text(record, fields[i]), tabs);
 	}
 	buffer_putc(buf, ',');
 	put_statement(buf, record, tabs);

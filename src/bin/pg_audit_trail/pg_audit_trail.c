@@ -29,50 +29,6 @@ static const Command commands[] = {
 
 const char *progname;
 
-static Status worst = STATUS_FINE;
-
-/* The program will end with that status, unless there is a worse one. */
-void
-note_status(Status status)
-{
-	worst = Max(worst, status);
-}
-
-Status
-current_status(void)
-{
-	return worst;
-}
-
-/* End now, with that status or a worse one that was noted. */
-void
-leave(Status status)
-{
-	note_status(status);
-	output_flush();
-	exit(worst);
-}
-
-/* Somebody wants the program to end: for commands that go on until then. */
-volatile sig_atomic_t stopped = false;
-
-static void
-handle_stop(int signal_number)
-{
-	stopped = true;
-}
-
-/* Have SIGINT and SIGTERM set "stopped". */
-void
-stop_on_signals(void)
-{
-	struct sigaction action = {.sa_handler = handle_stop};
-
-	sigemptyset(&action.sa_mask);
-	sigaction(SIGINT, &action, NULL);
-	sigaction(SIGTERM, &action, NULL);
-}
-
 static void
 usage(void)
 {

@@ -15,6 +15,7 @@
  *	files.c				the files of a trail, and their order
  *	source.c			records of a file, one after the other
  *	record.c			what a record has
+ *	criteria.c			what a filter asks for
  *	filter.c			which records are wanted
  *	network.c			networks that clients are in
  *	transaction.c		which transactions were rolled back
@@ -28,7 +29,8 @@
  *	log.c				messages, which are such texts
  *	progress.c			how far reading has got
  *	names.c				a number for each name
- *	buffer.c			memory that grows, and standard output
+ *	buffer.c			memory that grows
+ *	status.c			how the program ends, and standard output
  *
  * Errors of the trail are reported where they are found, and make the program end with
  * a status; it goes on with the next record or file.  Memory is bounded, whatever the
@@ -95,8 +97,6 @@ extern void buffer_fill(Buffer *buf, char c, int count);
 extern void *array_grow(void *array, int count, int *size, Size element);
 extern void *checked_alloc(Size size);
 extern char *checked_strdup(const char *str);
-extern void output_put(const char *data, Size len);
-extern void output_flush(void);
 extern void buffer_grouped(Buffer *buf, int64 number);
 extern const char *plural(int64 number);
 extern uint64 hash_seed(void);
@@ -121,6 +121,10 @@ extern uint64 *names_add(Names *names, const char *name, bool *found);
 
 /* pg_audit_trail.c */
 extern const char *progname;
+
+/* status.c */
+extern void output_put(const char *data, Size len);
+extern void output_flush(void);
 extern void note_status(Status status);
 extern Status current_status(void);
 pg_noreturn extern void leave(Status status);
@@ -151,6 +155,13 @@ extern void log_message(enum pg_log_level level, enum pg_log_part part,
 #define trouble(...) \
 	do { \
 		pg_log_error(__VA_ARGS__); \
+		leave(STATUS_TROUBLE); \
+	} while (0)
+
+/* The same, without names in the message, where log_message() may be what fails. */
+#define plain_trouble(...) \
+	do { \
+		pg_log_generic(PG_LOG_ERROR, PG_LOG_PRIMARY, __VA_ARGS__); \
 		leave(STATUS_TROUBLE); \
 	} while (0)
 
@@ -210,7 +221,7 @@ typedef struct Network
 extern bool network_parse(Network *network, const char *text);
 extern bool network_has(const Network *network, Text host);
 
-/* filter.c */
+/* criteria.c */
 
 /* Words, any of which will do; with * and ? as wildcards, but for texts */
 typedef struct Patterns
@@ -262,12 +273,15 @@ extern void patterns_add(Patterns *patterns, const char *pattern, Size len);
 extern bool word_matches(Text text, const char *pattern, bool any_case);
 extern bool is_transaction_id(const char *word);
 extern bool filter_wants_undone(const Filter *filter);
+extern bool filter_in_sequences(const Filter *filter, const Record *record);
 extern bool filter_in_range(const Filter *filter, const Record *record);
+extern bool filter_is_empty(const Filter *filter);
+extern bool filter_needs_fields(const Filter *filter);
+
+/* filter.c */
 extern bool unnamed_count(Unnamed *unnamed, Record *record);
 extern int64 unnamed_describe(const Unnamed *unnamed, Buffer *buf);
 extern void filter_note_left_out(const Filter *filter);
-extern bool filter_is_empty(const Filter *filter);
-extern bool filter_needs_fields(const Filter *filter);
 extern bool filter_matches(Filter *filter, Record *record);
 extern bool filter_concerns_gap(const Filter *filter, const Record *record);
 extern void filter_describe(const Filter *filter, Buffer *buf);

@@ -43,7 +43,7 @@ collect_end(Report *report, const TrailFile *file, const Source *source, SourceR
 }
 
 static void
-read_file(Report *report, const TrailFile *file)
+report_file(Report *report, const TrailFile *file)
 {
 	static Record record;
 	const bool	all = filter_is_empty(&report->options.filter);
@@ -97,7 +97,7 @@ run_report(int argc, char **argv)
 	transactions_read(options, &files);
 	progress_begin(options, files_size(&files));
 	for (int i = 0; i < files.count; i++)
-		read_file(&report, &files.files[i]);
+		report_file(&report, &files.files[i]);
 	progress_report(report.bytes, true);
 	report_write(&report, options->format == FORMAT_HTML ? &html_writer : &text_writer);
 	free_files(&files);

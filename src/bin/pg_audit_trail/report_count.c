@@ -69,6 +69,7 @@ same_name(const Counter *a, const Counter *b)
 			(a->part[i].data == NULL) != (b->part[i].data == NULL) ||
 			a->part[i].len != b->part[i].len)
 			return false;
+		/* analyzer: what has a length has data, and both have it or neither */
 		if (a->part[i].len > 0 &&
 			memcmp(a->part[i].data, b->part[i].data, a->part[i].len) != 0)
 			return false;
@@ -195,6 +196,7 @@ drop_lower_half(CounterTable *table)
 	Counter   **list = counters_list(table, &count);
 
 	qsort(list, count, sizeof(Counter *), compare_counts);
+	/* analyzer: there is a list, since the table is full */
 	table->missed = list[count / 2]->records + list[count / 2]->missed;
 	for (int i = count / 2; i < count; i++)
 	{

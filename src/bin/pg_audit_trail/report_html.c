@@ -5,7 +5,7 @@
  *
  * The page is one file, without scripts, and it refers to nothing else; its policy
  * (Content-Security-Policy) makes browsers refuse both.  Texts of the trail are escaped where
- * they are put into it, and only there: put_cell() here and the labels in report_chart.c.  In
+ * they are put into it, and only there: put_html_cell() here and the labels in report_chart.c.  In
  * their cells control characters and the like have been made visible before.  The page is
  * well-formed XML as well, so that programs can read it.
  *
@@ -114,7 +114,7 @@ html_note(const char *text, bool bad)
 }
 
 static void
-put_cell(const Grid *grid, const Cell *cell, ColumnKind kind)
+put_html_cell(const Grid *grid, const Cell *cell, ColumnKind kind)
 {
 	static const char *const classes[] = {
 		[COLUMN_NAME] = "t", [COLUMN_FIXED] = "f", [COLUMN_NUMBER] = "n"
@@ -134,7 +134,7 @@ html_facts(const Grid *grid)
 		buffer_puts(&buf, "<tr><th scope=\"row\">");
 		html_put(&buf, grid->text.data + grid->cells[i].start, grid->cells[i].len);
 		buffer_puts(&buf, "</th>");
-		put_cell(grid, &grid->cells[i + 1], COLUMN_NAME);
+		put_html_cell(grid, &grid->cells[i + 1], COLUMN_NAME);
 		buffer_puts(&buf, "</tr>\n");
 	}
 	buffer_puts(&buf, "</tbody>\n</table>\n");
@@ -165,7 +165,7 @@ html_table(const Grid *grid)
 	{
 		if (i % grid->ncolumns == 0)
 			buffer_puts(&buf, "<tr>");
-		put_cell(grid, &grid->cells[i], grid->columns[i % grid->ncolumns].kind);
+		put_html_cell(grid, &grid->cells[i], grid->columns[i % grid->ncolumns].kind);
 		if (i % grid->ncolumns == grid->ncolumns - 1)
 			buffer_puts(&buf, "</tr>\n");
 	}

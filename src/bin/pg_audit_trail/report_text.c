@@ -49,7 +49,7 @@ put_colored(const char *color, const char *data, Size len)
 
 /* End a line, without spaces in front of that. */
 static void
-end_line(void)
+end_text_line(void)
 {
 	while (buf.used > 0 && buf.data[buf.used - 1] == ' ')
 		buf.used--;
@@ -120,6 +120,7 @@ set_widths(const Grid *grid, int *widths)
 	for (int i = 0; i < grid->ncolumns; i++)
 		widths[i] = strlen(grid->columns[i].title);
 	for (int i = 0; i < grid->ncells; i++)
+		/* analyzer: where there are cells there are columns */
 		widths[i % grid->ncolumns] = Max(widths[i % grid->ncolumns], grid->cells[i].width);
 	for (int i = 0; i < grid->ncolumns; i++)
 		total += widths[i];
@@ -138,7 +139,7 @@ set_widths(const Grid *grid, int *widths)
 }
 
 static void
-put_cell(const Grid *grid, const Cell *cell, ColumnKind kind, int width)
+put_text_cell(const Grid *grid, const Cell *cell, ColumnKind kind, int width)
 {
 	const char *data = grid->text.data + cell->start;
 	int			used = cell->width;
@@ -177,7 +178,7 @@ put_titles(const Grid *grid, const int *widths)
 		if (grid->columns[i].kind != COLUMN_NUMBER)
 			buffer_fill(&buf, ' ', space);
 	}
-	end_line();
+	end_text_line();
 }
 
 static void
@@ -187,11 +188,11 @@ put_rows(const Grid *grid, const int *widths)
 	{
 		const int	column = i % grid->ncolumns;
 
-		put_cell(grid, &grid->cells[i], grid->columns[column].kind, widths[column]);
+		put_text_cell(grid, &grid->cells[i], grid->columns[column].kind, widths[column]);
 		if (column < grid->ncolumns - 1)
 			buffer_putc(&buf, ' ');
 		else
-			end_line();
+			end_text_line();
 	}
 	write_out();
 }

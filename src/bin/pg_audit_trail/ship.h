@@ -3,7 +3,8 @@
  * ship.h
  *		pg_audit_trail ship: what its files share.
  *
- *	ship.c			the command: consumer, window, statistics
+ *	ship.c			the command
+ *	ship_send.c		consumer, window, statistics
  *	walk.c			the records of a trail from a place on, as far as they are durable
  *	ship_command.c	to a program
  *	ship_kafka.c	to Kafka
@@ -49,7 +50,7 @@ extern uint64 walk_last_sequence(const Walk *walk);
 extern bool walk_has_end(const Walk *walk);
 extern uint64 walk_missing(const Walk *walk);
 
-/* ship.c: the window */
+/* ship_send.c: the window */
 
 /* All that were sent up to that number, or that one, are acknowledged. */
 extern void ship_acknowledged_to(uint64 number);
@@ -88,6 +89,20 @@ typedef struct Target
 	void		(*finish) (void);
 	void		(*close) (void);
 } Target;
+
+/* ship_send.c */
+
+typedef struct ShipOptions
+{
+	const char *directory;
+	const char *name;			/* of the consumer */
+	PaqKeys    *keys;
+	bool		once;			/* end when all is sent and acknowledged */
+	int			stats_time;		/* seconds; 0: no statistics are printed */
+	const Target *target;
+} ShipOptions;
+
+extern void ship_trail(const ShipOptions *options);
 
 /* ship_command.c */
 extern const Target *command_target(const char *command);

@@ -238,7 +238,7 @@ parse_file(char *text)
 }
 
 static void
-read_file(void)
+read_properties(void)
 {
 	static char text[SECRETS_MAX + 1];
 	const Size	len = read_secret_file("file", kafka.path, text);
@@ -512,7 +512,7 @@ kafka_target(const char *path)
 	kafka.conf = rd_kafka_conf_new();
 	for (int i = 0; i < lengthof(defaults); i++)
 		set_property(kafka.conf, &defaults[i], 0);
-	read_file();
+	read_properties();
 	for (int i = 0; i < lengthof(fixed); i++)
 		if (fixed[i].value[0] != '\0')
 			set_property(kafka.conf, &fixed[i], 0);

@@ -287,7 +287,7 @@ source_is_damaged(const Source *source)
 
 /* Have more text of the file; SOURCE_RECORD if there is some. */
 static SourceResult
-read_more(Source *source)
+read_source(Source *source)
 {
 	const char *data;
 	Size		len;
@@ -347,7 +347,7 @@ log_record_end(const char *p, const char *end, bool at_end)
 
 /* Length of the next record; 0 if its end is not there. */
 static Size
-record_length(Source *source, bool at_end)
+next_record_length(Source *source, bool at_end)
 {
 	const char *first = source->text.data + source->start;
 	const char *p = first + source->scanned;
@@ -373,7 +373,7 @@ record_length(Source *source, bool at_end)
 
 /* So many bytes of text belong to a record that is too long. */
 static void
-shorten(Source *source, Size len)
+shorten_record(Source *source, Size len)
 {
 	static const PaqShortFormat formats[] = {
 		[FORMAT_JSON] = PAQ_SHORT_JSON,
@@ -393,7 +393,7 @@ shorten(Source *source, Size len)
 static void
 take_shortened(Source *source, Size len, Record *record)
 {
-	shorten(source, len - 1);
+	shorten_record(source, len - 1);
 	paq_shorten_end(&source->shortener);
 	appendStringInfoChar(&source->shortener.kept, '\n');
 	source->start++;
@@ -427,12 +427,12 @@ take_record(Source *source, Size len, Record *record)
 }
 
 static SourceResult
-next_line(Source *source, Record *record)
+next_source_line(Source *source, Record *record)
 {
 	for (;;)
 	{
 		SourceResult result;
-		Size		len = record_length(source, false);
+		Size		len = next_record_length(source, false);
 
 		if (len > 0)
 		{
@@ -443,11 +443,11 @@ next_line(Source *source, Record *record)
 		if (source->failed)
 			return SOURCE_FAILED;
 		if (source->shortened > 0 || source->text.used - source->start > RECORD_MAX)
-			shorten(source, source->scanned);
-		result = read_more(source);
+			shorten_record(source, source->scanned);
+		result = read_source(source);
 		if (result == SOURCE_RECORD)
 			continue;
-		if (result != SOURCE_FAILED && (len = record_length(source, true)) > 0 &&
+		if (result != SOURCE_FAILED && (len = next_record_length(source, true)) > 0 &&
 			take_record(source, len, record))
 			return SOURCE_RECORD;
 		if (result == SOURCE_END &&
@@ -481,7 +481,7 @@ give_kept(Source *source, Record *record)
 
 /* Parts are missing, or too long together.  Hand out those that are there. */
 static void
-give_up(Source *source, bool too_long)
+give_up_parts(Source *source, bool too_long)
 {
 	if (!source->quiet && !too_long)
 		pg_log_warning("file \"%s\": of the record with sequence " INT64_FORMAT ", " INT64_FORMAT " of " INT64_FORMAT " parts are there",
@@ -511,13 +511,13 @@ next_record(Source *source, Record *record)
 		}
 		else
 		{
-			const SourceResult result = next_line(source, record);
+			const SourceResult result = next_source_line(source, record);
 
 			if (result != SOURCE_RECORD)
 			{
 				if (!paq_join_is_pending(&source->joiner) || source->grows)
 					return result;
-				give_up(source, false);
+				give_up_parts(source, false);
 				continue;
 			}
 		}
@@ -546,7 +546,7 @@ next_record(Source *source, Record *record)
 			case PAQ_JOIN_TOO_LONG:
 				source->held = record->data;
 				source->held_len = record->len;
-				give_up(source, joined == PAQ_JOIN_TOO_LONG);
+				give_up_parts(source, joined == PAQ_JOIN_TOO_LONG);
 				break;
 		}
 	}

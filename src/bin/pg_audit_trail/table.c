@@ -154,7 +154,7 @@ end_cell(Buffer *buf, Column column, int used)
 }
 
 static void
-put_cell(Buffer *buf, Column column, Text text)
+put_table_cell(Buffer *buf, Column column, Text text)
 {
 	int			used = 0;
 	bool		fits = true;
@@ -168,12 +168,12 @@ put_string(Buffer *buf, Column column, const char *string)
 {
 	const Text	text = {string, strlen(string)};
 
-	put_cell(buf, column, text);
+	put_table_cell(buf, column, text);
 }
 
 /* In local time, with milliseconds if there is space */
 static void
-put_time(Buffer *buf, Record *record)
+put_table_time(Buffer *buf, Record *record)
 {
 	char		text[64] = "";
 	int64		timestamp;
@@ -195,19 +195,19 @@ put_time(Buffer *buf, Record *record)
 
 /* What was rolled back has succeeded all the same. */
 static void
-put_outcome(Buffer *buf, Record *record)
+put_table_outcome(Buffer *buf, Record *record)
 {
 	if (transaction_is_undone(record))
 		put_string(buf, COLUMN_OUTCOME, "undone");
 	else if (record_is(record, PAQ_TRAIL_EXIT_CODE, "00000"))
 		put_string(buf, COLUMN_OUTCOME, "ok");
 	else
-		put_cell(buf, COLUMN_OUTCOME, record_text(record, PAQ_TRAIL_EXIT_CODE));
+		put_table_cell(buf, COLUMN_OUTCOME, record_text(record, PAQ_TRAIL_EXIT_CODE));
 }
 
 /* Error message, values of a setting, statement */
 static void
-put_text(Buffer *buf, Record *record)
+put_table_text(Buffer *buf, Record *record)
 {
 	static const Text arrow = {" -> ", 4};
 	static const Text separator = {" | ", 3};
@@ -235,7 +235,7 @@ put_text(Buffer *buf, Record *record)
 
 /* End a line, without the spaces that the last cells were filled with. */
 static void
-end_line(Buffer *buf)
+end_table_line(Buffer *buf)
 {
 	while (buf->used > 0 && buf->data[buf->used - 1] == ' ')
 		buf->used--;
@@ -247,7 +247,7 @@ put_header(Buffer *buf)
 	for (int i = 0; i < NCOLUMNS; i++)
 		if (!cut || widths[i] > 0)
 			put_string(buf, i, columns[i].title);
-	end_line(buf);
+	end_table_line(buf);
 	buffer_putc(buf, '\n');
 	header_is_printed = true;
 }
@@ -265,16 +265,16 @@ table_write(Buffer *buf, Record *record)
 	if (color != NULL)
 		buffer_puts(buf, color);
 	record_decode_as(record, false);
-	put_time(buf, record);
-	put_cell(buf, COLUMN_USER, record_text(record, PAQ_TRAIL_USER_NAME));
-	put_cell(buf, COLUMN_ADDRESS, record_text(record, PAQ_TRAIL_REMOTE_HOST));
-	put_cell(buf, COLUMN_DATABASE, record_text(record, PAQ_TRAIL_DATABASE_NAME));
-	put_cell(buf, COLUMN_CLASS, record_text(record, PAQ_TRAIL_CLASS));
-	put_cell(buf, COLUMN_COMMAND, record_text(record, PAQ_TRAIL_COMMAND));
-	put_cell(buf, COLUMN_OBJECT, record_text(record, PAQ_TRAIL_OBJECT_NAME));
-	put_outcome(buf, record);
-	put_text(buf, record);
-	end_line(buf);
+	put_table_time(buf, record);
+	put_table_cell(buf, COLUMN_USER, record_text(record, PAQ_TRAIL_USER_NAME));
+	put_table_cell(buf, COLUMN_ADDRESS, record_text(record, PAQ_TRAIL_REMOTE_HOST));
+	put_table_cell(buf, COLUMN_DATABASE, record_text(record, PAQ_TRAIL_DATABASE_NAME));
+	put_table_cell(buf, COLUMN_CLASS, record_text(record, PAQ_TRAIL_CLASS));
+	put_table_cell(buf, COLUMN_COMMAND, record_text(record, PAQ_TRAIL_COMMAND));
+	put_table_cell(buf, COLUMN_OBJECT, record_text(record, PAQ_TRAIL_OBJECT_NAME));
+	put_table_outcome(buf, record);
+	put_table_text(buf, record);
+	end_table_line(buf);
 	if (color != NULL)
 		buffer_puts(buf, PLAIN);
 	buffer_putc(buf, '\n');

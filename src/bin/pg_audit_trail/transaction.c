@@ -414,7 +414,7 @@ note_wanted(const Filter *filter, Record *record)
 
 /* Returns its bytes. */
 static uint64
-read_file(const Options *options, const TrailFile *file, uint64 done)
+read_transactions(const Options *options, const TrailFile *file, uint64 done)
 {
 	static Record record;
 	Source	   *source = source_open(file, options->keys, true);
@@ -487,7 +487,7 @@ transactions_read(const Options *options, const FileList *files)
 	progress_begin(options, files_size(files));
 	for (int i = 0; i < files->count; i++)
 		if (files->files[i].format == FORMAT_JSON)
-			done += read_file(options, &files->files[i], done);
+			done += read_transactions(options, &files->files[i], done);
 	progress_report(done, true);
 	if (overflowed)
 	{

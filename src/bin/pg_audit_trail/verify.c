@@ -228,7 +228,7 @@ add_sealed(const char *directory, const char *name, uint64 epoch)
 }
 
 static void
-close_file(Sealed *file)
+close_sealed_file(Sealed *file)
 {
 	if (file != NULL && file->fd >= 0)
 		close(file->fd);
@@ -250,7 +250,7 @@ is_news(Sealed *file)
 
 /* Open the file, if that is possible; a missing one may have been removed by retention. */
 static bool
-open_file(Sealed *file)
+open_sealed_file(Sealed *file)
 {
 	const char *path;
 	struct stat st;
@@ -265,7 +265,7 @@ open_file(Sealed *file)
 		trouble("could not open file \"%s\": %m", path);
 	file->missing = file->fd < 0 || fstat(file->fd, &st) != 0 || !S_ISREG(st.st_mode);
 	if (file->missing)
-		close_file(file);
+		close_sealed_file(file);
 	return !file->missing;
 }
 
@@ -312,7 +312,7 @@ check_range(Sealed *file, const PaqSeal *seal)
 				(unsigned long long) Min(file->end, seal->from),
 				(unsigned long long) Max(file->end, seal->from));
 	file->end = seal->to;
-	if (!open_file(file))
+	if (!open_sealed_file(file))
 		return;
 	file->compared |= seal->to > seal->from;
 	digest_range(file, seal->from, seal->to, &len, sha256);
@@ -351,7 +351,7 @@ check_end(int number)
 	Sealed	   *file = &done.files[number];
 	struct stat st;
 
-	if (!open_file(file))
+	if (!open_sealed_file(file))
 	{
 		if (file->missing && file->end > 0 && !file->reported)
 			check_missing(number);
@@ -359,7 +359,7 @@ check_end(int number)
 	}
 	if (fstat(file->fd, &st) != 0)
 		trouble("could not stat file \"%s/%s\": %m", file->directory, file->name);
-	close_file(file);
+	close_sealed_file(file);
 	if ((uint64) st.st_size < file->end && is_news(file))
 		finding("file \"%s\" ends at byte %llu, but had %llu", file->name,
 				(unsigned long long) st.st_size, (unsigned long long) file->end);
@@ -398,7 +398,7 @@ check_directory(const Seals *seals)
  * anyway.  A line without a newline, at the end, is none yet.
  */
 static void
-next_line(Seals *seals)
+next_seal_line(Seals *seals)
 {
 	Size		used = seals->partial;
 	int			c = EOF;
@@ -426,7 +426,7 @@ next_line(Seals *seals)
 static void
 find_successors(Seals *seals)
 {
-	for (next_line(seals); seals->len > 0; next_line(seals))
+	for (next_seal_line(seals); seals->len > 0; next_seal_line(seals))
 		if (seals->valid &&
 			(seals->seal.kind == PAQ_SEAL_NEW || seals->seal.kind == PAQ_SEAL_BEFORE))
 			note_file(seals->directory, seals->seal.file, seals->seal.epoch,
@@ -450,7 +450,7 @@ next_seals(void)
 		{
 			finding("line %llu of \"%s\" is no seal", (unsigned long long) seals->number,
 					seals->path);
-			next_line(seals);
+			next_seal_line(seals);
 		}
 		if (seals->len > 0 && (next == NULL || seals->seal.epoch < next->seal.epoch))
 			next = seals;
@@ -593,7 +593,7 @@ take_file(const char *directory, const PaqSeal *seal)
 	if (file == NULL)
 		file = add_sealed(directory, seal->file, seal->epoch);
 	if (!removal && done.last_file >= 0 && file != &done.files[done.last_file])
-		close_file(&done.files[done.last_file]);
+		close_sealed_file(&done.files[done.last_file]);
 	if (!removal)
 		done.last_file = file - done.files;
 	if (removal)
@@ -721,7 +721,7 @@ check_seals(void)
 	Seals	   *seals;
 
 	for (int i = 0; i < wanted.ndirectories; i++)
-		next_line(&wanted.seals[i]);
+		next_seal_line(&wanted.seals[i]);
 	while ((seals = next_seals()) != NULL)
 	{
 		if (check_seal(seals))
@@ -729,7 +729,7 @@ check_seals(void)
 			strike_known(seals);
 			take_seal(seals);
 		}
-		next_line(seals);
+		next_seal_line(seals);
 	}
 }
 
@@ -827,6 +827,7 @@ check_server(const PaqSealState *state)
 		finding("the server seals with another key");
 		return;
 	}
+	/* analyzer: with a data directory the state has been read */
 	if (state->secret.epoch > done.secret.epoch)
 		finding("the trail ends with epoch %llu, but the server has sealed up to epoch %llu",
 				(unsigned long long) done.last.epoch,

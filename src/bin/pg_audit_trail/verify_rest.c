@@ -299,7 +299,7 @@ put_pieces(Buffer *buf, const Piece *pieces, int npieces)
 
 /* The sequences that were found, each series by itself */
 static void
-put_series(Buffer *buf, const Rest *rest)
+put_rest_series(Buffer *buf, const Rest *rest)
 {
 	int			count = 0;
 	int			next;
@@ -327,7 +327,7 @@ put_found(Buffer *buf, Rest *rest)
 	if (is_ambiguous(rest->pieces, rest->npieces))
 	{
 		qsort(rest->pieces, rest->npieces, sizeof(Piece), compare_series);
-		put_series(buf, rest);
+		put_rest_series(buf, rest);
 	}
 	else if (rest->npieces > 0)
 		put_pieces(buf, rest->pieces, rest->npieces);

@@ -282,7 +282,7 @@ is_durable(const Walk *walk, const WalkFile *file)
 }
 
 static bool
-is_current(const Walk *walk, const WalkFile *file)
+is_current_of_walk(const Walk *walk, const WalkFile *file)
 {
 	return walk->current.file.path != NULL &&
 		file->file.device == walk->current.file.device &&
@@ -305,7 +305,7 @@ is_behind(const Walk *walk, const WalkFile *file)
 static bool
 comes_later(const Walk *walk, const WalkFile *file)
 {
-	return file->begun > 0 && !file->done && !is_current(walk, file) &&
+	return file->begun > 0 && !file->done && !is_current_of_walk(walk, file) &&
 		is_durable(walk, file) && !is_behind(walk, file);
 }
 
@@ -313,6 +313,7 @@ comes_later(const Walk *walk, const WalkFile *file)
 static int64
 time_of_end(const Walk *walk, const WalkFile *file)
 {
+	/* analyzer: never NULL, if a file comes later, there is a next one */
 	return is_end_file(walk, file->file.name) ? PG_INT64_MAX : file->file.written;
 }
 
@@ -513,7 +514,7 @@ close_current(Walk *walk)
 
 /* Read that file, from an offset on.  False if it is gone, or cannot be opened. */
 static bool
-open_file(Walk *walk, const WalkFile *file, uint64 offset)
+open_walked_file(Walk *walk, const WalkFile *file, uint64 offset)
 {
 	close_current(walk);
 	walk->current = *file;
@@ -602,7 +603,7 @@ set_limit(Walk *walk)
 
 /* The file cannot be read, or not further, which has been said. */
 static void
-give_up(const WalkFile *file, bool damaged)
+give_up_file(const WalkFile *file, bool damaged)
 {
 	pg_log_error("nothing behind that is shipped");
 	if (damaged)
@@ -625,7 +626,7 @@ give_up_lost(const Walk *walk, WalkFile *file)
 		pg_log_error("file \"%s\" ends within its first record", file->file.path);
 		note_status(STATUS_ALTERED);
 	}
-	give_up(file, file->damaged || file->found == SOURCE_CUT);
+	give_up_file(file, file->damaged || file->found == SOURCE_CUT);
 	return true;
 }
 
@@ -642,7 +643,7 @@ next_of_file(Walk *walk, Record *record)
 		damaged = source_is_damaged(walk->source) || source_bad_lines(walk->source) > 0;
 		if (damaged || result == SOURCE_FAILED)
 		{
-			give_up(&walk->current, damaged);
+			give_up_file(&walk->current, damaged);
 			return SOURCE_FAILED;
 		}
 	} while (result == SOURCE_RECORD && !go_behind(walk, record));
@@ -651,10 +652,10 @@ next_of_file(Walk *walk, Record *record)
 
 /* There will be nothing more in the current file. */
 static void
-finish_file(Walk *walk, SourceResult result)
+finish_walked_file(Walk *walk, SourceResult result)
 {
 	for (int i = 0; i < walk->nfiles; i++)
-		if (is_current(walk, &walk->files[i]))
+		if (is_current_of_walk(walk, &walk->files[i]))
 			walk->files[i].done = true;
 	if (result != SOURCE_CUT)
 		return;
@@ -681,12 +682,12 @@ open_next(Walk *walk, SourceResult result)
 		if (next == NULL)
 			return WALK_END;
 		if (walk->source != NULL)
-			finish_file(walk, result);
-		if (open_file(walk, next, 0))
+			finish_walked_file(walk, result);
+		if (open_walked_file(walk, next, 0))
 			return WALK_RECORD;
 		if (!is_gone(next))
 		{
-			give_up(next, false);
+			give_up_file(next, false);
 			return WALK_STUCK;
 		}
 	}
@@ -764,7 +765,7 @@ walk_set_place(Walk *walk, const PaqConsumer *consumer)
 	walk->until = paq_place_until(consumer, file != NULL ? file->file.written : 0);
 	walk->lost_until = consumer->record_time == 0 ? walk->until :
 		Min(walk->until, consumer->record_time);
-	if (file != NULL && !open_file(walk, file, consumer->place.offset) && !is_gone(file))
+	if (file != NULL && !open_walked_file(walk, file, consumer->place.offset) && !is_gone(file))
 		leave(STATUS_TROUBLE);
 }
 
