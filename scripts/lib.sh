@@ -29,6 +29,7 @@ keep_work=
 run_user=
 apt_running=
 apt_log=
+beside=
 cluster_conf=/etc/postgresql-common/createcluster.d/pg_audit_queue.conf
 cluster_conf_made=
 
@@ -45,8 +46,11 @@ pg_source=
 # Scripts read what other programs print: in English, and in the order of bytes.
 export LC_ALL=C
 
+# How a script ends that cannot do its work here
+readonly skipped_status=77
+
 # Packages that the tests need
-readonly test_packages=(binutils clang-format dpkg-dev git groff-base libipc-run-perl lz4 perl
+readonly test_packages=(binutils clang-format dpkg-dev git gnupg groff-base libipc-run-perl libjson-xs-perl lz4 perl
 	pgbadger jq python3 python3-asyncpg python3-cryptography python3-jsonschema python3-psycopg strace
 	valgrind zstd)
 
@@ -72,6 +76,17 @@ usage_error()
 {
 	usage >&2
 	exit 2
+}
+
+# Print which of so many things has its turn, from 0 on: another one with each commit.  $1: how
+# many
+whose_turn()
+{
+	local count
+
+	# without history, by the day
+	count=$(git -C "$root" rev-list --count HEAD 2>/dev/null) || count=$(($(date +%s) / 86400))
+	echo "$((count % $1))"
 }
 
 finding()
@@ -134,12 +149,46 @@ own_processes()
 	done
 }
 
-stop_processes()
+# Run a function beside this shell, which goes on.  Variables that it gives to "keep" are the
+# script's when finish_beside has waited for it.
+begin_beside()
 {
-	local job signal try pids
+	set -m
+	(
+		set +m
+		beside=
+		trap 'stop_jobs; exit 143' TERM
+		[ -n "$apt_log" ] || trap 'rm -f ${apt_log:+"$apt_log"}' EXIT
+		"$@"
+	) </dev/null &
+	beside=$!
+	set +m
+}
 
-	# Process groups of run().  While packages are being installed, only ask
-	# apt itself, and wait: it ends where that leaves no package half done.
+# Wait for it.  If it has ended the script, as die does, so does this.
+finish_beside()
+{
+	local status=0
+
+	[ -n "$beside" ] || return 0
+	wait "$beside" || status=$?
+	beside=
+	[ "$status" -eq 0 ] || exit "$status"
+	[ ! -f "$work/kept" ] || . "$work/kept"
+}
+
+# In a function that runs beside the script: let the script have this variable, if it is set.
+keep()
+{
+	[ -z "${!1+set}" ] || printf 'export %s=%q\n' "$1" "${!1}" >>"$work/kept"
+}
+
+# Process groups of run(), and of what runs beside the script.  While packages are being
+# installed, only ask apt itself, and wait: it ends where that leaves no package half done.
+stop_jobs()
+{
+	local job
+
 	for job in $(jobs -p); do
 		if [ -n "$apt_running" ]; then
 			say "Waiting for apt-get to end" >&2
@@ -149,6 +198,18 @@ stop_processes()
 			kill -INT -- "-$job" 2>/dev/null || true
 		fi
 	done
+	# What runs beside the script does the same, also where SIGINT is ignored.
+	if [ -n "$beside" ]; then
+		kill -TERM -- "-$beside" 2>/dev/null || true
+		wait "$beside" 2>/dev/null || true
+	fi
+}
+
+stop_processes()
+{
+	local signal try pids
+
+	stop_jobs
 	[ -n "$work" ] || return 0
 
 	# SIGINT is a fast shutdown to a server, SIGQUIT an immediate one.  Look
@@ -233,12 +294,13 @@ default_major()
 		sed -n 's/^ *Depends: postgresql-\([0-9][0-9]*\)$/\1/p' | head -n 1
 }
 
+# One script of this checkout at a time: apt-get does not wait for the lock of the lists.
 apt()
 {
 	local status=0
 
 	apt_running=1
-	DEBIAN_FRONTEND=noninteractive run apt-get -qq -o Dpkg::Use-Pty=0 \
+	DEBIAN_FRONTEND=noninteractive run flock -F "$root/scripts/lib.sh" apt-get -qq -o Dpkg::Use-Pty=0 \
 		-o DPkg::Lock::Timeout=300 "$@" >"$apt_log" 2>&1 || status=$?
 	apt_running=
 	if [ "$status" -ne 0 ]; then
@@ -419,6 +481,14 @@ find_postgres()
 		die "$pg_config: PostgreSQL's files for building extensions are not installed"
 	[ -x "$("$pg_config" --bindir)/initdb" ] ||
 		die "$pg_config: PostgreSQL's server is not installed"
+}
+
+# Set clang: the one in PATH, or the one that the server was built with; empty if there is
+# none.
+find_clang()
+{
+	clang=$(command -v clang || command -v "$(sed -n 's/^CLANG = *//p' \
+		"$(dirname "$("$pg_config" --pgxs)")/../Makefile.global")") || clang=
 }
 
 # ---------------------------------------------------------------------------
@@ -663,6 +733,16 @@ fetch_source()
 # A server
 # ---------------------------------------------------------------------------
 
+# Make a cluster in $work/data.
+init_cluster()
+{
+	as_user initdb -D data --auth=trust --username=postgres --no-sync \
+		--encoding=UTF8 --locale=C >"$work/initdb.log" 2>&1 || {
+		cat "$work/initdb.log" >&2
+		die "initdb failed"
+	}
+}
+
 # Make and start a cluster in $work/data, with the settings on standard input.
 # PGHOST, PGUSER and PGDATABASE lead to it.
 start_cluster()
@@ -670,11 +750,7 @@ start_cluster()
 	local settings
 
 	settings=$(cat)
-	as_user initdb -D data --auth=trust --username=postgres --no-sync \
-		--encoding=UTF8 --locale=C >"$work/initdb.log" 2>&1 || {
-		cat "$work/initdb.log" >&2
-		die "initdb failed"
-	}
+	init_cluster
 	cat >>"$work/data/postgresql.conf" <<-CONF
 		listen_addresses = ''
 		unix_socket_directories = '$work/tmp'

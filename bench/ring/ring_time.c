@@ -7,7 +7,7 @@
  *
  * Producers put records of 256 bytes into a ring of 64 MB, all the same
  * number, and a consumer takes them off.  All are processes of their own, and
- * run the project's own code of src/queue.  t/ring/stubs.c has the functions
+ * run the project's own code of src/queue.  t/lib/ring/stubs.c has the functions
  * of a server that the code needs.
  *
  * A producer takes the time of blocks of records, in its own CPU time:
