@@ -46,7 +46,7 @@ foreach my $script (qw(scripts/regress scripts/matrix bench/unaudited scripts/an
 	IPC::Run::run([ 'bash', "$base/checkout/.ci/run" ], '<', \undef, '>&', \$output);
 	is($?, 0, '.ci/run') or diag($output);
 	is( join('|', $output =~ /^== (.*?) ?$/mg),
-		'regress --short|matrix --short --turn|analyze gcc pgspot|fuzz --turn|unaudited --check|test --tools',
+		'regress --short|unaudited --check|analyze gcc pgspot|fuzz --turn|matrix --short --turn|test --tools',
 		'what it runs');
 	foreach my $part (split /^== /m, $output)
 	{
@@ -59,10 +59,11 @@ foreach my $script (qw(scripts/regress scripts/matrix bench/unaudited scripts/an
 
 	# What runs beside each other is shown one after the other, whichever fails.
 	foreach my $case (
-		[ 'scripts/matrix', 'regress matrix' ], [ 'scripts/regress', 'regress matrix' ],
-		[ 'bench/unaudited', 'regress matrix analyze fuzz unaudited' ],
-		[ 'scripts/analyze', 'regress matrix analyze unaudited' ],
-		[ 'scripts/fuzz',    'regress matrix analyze fuzz unaudited' ])
+		[ 'scripts/matrix',  'regress unaudited analyze fuzz matrix' ],
+		[ 'scripts/regress', 'regress matrix' ],
+		[ 'bench/unaudited', 'regress unaudited matrix' ],
+		[ 'scripts/analyze', 'regress unaudited analyze matrix' ],
+		[ 'scripts/fuzz',    'regress unaudited analyze fuzz matrix' ])
 	{
 		my ($script, $shown) = @$case;
 		my $file = "$base/checkout/$script";
