@@ -26,11 +26,10 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "postgres.h"
+#include "format/format_internal.h"
 
 #include <ctype.h>
 
-#include "format/format_internal.h"
 #include "mb/pg_wchar.h"
 
 #define NCOLUMNS	26
@@ -194,7 +193,7 @@ put_csv_time(const CsvRow *row, int64 timestamp, bool millis)
 	char		text[PAQ_TIME_TEXT];
 
 	if (timestamp != 0)
-		paq_put(row->out, text, paq_time_log(text, timestamp, millis));
+		paq_put(row->out, text, paq_time_log(text, row->record->server, timestamp, millis));
 	paq_buffer_putc(row->out, ',');
 }
 
@@ -264,7 +263,7 @@ put_csv_outcome(const CsvRow *row)
 	else
 		PAQ_PUT_LITERAL(row->out, "LOG,");
 	if (paq_record_has_outcome(header))
-		paq_buffer_puts(row->out, unpack_sql_state(header->sqlstate));
+		paq_buffer_puts(row->out, paq_sqlstate_text(header->sqlstate));
 	paq_buffer_putc(row->out, ',');
 }
 
@@ -330,8 +329,10 @@ put_csv_marks(const CsvRow *row)
 	const PaqText policy = row->record->field[PAQ_FIELD_POLICY];
 	bool		first = true;
 
-	put_mark(row, true, SERIES_START, &first);
-	paq_buffer_int(row->out, (int64) row->record->series);
+	/* Version 1.0 wrote records without a series. */
+	put_mark(row, row->record->series != 0, SERIES_START, &first);
+	if (row->record->series != 0)
+		paq_buffer_int(row->out, (int64) row->record->series);
 
 #define PAQ_TRAIL_MARK(id, json, column, flag, what) \
 	put_mark(row, (flags & flag) != 0, json, &first);
@@ -340,7 +341,9 @@ put_csv_marks(const CsvRow *row)
 	if (policy.data != NULL)
 		put_named_mark(row, (PaqText){ "policy", 6 }, policy, &first);
 	put_csv_settings(row, &first);
-	PAQ_PUT_LITERAL(row->out, "\",");
+	if (!first)
+		paq_buffer_putc(row->out, '"');
+	paq_buffer_putc(row->out, ',');
 }
 
 static void

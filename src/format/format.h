@@ -9,6 +9,9 @@
  * drain callback makes the rest of the record go nowhere and sets failed.
  * A format may want some space beyond what it writes: PAQ_FORMAT_HEADROOM.
  *
+ * All that a format writes it has from the record and its PaqServer, so that the server
+ * and programs write the same.
+ *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
  *-------------------------------------------------------------------------
@@ -16,7 +19,11 @@
 #ifndef PAQ_FORMAT_H
 #define PAQ_FORMAT_H
 
+#ifndef FRONTEND
 #include "postgres.h"
+#else
+#include "postgres_fe.h"
+#endif
 
 #include "record/record.h"
 

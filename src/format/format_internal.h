@@ -3,8 +3,8 @@
  * format_internal.h
  *		What the formats share; see text.c.
  *
- * Only the worker (and, for paq_format_message(), a backend) formats records,
- * each in its own process: nothing here is shared or locked.
+ * The worker formats records, a backend by paq_format_message(), and programs, each in its
+ * own process: nothing here is shared or locked.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -13,11 +13,9 @@
 #ifndef PAQ_FORMAT_INTERNAL_H
 #define PAQ_FORMAT_INTERNAL_H
 
-#include "postgres.h"
+#include "format/format.h"
 
 #include "datatype/timestamp.h"
-#include "format/format.h"
-#include "pgtime.h"
 
 /* Size of the text of a 64-bit number, sign included */
 #define PAQ_INT_TEXT	20
@@ -26,7 +24,7 @@
 #define PAQ_SESSION_ID_TEXT	25
 
 /* Size of a time as the server log has it, with any abbreviation of a time zone */
-#define PAQ_TIME_TEXT	136
+#define PAQ_TIME_TEXT	(32 + PAQ_ZONE_NAME_LEN)
 
 /* What stands for a parameter that was too long, as with pgaudit */
 #define PAQ_LONG_PARAMETER	"<long param suppressed>"
@@ -34,7 +32,7 @@
 /* A time stamp, split as the formats need it */
 typedef struct PaqTime
 {
-	pg_time_t	second;			/* since 1970 */
+	int64		second;			/* since 1970 */
 	int			usec;			/* 0 to 999999 */
 } PaqTime;
 
@@ -46,14 +44,15 @@ extern void paq_buffer_int(PaqBuffer *buf, int64 value);
 extern void paq_buffer_fill(PaqBuffer *buf, char c, int count);
 extern int	paq_uint_text(char *dst, uint64 value);
 extern PaqTime paq_time_split(int64 timestamp);
-extern int	paq_time_log(char *dst, int64 timestamp, bool millis);
-extern int	paq_time_iso(char *dst, int64 timestamp);
+extern int	paq_time_log(char *dst, const PaqServer *server, int64 timestamp, bool millis);
+extern int	paq_time_iso(char *dst, const PaqServer *server, int64 timestamp);
 extern int64 paq_record_log_time(const PaqRecord *record);
 extern bool paq_record_has_client(const PaqRecord *record);
 extern bool paq_record_is_local(const PaqRecord *record);
 extern bool paq_record_has_outcome(const PaqRecordHeader *header);
 extern int	paq_session_id_text(char *dst, const PaqRecord *record);
 extern int	paq_vxid_text(char *dst, const PaqRecordHeader *header);
+extern const char *paq_sqlstate_text(int sqlstate);
 
 /* pgaudit.c */
 extern void paq_put_escaped(PaqBuffer *buf, const char *data, Size len,

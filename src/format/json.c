@@ -34,16 +34,11 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "postgres.h"
+#include "format/format_internal.h"
 
 #include <ctype.h>
-#include <unistd.h>
 
-#include "access/xlog.h"
-#include "format/format_internal.h"
 #include "mb/pg_wchar.h"
-#include "pgtime.h"
-#include "utils/guc.h"
 
 /* Sessions whose text is kept: a power of 2 */
 #define NSESSIONS		256
@@ -73,7 +68,7 @@ typedef struct JsonLine
 typedef struct SessionText
 {
 	int64		session_start;
-	const pg_tz *zone;			/* NULL: nothing is kept */
+	uint64		generation;		/* of the server; 0: nothing is kept */
 	int32		pid;
 	int32		encoding;
 	uint32		field_len[PAQ_NSESSION_FIELDS];
@@ -355,12 +350,12 @@ put_number(char *p, int64 value, bool known)
 }
 
 static inline char *
-put_json_time(char *p, int64 timestamp)
+put_json_time(char *p, const PaqRecord *record, int64 timestamp)
 {
 	if (timestamp == 0)
 		return put_null(p);
 	*p++ = '"';
-	p += paq_time_iso(p, timestamp);
+	p += paq_time_iso(p, record->server, timestamp);
 	*p++ = '"';
 	return p;
 }
@@ -371,15 +366,6 @@ put_json_text(JsonLine *line, char *p, PaqText text)
 	if (text.data == NULL)
 		return put_null(p);
 	return put_string(line, p, text.data, text.len);
-}
-
-/* A C string of the server's own, null if empty */
-static char *
-put_setting(JsonLine *line, char *p, const char *value)
-{
-	if (value == NULL || value[0] == '\0')
-		return put_null(p);
-	return put_string(line, p, value, strlen(value));
 }
 
 /* ----------
@@ -422,7 +408,7 @@ static inline char *
 put_log_time(JsonLine *line, char *p, const PaqRecord *record)
 {
 	line->log_time = p;
-	p = put_json_time(p, paq_record_log_time(record));
+	p = put_json_time(p, record, paq_record_log_time(record));
 	line->log_time_len = p - line->log_time;
 	return p;
 }
@@ -549,7 +535,7 @@ put_exit_code(JsonLine *line, char *p, const PaqRecord *record)
 		return put_null(p);
 	if (likely(record->header.sqlstate == 0))
 		return put_literal(p, "\"00000\"");
-	return put_word(p, unpack_sql_state(record->header.sqlstate));
+	return put_word(p, paq_sqlstate_text(record->header.sqlstate));
 }
 
 static inline char *
@@ -594,17 +580,10 @@ put_db_protocol(JsonLine *line, char *p, const PaqRecord *record)
 	return put_word(p, paq_record_has_client(record) ? "Postgres 3.0" : NULL);
 }
 
-/* The machine is asked for its name once; it may have none. */
-static char *
+static inline char *
 put_server_host(JsonLine *line, char *p, const PaqRecord *record)
 {
-	static char name[256];
-	static bool known = false;
-
-	if (!known && gethostname(name, sizeof(name) - 1) != 0)
-		name[0] = '\0';
-	known = true;
-	return put_setting(line, p, name);
+	return put_json_text(line, p, record->server->host);
 }
 
 static inline char *
@@ -616,20 +595,20 @@ put_server_type(JsonLine *line, char *p, const PaqRecord *record)
 static inline char *
 put_server_version(JsonLine *line, char *p, const PaqRecord *record)
 {
-	return put_word(p, PG_VERSION);
+	return put_json_text(line, p, record->server->version);
 }
 
 static inline char *
 put_cluster_name(JsonLine *line, char *p, const PaqRecord *record)
 {
-	return put_setting(line, p, cluster_name);
+	return put_json_text(line, p, record->server->cluster);
 }
 
 static inline char *
 put_system_identifier(JsonLine *line, char *p, const PaqRecord *record)
 {
 	*p++ = '"';
-	p += paq_uint_text(p, GetSystemIdentifier());
+	p += paq_uint_text(p, record->server->system_identifier);
 	*p++ = '"';
 	return p;
 }
@@ -721,7 +700,7 @@ put_fields(FieldPart wanted, JsonLine *line, char *p, const PaqRecord *record)
 	char	   *value;
 
 #define TEXT(id)		put_json_text(line, p, record->field[PAQ_FIELD_##id])
-#define TIME(member)	put_json_time(p, record->header.member)
+#define TIME(member)	put_json_time(p, record, record->header.member)
 #define NUMBER(member)	put_number(p, record->header.member, record->header.member != 0)
 #define MADE(name)		put_##name(line, p, record)
 #define PAQ_TRAIL_FIELD(part, id, json, column, type, sql_type, source, what) \
@@ -777,7 +756,7 @@ keep_session(SessionText *session, const PaqRecord *record)
 	uint64		fields_len = 0;
 	char	   *p;
 
-	session->zone = NULL;
+	session->generation = 0;
 	for (int i = 0; i < PAQ_NSESSION_FIELDS; i++)
 		fields_len += record->field[i].len;
 	if (fields_len > sizeof(session->fields))
@@ -788,7 +767,7 @@ keep_session(SessionText *session, const PaqRecord *record)
 	if (buf.failed || buf.used > sizeof(session->text))
 		return false;
 	session->session_start = header->session_start;
-	session->zone = log_timezone;
+	session->generation = record->server->generation;
 	session->pid = header->pid;
 	session->encoding = header->encoding;
 	session->role_kind = header->flags & PAQ_RECORD_ROLE_KIND;
@@ -811,7 +790,7 @@ is_kept(const SessionText *session, const PaqRecord *record)
 {
 	const PaqRecordHeader *header = &record->header;
 
-	return session->zone == log_timezone && session->nulls == *nulls &&
+	return session->generation == record->server->generation && session->nulls == *nulls &&
 		session->session_start == header->session_start &&
 		session->pid == header->pid &&
 		session->encoding == header->encoding &&

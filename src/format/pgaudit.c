@@ -36,8 +36,6 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "postgres.h"
-
 #include "format/format_internal.h"
 
 /* pgaudit's word for an empty list of parameters */
@@ -255,7 +253,8 @@ put_pgaudit_message(PaqBuffer *buf, const PaqRecord *record, bool tabs)
 	paq_buffer_putc(buf, ',');
 	paq_buffer_int(buf, header->substatement_id);
 	paq_buffer_putc(buf, ',');
-	paq_buffer_puts(buf, paq_class_label(header->audit_class));
+	if (header->kind != PAQ_KIND_HEARTBEAT)
+		paq_buffer_puts(buf, paq_class_label(header->audit_class));
 	for (int field = PAQ_FIELD_COMMAND; field <= PAQ_FIELD_OBJECT_NAME; field++)
 	{
 		paq_buffer_putc(buf, ',');
@@ -354,7 +353,7 @@ escape_text(char escape, const PaqRecord *record, char *scratch, PaqText *text)
 			break;
 		case 'm':
 		case 't':
-			text->len = paq_time_log(scratch, log_time, escape == 'm');
+			text->len = paq_time_log(scratch, record->server, log_time, escape == 'm');
 			break;
 		case 'n':
 			time = paq_time_split(log_time);
@@ -363,7 +362,7 @@ escape_text(char escape, const PaqRecord *record, char *scratch, PaqText *text)
 			break;
 		case 's':
 			if (header->session_start != 0)
-				text->len = paq_time_log(scratch, header->session_start, false);
+				text->len = paq_time_log(scratch, record->server, header->session_start, false);
 			break;
 		case 'p':
 			text->len = paq_int_text(scratch, header->pid);
@@ -386,7 +385,7 @@ escape_text(char escape, const PaqRecord *record, char *scratch, PaqText *text)
 		case 'e':
 			if (paq_record_has_outcome(header))
 			{
-				text->data = unpack_sql_state(header->sqlstate);
+				text->data = paq_sqlstate_text(header->sqlstate);
 				text->len = 5;
 			}
 			break;

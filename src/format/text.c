@@ -7,8 +7,8 @@
  * Asking the time zone library costs more than all the rest of a record, and
  * nearly all records of a moment share their second.  So the text of a second
  * is made once and kept; in a small table, so that the start times of many
- * sessions find a place beside the current second.  A change of log_timezone is
- * noticed at once.
+ * sessions find a place beside the current second.  With another generation of
+ * the server it is made anew.
  *
  * Guarantees: never writes outside of the buffer; bytes arrive in order, or,
  * from the first failure of the drain callback on, not at all.  A buffer
@@ -19,9 +19,8 @@
  *
  *-------------------------------------------------------------------------
  */
-#include "postgres.h"
-
 #include "format/format_internal.h"
+
 
 #define NSECONDS	256			/* a power of 2 */
 
@@ -30,8 +29,8 @@
 
 typedef struct Second
 {
-	pg_time_t	second;
-	const pg_tz *zone;			/* NULL: unused entry */
+	int64		second;
+	uint64		generation;		/* of the server; 0: unused entry */
 	int			date_len;		/* of "2026-11-20 10:11:12" in text */
 	int			text_len;		/* of all of it: " UTC" follows the date */
 	int			offset_len;
@@ -225,38 +224,59 @@ offset_text(char *dst, size_t size, long offset)
 	return len;
 }
 
-static pg_noinline void
-fill_second(Second *entry, pg_time_t second)
+/* The date of so many days since 1970-01-01 */
+static void
+split_days(int64 days, int64 *year, int *month, int *day)
 {
-	static const struct pg_tm epoch = {
-		.tm_mday = 1, .tm_year = 70, .tm_wday = 4, .tm_zone = "UTC"
-	};
-	const struct pg_tm *tm = pg_localtime(&second, log_timezone);
+	/*
+	 * Years begin in March here, so that the day that some years lack is their last one.  Then
+	 * an era of 400 years has 146,097 days, and five months from March on have 153.
+	 */
+	const int64 from_march = days + 719468;
+	const int64 era = (from_march >= 0 ? from_march : from_march - 146096) / 146097;
+	const int	of_era = (int) (from_march - era * 146097);
+	const int	year_of_era = (of_era - of_era / 1460 + of_era / 36524 - of_era / 146096) / 365;
+	const int	of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+	const int	month_of_year = (5 * of_year + 2) / 153;
 
-	/* A time whose year does not fit into an int: show the epoch. */
-	if (tm == NULL)
-		tm = &epoch;
+	*day = of_year - (153 * month_of_year + 2) / 5 + 1;
+	*month = month_of_year < 10 ? month_of_year + 3 : month_of_year - 9;
+	*year = era * 400 + year_of_era + (*month <= 2 ? 1 : 0);
+}
+
+static pg_noinline void
+fill_second(Second *entry, const PaqServer *server, int64 second)
+{
+	char		zone[PAQ_ZONE_NAME_LEN];
+	const int	offset = server->offset_at(server, second, zone);
+	const int64 local = second + offset;
+	int			of_day = local % SECS_PER_DAY;
+	int64		year;
+	int			month;
+	int			day;
+
+	if (of_day < 0)
+		of_day += SECS_PER_DAY;
+	split_days((local - of_day) / SECS_PER_DAY, &year, &month, &day);
 	entry->second = second;
-	entry->zone = log_timezone;
-	entry->date_len = pg_strftime(entry->text, sizeof(entry->text),
-								  "%Y-%m-%d %H:%M:%S", tm);
-	entry->text_len = pg_strftime(entry->text, sizeof(entry->text),
-								  "%Y-%m-%d %H:%M:%S %Z", tm);
-	/* Do without an abbreviation that is too long. */
-	if (entry->text_len == 0)
-		entry->text_len = pg_strftime(entry->text, sizeof(entry->text),
-									  "%Y-%m-%d %H:%M:%S ", tm);
-	entry->offset_len = offset_text(entry->offset, sizeof(entry->offset),
-									tm->tm_gmtoff);
+	entry->generation = server->generation;
+	entry->date_len = snprintf(entry->text, sizeof(entry->text),
+							   "%04lld-%02d-%02d %02d:%02d:%02d", (long long) year, month, day,
+							   of_day / SECS_PER_HOUR, of_day / SECS_PER_MINUTE % MINS_PER_HOUR,
+							   of_day % SECS_PER_MINUTE);
+	entry->text_len = entry->date_len +
+		snprintf(entry->text + entry->date_len, sizeof(entry->text) - entry->date_len,
+				 " %s", zone);
+	entry->offset_len = offset_text(entry->offset, sizeof(entry->offset), offset);
 }
 
 static inline const Second *
-lookup_second(pg_time_t second)
+lookup_second(const PaqServer *server, int64 second)
 {
 	Second	   *entry = &seconds[(uint64) second & (NSECONDS - 1)];
 
-	if (unlikely(entry->second != second || entry->zone != log_timezone))
-		fill_second(entry, second);
+	if (unlikely(entry->second != second || entry->generation != server->generation))
+		fill_second(entry, server, second);
 	return entry;
 }
 
@@ -266,10 +286,10 @@ lookup_second(pg_time_t second)
  * returns the length, nothing is terminated.
  */
 int
-paq_time_log(char *dst, int64 timestamp, bool millis)
+paq_time_log(char *dst, const PaqServer *server, int64 timestamp, bool millis)
 {
 	const PaqTime time = paq_time_split(timestamp);
-	const Second *entry = lookup_second(time.second);
+	const Second *entry = lookup_second(server, time.second);
 	char	   *p = dst;
 
 	memcpy(p, entry->text, entry->date_len);
@@ -294,10 +314,10 @@ paq_time_log(char *dst, int64 timestamp, bool millis)
  * 64 bytes, all of which may be written to; returns the length.
  */
 int
-paq_time_iso(char *dst, int64 timestamp)
+paq_time_iso(char *dst, const PaqServer *server, int64 timestamp)
 {
 	PaqTime		time = paq_time_split(timestamp);
-	const Second *entry = lookup_second(time.second);
+	const Second *entry = lookup_second(server, time.second);
 	uint32		usec = time.usec;
 	char	   *p = dst + entry->date_len;
 
@@ -416,4 +436,15 @@ paq_vxid_text(char *dst, const PaqRecordHeader *header)
 	len = paq_int_text(dst, header->vxid_proc);
 	dst[len++] = '/';
 	return len + paq_uint_text(dst + len, header->vxid_lxid);
+}
+
+/* The five characters of an outcome as by MAKE_SQLSTATE, valid until the next call */
+const char *
+paq_sqlstate_text(int sqlstate)
+{
+	static char text[6];
+
+	for (int i = 0; i < 5; i++)
+		text[i] = ((sqlstate >> (6 * i)) & 0x3F) + '0';
+	return text;
 }

@@ -248,6 +248,7 @@ paq_record_decode(const char *data, uint32 len,
 		return false;
 	record->sequence = record->series = 0;
 	record->part = NULL;
+	record->server = NULL;
 	if (likely((record->header.flags & PAQ_RECORD_SPILLED) == 0))
 		return decode_fields(record, 0, PAQ_NFIELDS, &p, end) && p == end;
 

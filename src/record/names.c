@@ -91,3 +91,12 @@ const PaqTrailFieldInfo paq_trail_fields[PAQ_TRAIL_NFIELDS] = {
 	[PAQ_TRAIL_##id] = {NULL, NULL, column, PAQ_JSON_NONE, sql_type, what},
 #include "record/fieldlist.h"
 };
+
+/* A number above 0 that this process has not given before */
+uint64
+paq_new_generation(void)
+{
+	static uint64 last = 0;
+
+	return ++last;
+}

@@ -267,6 +267,26 @@ typedef struct PaqPart
 								 * fields are cut instead */
 } PaqPart;
 
+/* Space for the abbreviation of a time zone, with a terminator, in bytes */
+#define PAQ_ZONE_NAME_LEN	128
+
+/* What records say of their server, which is the same for all of them.  Texts may be null. */
+typedef struct PaqServer
+{
+	uint64		generation;		/* by paq_new_generation(), whenever anything here changes */
+	uint64		system_identifier;
+	PaqText		host;			/* name of its machine */
+	PaqText		version;		/* as server_version shows it */
+	PaqText		cluster;		/* cluster_name */
+
+	/*
+	 * Returns the offset of log_timezone from UTC, in seconds, at a time in seconds since 1970;
+	 * east is positive.  zone gets its abbreviation then.
+	 */
+	int			(*offset_at) (const struct PaqServer *server, int64 second,
+					 char zone[PAQ_ZONE_NAME_LEN]);
+} PaqServer;
+
 /* A decoded record: points into the bytes it was decoded from. */
 typedef struct PaqRecord
 {
@@ -275,6 +295,7 @@ typedef struct PaqRecord
 	uint64		sequence;		/* given by the worker, 0 before */
 	uint64		series;			/* likewise */
 	const PaqPart *part;		/* NULL: it is no part */
+	const PaqServer *server;	/* for formats: set by who has them write it */
 } PaqRecord;
 
 /*
@@ -347,6 +368,7 @@ typedef struct PaqTrailFieldInfo
 } PaqTrailFieldInfo;
 
 /* names.c */
+extern uint64 paq_new_generation(void);
 extern const PaqTrailFieldInfo paq_trail_fields[PAQ_TRAIL_NFIELDS];
 extern const char *paq_class_name(PaqClass c);
 extern const char *paq_class_label(PaqClass c);

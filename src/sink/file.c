@@ -379,6 +379,7 @@ PaqAppendResult
 paq_sink_append(PaqRecord *record, uint32 *nparts)
 {
 	record->series = paq_trail.series;
+	record->server = paq_trail_server();
 	record_start = batch.used;
 	*nparts = paq_parts_write(&batch, paq_trail.format, record,
 							  paq_parts_limit(paq_trail.format, paq_trail.path), false);

@@ -157,6 +157,7 @@ digest_record(const PaqRecord *record, uint64 *digest)
 	PaqRecord	copy = *record;
 
 	copy.sequence = copy.series = 0;
+	copy.server = paq_trail_server();
 	if (!digest_begin())
 		return false;
 	return paq_parts_write(&buf, known.format, &copy,
@@ -277,6 +278,7 @@ write_gap(PaqBuffer *buf, const PaqFormat *format, TimestampTz now,
 	paq_sink_gap_record(&record, 0, now, count, message);
 	record.sequence = sequence;
 	record.series = paq_trail.series;
+	record.server = paq_trail_server();
 	buf->used = 0;
 	format->write(buf, &record);
 }

@@ -7,6 +7,7 @@
  *	names.c			names, formats and permissions of files
  *	file.c			the open file: create, write, cut, sync; batches
  *	durable.c		how far the trail is durable, and the numbers of records
+ *	server.c		what records say of this server
  *	directory.c		the directory: made, locked, synced
  *	rotate.c		when to start a new one
  *	layers.c		the layers of the open file, and its key
@@ -96,6 +97,9 @@ extern void paq_trail_note_damage(const char *path, uint64 sequence);
 extern void paq_trail_note_loss(const char *path, const char *what,
 								TimestampTz begun, uint64 begun_sequence,
 								uint64 last_sequence);
+
+/* server.c */
+extern const PaqServer *paq_trail_server(void);
 
 /* parts.c */
 extern Size paq_parts_limit(const PaqFormat *format, const char *path);

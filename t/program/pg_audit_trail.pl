@@ -495,7 +495,7 @@ my $odd = file('odd.json',
 		databaseName => undef, errorMessage => 'lost: "2", or more', rowCount => 2,
 		logTime => '2026-11-20T10:11:12.123456+05:30'),
 	line(2, exitCode => '57P02', interrupted => \1, cut => \1, paramList => undef, sessionId => 'a.b',
-		pid => 11, remoteHost => '10.1.2.3', remotePort => '99', commandText => "x\e[1m\x{9b}y",
+		sessionStart => '1970-01-01T00:00:10.000000+00:00', pid => 11, remoteHost => '10.1.2.3', remotePort => '99', commandText => "x\e[1m\x{9b}y",
 		policy => 'the "night"', settings => { 'a.b' => 'c,"d"' },
 		logTime => '2026-11-20T10:11:12.999999+00:00'),
 	line(3, remoteHost => undef, commandTextOmitted => 'not logged', paramListOmitted => 'not logged'));
@@ -505,7 +505,7 @@ prints(
 		map { "$_\n" }
 		  '2026-11-20 10:11:12.123 +05:30,,,,,0.0,-1,,,,0,WARNING,,'
 		  . '"AUDIT: GAP,0,0,GAP,,,,""lost: """"2"""", or more"",<none>",,,,,,,,"1",,,,0',
-		  '2026-11-20 10:11:12.999 UTC,"alice","shop",11,"10.1.2.3:99",a.b,-2,"SELECT",,,0,LOG,57P02,'
+		  '2026-11-20 10:11:12.999 UTC,"alice","shop",11,"10.1.2.3:99",a.b,-2,"SELECT",1970-01-01 00:00:10 UTC,,0,LOG,57P02,'
 		  . "\"AUDIT: SESSION,0,0,READ,SELECT,,,x\e[1m\xc2\x9by,\",,\"interrupted,cut,"
 			. 'policy=""the """"night"""""",a.b=""c,""""d""""""",,,,,,"2",,,,0',
 		  '2026-11-20 10:00:03.000 UTC,"alice","shop",,,0.0,-3,,,,0,LOG,00000,'

@@ -51,10 +51,8 @@ print_record(const Options *options, Record *record)
 	raw.used = safe.used = 0;
 	if (convert)
 	{
-		if (options->format == FORMAT_CSVLOG)
-			csvlog_write(&raw, record);
-		else if (options->format == FORMAT_PGAUDIT)
-			pgaudit_write(&raw, record);
+		if (options->format == FORMAT_CSVLOG || options->format == FORMAT_PGAUDIT)
+			server_format_write(&raw, record, options->format);
 		else if (options->format == FORMAT_OCSF)
 			ocsf_write(&raw, record);
 		else if (options->format == FORMAT_ECS)

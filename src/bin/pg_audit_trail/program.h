@@ -21,8 +21,7 @@
  *	transaction.c		which transactions were rolled back
  *	words.c				words of a statement
  *	print.c				records in any format
- *	csvlog.c			format csvlog
- *	message.c			format pgaudit, and what csvlog has of it
+ *	server_format.c		formats csvlog and pgaudit, by the server's own code
  *	schema*.c			formats ocsf and ecs: schema.h has the map of these
  *	table.c				a table for people
  *	safe.c				texts that do nothing to a terminal
@@ -424,15 +423,9 @@ extern bool wants_colors(const Options *options);
 extern void print_begin(const Options *options);
 extern void print_record(const Options *options, Record *record);
 
-/* csvlog.c */
-extern void csvlog_write(Buffer *buf, Record *record);
-
-/* message.c */
-extern void message_write(Buffer *buf, Record *record, bool tabs);
-extern void pgaudit_write(Buffer *buf, Record *record);
-extern void put_quotes_escaped(Buffer *buf, const char *data, Size len, int nquotes,
-							   bool tabs);
-extern void put_log_time(Buffer *buf, Text time, bool millis);
+/* server_format.c */
+extern void record_restore(Record *record, PaqRecord *to);
+extern void server_format_write(Buffer *buf, Record *record, Format format);
 
 /* schema_ocsf.c, schema_ecs.c */
 extern void ocsf_write(Buffer *buf, Record *record);
