@@ -12,6 +12,7 @@
  *	line.c			lines of format json, their parts, and records that are shortened
  *	seal.c			lines of seals, and keys
  *	trail.c			trail files, compressed or encrypted
+ *	blocks.c		trail files of blocks
  *	program.c		what pg_audit_trail makes of a file in any format
  *
  * Masking needs PostgreSQL's scanner, so mask_fuzz.c is loaded by a server.
@@ -37,6 +38,7 @@ typedef struct Target
 } Target;
 
 static const Target targets[] = {
+	{"blocks", fuzz_blocks},
 	{"line", fuzz_line},
 	{"program", fuzz_program},
 	{"record", fuzz_record},

@@ -27,6 +27,7 @@ extern char *exact_copy(const char *data, Size len);
 extern int	make_file(const char *data, Size len);
 
 /* The targets: one input each */
+extern void fuzz_blocks(const char *data, Size len);
 extern void fuzz_line(const char *data, Size len);
 extern void fuzz_program(const char *data, Size len);
 extern void fuzz_record(const char *data, Size len);

@@ -79,6 +79,7 @@ paq_block_skip(PaqBlockCipher *cipher, const uint8 *src, Size len)
 
 #define FILE_INFO		"pg_audit_queue file"
 #define SEGMENT_INFO	"pg_audit_queue segment"
+#define BODY_INFO		"pg_audit_queue block"
 
 StaticAssertDecl(AT_SALT + SALT_LEN == PAQ_HEADER_MIN, "layout of a header");
 StaticAssertDecl(MARK_LEN + SEGMENT_SALT_LEN + PAQ_TAG_LEN == PAQ_SEGMENT_LEN,
@@ -341,7 +342,101 @@ paq_block_decrypt(PaqBlockCipher *cipher, const uint8 *src, char *data)
 	return true;
 }
 
+/*
+ * Make the key of a trail file of blocks; dst gets the id of the user's key and the file's
+ * salt.  cipher is all zeros.
+ */
+bool
+paq_body_new_file(PaqBlockCipher *cipher, PaqEncryption encryption, const char *name,
+				  const PaqKeys *keys, uint8 *dst, char *error)
+{
+	if (!paq_block_new_file(cipher, encryption, name, keys, error))
+		return false;
+	memcpy(dst, cipher->header + AT_KEY_ID, PAQ_KEY_ID_LEN + SALT_LEN);
+	return true;
+}
+
+/* Derive the key of the file that has them at src; see paq_block_open_file(). */
+bool
+paq_body_open_file(PaqBlockCipher *cipher, PaqEncryption encryption, const char *name,
+				   const PaqKeys *keys, const uint8 *src, bool *damaged, char *error)
+{
+	uint8		header[PAQ_HEADER_MAX];
+	const Size	name_len = strlen(name);
+
+	memcpy(header, FILE_MARK, AT_VERSION);
+	header[AT_VERSION] = VERSION;
+	header[AT_CIPHER] = encryption;
+	put_number(header + AT_NAME_LEN, 2, name_len);
+	memcpy(header + AT_KEY_ID, src, PAQ_KEY_ID_LEN + SALT_LEN);
+	memcpy(header + PAQ_HEADER_MIN, name, name_len);
+	return paq_block_open_file(cipher, header, PAQ_HEADER_MIN + name_len, name, keys,
+							   damaged, error);
+}
+
+static bool
+derive_body_key(PaqBlockCipher *cipher, const uint8 *salt)
+{
+	cipher->counter = 0;
+	return paq_derive(cipher->segment, cipher->file->len, cipher->file,
+					  salt, SEGMENT_SALT_LEN, BODY_INFO, strlen(BODY_INFO));
+}
+
+/* Make an encrypted body at dst of len bytes of data; the aad is authenticated with it. */
+bool
+paq_body_encrypt(PaqBlockCipher *cipher, uint8 *dst, const char *data, Size len,
+				 const uint8 *aad, Size aad_len)
+{
+	uint8	   *text = dst + SEGMENT_SALT_LEN;
+
+	return paq_random_bytes(dst, SEGMENT_SALT_LEN) &&
+		derive_body_key(cipher, dst) &&
+		run_gcm(cipher, true, text, (const uint8 *) data, len, &aad, &aad_len, 1, text + len);
+}
+
+/* The data of the body of len bytes at src, which has 32 bytes less; false if it is not genuine. */
+bool
+paq_body_decrypt(PaqBlockCipher *cipher, char *data, const uint8 *src, Size len,
+				 const uint8 *aad, Size aad_len)
+{
+	const Size	data_len = len - SEGMENT_SALT_LEN - PAQ_TAG_LEN;
+	uint8		tag[PAQ_TAG_LEN];
+
+	memcpy(tag, src + len - PAQ_TAG_LEN, PAQ_TAG_LEN);
+	return derive_body_key(cipher, src) &&
+		run_gcm(cipher, false, (uint8 *) data, src + SEGMENT_SALT_LEN, data_len,
+				&aad, &aad_len, 1, tag);
+}
+
 #else							/* !PAQ_WITH_OPENSSL */
+
+bool
+paq_body_new_file(PaqBlockCipher *cipher, PaqEncryption encryption, const char *name,
+				  const PaqKeys *keys, uint8 *dst, char *error)
+{
+	return paq_block_new_file(cipher, encryption, name, keys, error);
+}
+
+bool
+paq_body_open_file(PaqBlockCipher *cipher, PaqEncryption encryption, const char *name,
+				   const PaqKeys *keys, const uint8 *src, bool *damaged, char *error)
+{
+	return paq_block_open_file(cipher, src, 0, name, keys, damaged, error);
+}
+
+bool
+paq_body_encrypt(PaqBlockCipher *cipher, uint8 *dst, const char *data, Size len,
+				 const uint8 *aad, Size aad_len)
+{
+	return false;
+}
+
+bool
+paq_body_decrypt(PaqBlockCipher *cipher, char *data, const uint8 *src, Size len,
+				 const uint8 *aad, Size aad_len)
+{
+	return false;
+}
 
 bool
 paq_block_new_file(PaqBlockCipher *cipher, PaqEncryption encryption,

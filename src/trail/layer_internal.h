@@ -100,6 +100,15 @@ extern bool paq_block_decrypt(PaqBlockCipher *cipher, const uint8 *src, char *da
 extern void paq_block_skip(PaqBlockCipher *cipher, const uint8 *src, Size len);
 extern PaqBlockKind paq_block_kind(const uint8 *src, Size *len);
 extern void paq_block_forget(PaqBlockCipher *cipher);
+extern bool paq_body_new_file(PaqBlockCipher *cipher, PaqEncryption encryption,
+							  const char *name, const PaqKeys *keys, uint8 *dst, char *error);
+extern bool paq_body_open_file(PaqBlockCipher *cipher, PaqEncryption encryption,
+							   const char *name, const PaqKeys *keys, const uint8 *src,
+							   bool *damaged, char *error);
+extern bool paq_body_encrypt(PaqBlockCipher *cipher, uint8 *dst, const char *data, Size len,
+							 const uint8 *aad, Size aad_len);
+extern bool paq_body_decrypt(PaqBlockCipher *cipher, char *data, const uint8 *src, Size len,
+							 const uint8 *aad, Size aad_len);
 
 /* frame.c */
 extern Size paq_frame_compress(PaqCompression compression, void **context,
