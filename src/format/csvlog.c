@@ -329,10 +329,9 @@ put_csv_marks(const CsvRow *row)
 	const PaqText policy = row->record->field[PAQ_FIELD_POLICY];
 	bool		first = true;
 
-	/* Version 1.0 wrote records without a series. */
-	put_mark(row, row->record->series != 0, SERIES_START, &first);
-	if (row->record->series != 0)
-		paq_buffer_int(row->out, (int64) row->record->series);
+	/* Always: records are looked for by what is written without the number. */
+	put_mark(row, true, SERIES_START, &first);
+	paq_buffer_int(row->out, (int64) row->record->series);
 
 #define PAQ_TRAIL_MARK(id, json, column, flag, what) \
 	put_mark(row, (flags & flag) != 0, json, &first);
@@ -341,9 +340,7 @@ put_csv_marks(const CsvRow *row)
 	if (policy.data != NULL)
 		put_named_mark(row, (PaqText){ "policy", 6 }, policy, &first);
 	put_csv_settings(row, &first);
-	if (!first)
-		paq_buffer_putc(row->out, '"');
-	paq_buffer_putc(row->out, ',');
+	PAQ_PUT_LITERAL(row->out, "\",");
 }
 
 static void

@@ -504,12 +504,12 @@ prints(
 	join('',
 		map { "$_\n" }
 		  '2026-11-20 10:11:12.123 +05:30,,,,,0.0,-1,,,,0,WARNING,,'
-		  . '"AUDIT: GAP,0,0,GAP,,,,""lost: """"2"""", or more"",<none>",,,,,,,,"1",,,,0',
+		  . '"AUDIT: GAP,0,0,GAP,,,,""lost: """"2"""", or more"",<none>",,"series=0",,,,,,"1",,,,0',
 		  '2026-11-20 10:11:12.999 UTC,"alice","shop",11,"10.1.2.3:99",a.b,-2,"SELECT",1970-01-01 00:00:10 UTC,,0,LOG,57P02,'
-		  . "\"AUDIT: SESSION,0,0,READ,SELECT,,,x\e[1m\xc2\x9by,\",,\"interrupted,cut,"
+		  . "\"AUDIT: SESSION,0,0,READ,SELECT,,,x\e[1m\xc2\x9by,\",,\"series=0,interrupted,cut,"
 			. 'policy=""the """"night"""""",a.b=""c,""""d""""""",,,,,,"2",,,,0',
 		  '2026-11-20 10:00:03.000 UTC,"alice","shop",,,0.0,-3,,,,0,LOG,00000,'
-		  . '"AUDIT: SESSION,0,0,READ,SELECT,,,<not logged>,<not logged>",,,,,,,,"3",,,,0'),
+		  . '"AUDIT: SESSION,0,0,READ,SELECT,,,<not logged>,<not logged>",,"series=0",,,,,,"3",,,,0'),
 	'rare records in format csvlog');
 prints(
 	[ 'cat', '-f', 'pgaudit', $odd ],
