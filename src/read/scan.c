@@ -3,7 +3,7 @@
  * scan.c
  *		The records of the trail's files, one after the other, with any layers.
  *
- * Read are all files of format json in pg_audit_queue.log_directory, whatever
+ * Read are all files of format json in pg_audit_queue.log_directory, and those of blocks, whatever
  * their names are but for the ending, in the order in which they were written to last.
  * Files that were finished before the range began are not opened.  Those that were
  * begun behind its end are: the record of a statement that was interrupted by a crash
@@ -95,15 +95,16 @@ struct PaqTrailScan
  * ----------
  */
 
-/* Is that the name of a file in format json? */
+/* Returns true if that is the name of a file in format json, or of one that is read as such. */
 static bool
 is_json_name(const char *name)
 {
 	PaqLayers	layers;
 	const Size	len = paq_layers_of_name(name, &layers);
 
-	return len > strlen(".json") &&
-		memcmp(name + len - strlen(".json"), ".json", strlen(".json")) == 0;
+	return paq_is_block_file(name) ||
+		(len > strlen(".json") &&
+		 memcmp(name + len - strlen(".json"), ".json", strlen(".json")) == 0);
 }
 
 static void
@@ -173,6 +174,7 @@ may_warn(PaqTrailScan *scan)
 	return scan->reading->nwarnings++ < MAX_WARNINGS;
 }
 
+/* Have the keys for the file, which is open, if it is encrypted. */
 static void
 need_keys(PaqTrailScan *scan)
 {
@@ -182,7 +184,9 @@ need_keys(PaqTrailScan *scan)
 	char		error[PAQ_LAYER_ERROR_LEN];
 
 	(void) paq_layers_of_name(scan->file->name, &layers);
-	if (reading->keys != NULL || layers.encryption == PAQ_ENCRYPTION_NONE)
+	if (reading->keys != NULL ||
+		(layers.encryption == PAQ_ENCRYPTION_NONE &&
+		 !(paq_is_block_file(scan->file->name) && paq_blocks_are_encrypted(scan->fd))))
 		return;
 	old_context = MemoryContextSwitchTo(reading->context);
 	reading->keys = paq_run_key_command(error);
@@ -202,7 +206,6 @@ open_scanned_file(PaqTrailScan *scan)
 	struct stat st;
 
 	scan->file = linitial(scan->files);
-	need_keys(scan);
 
 	/* There can be any number of scans, and the server needs files, too. */
 	if (!AcquireExternalFD())
@@ -228,6 +231,7 @@ open_scanned_file(PaqTrailScan *scan)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
 				 errmsg("\"%s\" is not a regular file", scan->file->shown)));
+	need_keys(scan);
 	scan->counts.opened++;
 	scan->reader = paq_layer_reader_make(scan->fd, scan->file->name,
 										 scan->reading->keys);

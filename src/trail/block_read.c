@@ -72,6 +72,7 @@ struct PaqBlockReader
 	PaqTrailFileHeader file;
 	PaqBlockCipher cipher;
 	PaqFrames  *frames;
+	uint64		limit;			/* of the file, nothing is read from here on */
 	uint64		offset;			/* of the next block */
 	uint64		body_offset;	/* of the body of the block before that */
 	bool		hash_known;		/* that block was opened, and has this hash: */
@@ -210,6 +211,7 @@ paq_block_reader_make(const PaqKeys *keys)
 	PaqBlockReader *reader = palloc0(sizeof(PaqBlockReader));
 
 	reader->keys = keys;
+	reader->limit = PG_UINT64_MAX;
 	reader->stored = palloc(PAQ_BODY_STORED_MAX);
 	reader->frame = palloc(PAQ_BODY_STORED_MAX);
 	reader->body = palloc(PAQ_BLOCK_BODY_MAX);
@@ -239,6 +241,20 @@ paq_block_reader_offset(const PaqBlockReader *reader)
 	return reader->offset;
 }
 
+void
+paq_block_reader_limit(PaqBlockReader *reader, uint64 limit)
+{
+	reader->limit = limit;
+}
+
+void
+paq_block_reader_seek(PaqBlockReader *reader, uint64 offset)
+{
+	reader->offset = offset;
+	reader->hash_known = false;
+	reader->items = (Cursor){NULL, NULL, false};
+}
+
 const char *
 paq_block_reader_error(const PaqBlockReader *reader)
 {
@@ -257,6 +273,7 @@ static PaqBlockResult
 read_at(PaqBlockReader *reader, char *dst, Size len, uint64 offset, Size *got)
 {
 	*got = 0;
+	len = offset < reader->limit ? Min(len, reader->limit - offset) : 0;
 	while (*got < len)
 	{
 		const ssize_t n = pread(reader->fd, dst + *got, len - *got, offset + *got);

@@ -27,6 +27,9 @@
 #define SESSION_PLACES	(2 * PAQ_BLOCK_MAX_SESSIONS)
 #define TEXT_PLACES		(2 * PAQ_BLOCK_MAX_TEXTS)
 
+/* Bytes at the end of a text that its hash is made from */
+#define HASHED_MAX		1024
+
 /* Bytes of a field that the block of a record has, which no block has room for */
 #define HEAD_MAX		(32 * 1024)
 
@@ -103,6 +106,7 @@ struct PaqBlockWriter
 	PaqTrailFileHeader file;
 	PaqBlockCipher cipher;		/* of an encrypted file */
 	void	   *compressor;
+	uint64		seed;			/* of the texts' hashes */
 	char		file_header[PAQ_FILE_HEADER_MAX];
 	uint8		hash[PAQ_BLOCK_HASH_LEN];	/* of what the next block follows */
 	uint8		next_hash[PAQ_BLOCK_HASH_LEN];	/* of the block that was ended */
@@ -131,9 +135,7 @@ struct PaqBlockWriter
  * ----------
  */
 
-/*
- * SHA-256 of two pieces.  False without memory, or if the library fails.
- */
+/* Makes SHA-256 of two pieces.  Returns false without memory, or if the library fails. */
 bool
 paq_block_hash(uint8 *dst, const char *data, Size len, const char *more, Size more_len)
 {
@@ -202,13 +204,15 @@ paq_block_writer_make(const PaqTrailFileHeader *file, const PaqKeys *keys,
 	writer->texts = palloc(PAQ_BLOCK_MAX_TEXTS * sizeof(TextEntry));
 	writer->session_places = palloc(SESSION_PLACES * sizeof(uint16));
 	writer->text_places = palloc(TEXT_PLACES * sizeof(uint16));
-	if (!make_file_header(writer, keys, len, error))
+	if (!pg_strong_random(&writer->seed, sizeof(writer->seed)))
+		strlcpy(error, "could not generate a random number", PAQ_LAYER_ERROR_LEN);
+	else if (make_file_header(writer, keys, len, error))
 	{
-		paq_block_writer_free(writer);
-		return NULL;
+		*data = writer->file_header;
+		return writer;
 	}
-	*data = writer->file_header;
-	return writer;
+	paq_block_writer_free(writer);
+	return NULL;
 }
 
 void
@@ -236,11 +240,11 @@ paq_block_writer_free(PaqBlockWriter *writer)
 static inline char *
 begin_item(PaqBlockWriter *writer, int kind, Size max)
 {
-	/* The length takes as many bytes as that of the longest content would. */
-	Size len_bytes = max < 0x80 ? 1 : max < 0x4000 ? 2
-		: max < 0x200000						   ? 3
-												   : 4;
+	Size		len_bytes = 1;
 
+	/* The length takes as many bytes as that of the longest content would. */
+	for (; max >= 0x80; max >>= 7)
+		len_bytes++;
 	writer->next[0] = kind;
 	return writer->next + 1 + len_bytes;
 }
@@ -358,64 +362,80 @@ keep_fields(PaqBlockWriter *writer, const PaqRecord *record, const PaqField *fie
 }
 
 /*
- * The place in the hash table of the record's session, or of where it would be.
+ * A hash of a text that a user chooses, with a seed that nobody knows.  It is over no more than
+ * its end: texts that differ elsewhere are long, and few of them have room in a block.
  */
+static inline uint32
+text_hash(const PaqBlockWriter *writer, const PaqText *text)
+{
+	const Size	len = Min(text->len, HASHED_MAX);
+
+	if (len == 0)
+		return 0;
+	return (uint32) hash_bytes_extended((const unsigned char *) text->data + text->len - len,
+										len, writer->seed);
+}
+
+/* Returns the place of the record's session in the hash table, or the one where it would be. */
 static uint16 *
 find_session(PaqBlockWriter *writer, const PaqRecord *record)
 {
 	const PaqRecordHeader *header = &record->header;
 	uint32		i = murmurhash32((uint32) header->pid) ^ (uint32) header->session_start;
 
+	/* These can be something else with each statement. */
+	i ^= text_hash(writer, &record->field[PAQ_FIELD_APPLICATION]);
+	i ^= text_hash(writer, &record->field[PAQ_FIELD_SETTINGS]);
 	for (;; i++)
 	{
 		uint16	   *place = &writer->session_places[i & (SESSION_PLACES - 1)];
-		const SessionEntry *entry = &writer->sessions[*place - 1];
+		const SessionEntry *entry;
 
-		if (*place == 0 ||
-			(entry->pid == header->pid && entry->start == header->session_start &&
-			 entry->backend == header->vxid_proc && entry->encoding == header->encoding &&
-			 entry->role_kind == (header->flags & PAQ_RECORD_ROLE_KIND) &&
-			 has_fields(record, session_fields, lengthof(session_fields),
-						entry->field_len, entry->fields)))
+		if (*place == 0)
+			return place;
+		entry = &writer->sessions[*place - 1];
+		if (entry->pid == header->pid && entry->start == header->session_start &&
+			entry->backend == header->vxid_proc && entry->encoding == header->encoding &&
+			entry->role_kind == (header->flags & PAQ_RECORD_ROLE_KIND) &&
+			has_fields(record, session_fields, lengthof(session_fields),
+					   entry->field_len, entry->fields))
 			return place;
 	}
 }
 
-/* Likewise of its text */
+/* Likewise that of its text; *hash is its hash. */
 static uint16 *
 find_text(PaqBlockWriter *writer, const PaqRecord *record, uint32 *hash)
 {
 	const PaqRecordHeader *header = &record->header;
 	const PaqText *statement = &record->field[PAQ_FIELD_STATEMENT];
-	const Size	few = Min(statement->len, 32);
 	const uint32 flags = header->flags & ~PAQ_RECORD_ROLE_KIND;
 	uint32		i;
 
-	/* Texts that differ mostly do so at their ends, or in their lengths. */
 	*hash = hash_combine(murmurhash32(statement->len ^ flags ^ header->audit_class << 24),
 						 (uint32) header->query_id ^
-							 record->field[PAQ_FIELD_COMMAND].len << 16 ^
-							 record->field[PAQ_FIELD_OBJECT_NAME].len);
-	if (few > 0)
-		*hash = hash_combine(*hash, hash_bytes((const unsigned char *) statement->data +
-											   statement->len - few, few));
+							 record->field[PAQ_FIELD_COMMAND].len << 16);
+	*hash ^= text_hash(writer, statement);
+	*hash ^= text_hash(writer, &record->field[PAQ_FIELD_OBJECT_NAME]);
 	for (i = *hash;; i++)
 	{
 		uint16	   *place = &writer->text_places[i & (TEXT_PLACES - 1)];
-		const TextEntry *entry = &writer->texts[*place - 1];
+		const TextEntry *entry;
 
-		if (*place == 0 ||
-			(entry->hash == *hash && entry->flags == flags &&
-			 entry->audit_class == header->audit_class &&
-			 entry->query_id == header->query_id &&
-			 entry->location == header->stmt_location && entry->len == header->stmt_len &&
-			 has_fields(record, text_fields, lengthof(text_fields),
-						entry->field_len, entry->fields)))
+		if (*place == 0)
+			return place;
+		entry = &writer->texts[*place - 1];
+		if (entry->hash == *hash && entry->flags == flags &&
+			entry->audit_class == header->audit_class &&
+			entry->query_id == header->query_id &&
+			entry->location == header->stmt_location && entry->len == header->stmt_len &&
+			has_fields(record, text_fields, lengthof(text_fields),
+					   entry->field_len, entry->fields))
 			return place;
 	}
 }
 
-/* Defines the record's session, with that much of each field; keep: for other records, too. */
+/* Defines the record's session, with at most that much of each field, in bytes. */
 static void
 define_session(PaqBlockWriter *writer, const PaqRecord *record, Size limit)
 {
@@ -445,6 +465,7 @@ define_session(PaqBlockWriter *writer, const PaqRecord *record, Size limit)
 	end_item(writer, content, p);
 }
 
+/* Likewise its text */
 static void
 define_text(PaqBlockWriter *writer, const PaqRecord *record, Size limit)
 {

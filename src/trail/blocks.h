@@ -178,9 +178,9 @@ typedef struct PaqBlockHeader
 typedef struct PaqBlockWriter PaqBlockWriter;
 
 /*
- * Returns a writer for a new file; NULL on failure, with error, of PAQ_LAYER_ERROR_LEN
- * bytes.  keys may be freed then; NULL unless the file is encrypted.  *data and *len are the
- * file's header, to be written first, valid until the next call.
+ * Returns a writer for a new file, in the current memory context; NULL on failure, with error,
+ * of PAQ_LAYER_ERROR_LEN bytes.  keys may be freed then; NULL unless the file is encrypted.
+ * *data and *len are the file's header, to be written first, valid until the next call.
  */
 extern PaqBlockWriter *paq_block_writer_make(const PaqTrailFileHeader *file, const PaqKeys *keys,
 											 const char **data, Size *len, char *error);
@@ -238,8 +238,9 @@ typedef enum PaqBlockResult
 } PaqBlockResult;
 
 /*
- * Returns a reader of one file after the other; keys may be NULL, and have to stay until it is
- * freed.  Its memory is bounded by the limits above, whatever the files hold.
+ * Returns a reader of one file after the other, in the current memory context; keys may be NULL,
+ * and have to stay until it is freed.  Its memory is bounded by the limits above, whatever the
+ * files hold.
  */
 extern PaqBlockReader *paq_block_reader_make(const PaqKeys *keys);
 extern void paq_block_reader_free(PaqBlockReader *reader);
@@ -250,6 +251,12 @@ extern void paq_block_reader_free(PaqBlockReader *reader);
  */
 extern PaqBlockResult paq_block_reader_begin(PaqBlockReader *reader, int fd,
 											 PaqTrailFileHeader *file);
+
+/* Reads as if the file ended there, at the latest: where what is in it is not final. */
+extern void paq_block_reader_limit(PaqBlockReader *reader, uint64 limit);
+
+/* Goes on with the block that begins at that offset; if none does, the next call says so. */
+extern void paq_block_reader_seek(PaqBlockReader *reader, uint64 offset);
 
 /*
  * Reads the header of the next block.  After PAQ_BLOCK_END and PAQ_BLOCK_CUT another call goes

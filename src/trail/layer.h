@@ -115,6 +115,17 @@ extern void paq_show_name(char *dst, Size size, const char *name, Size len);
 /* Space for any name of a file that is shown, with a terminator, in bytes */
 #define PAQ_SHOWN_NAME_LEN		(4 * 255 + 1)
 
+/* block_text.c */
+
+/*
+ * Returns true if a file of that name is one of blocks (blocks.h), not of text in layers.  What
+ * is here reads these, too: as lines of format json, whose units are blocks.
+ */
+extern bool paq_is_block_file(const char *name);
+
+/* Returns true if the file that is open as fd begins as one of encrypted blocks does. */
+extern bool paq_blocks_are_encrypted(int fd);
+
 /* key.c */
 
 /*

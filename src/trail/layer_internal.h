@@ -9,6 +9,7 @@
  *	frame.c		compressed frames
  *	writer.c	text becomes units
  *	reader.c	units become text
+ *	block_text.c	so do blocks of records, see blocks.h
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -109,6 +110,17 @@ extern bool paq_body_encrypt(PaqBlockCipher *cipher, uint8 *dst, const char *dat
 							 const uint8 *aad, Size aad_len);
 extern bool paq_body_decrypt(PaqBlockCipher *cipher, char *data, const uint8 *src, Size len,
 							 const uint8 *aad, Size aad_len);
+
+/* block_text.c: what reader.c does, for files of blocks */
+typedef struct PaqBlockText PaqBlockText;
+
+extern PaqBlockText *paq_block_text_make(int fd, const PaqKeys *keys);
+extern void paq_block_text_free(PaqBlockText *blocks);
+extern void paq_block_text_limit(PaqBlockText *blocks, uint64 limit);
+extern bool paq_block_text_seek(PaqBlockText *blocks, uint64 offset);
+extern PaqLayerResult paq_block_text_read(PaqBlockText *blocks, const char **data, Size *len);
+extern uint64 paq_block_text_offset(const PaqBlockText *blocks, bool *whole);
+extern const char *paq_block_text_error(const PaqBlockText *blocks, bool *damaged);
 
 /* frame.c */
 extern Size paq_frame_compress(PaqCompression compression, void **context,

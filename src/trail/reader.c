@@ -28,6 +28,7 @@
 struct PaqLayerReader
 {
 	int			fd;
+	PaqBlockText *blocks;		/* NULL: it is no file of blocks, and has the following */
 	PaqLayers	layers;
 	char		name[MAXPGPATH];
 	const PaqKeys *keys;
@@ -62,6 +63,11 @@ paq_layer_reader_make(int fd, const char *name, const PaqKeys *keys)
 {
 	PaqLayerReader *reader = palloc0(sizeof(PaqLayerReader));
 
+	if (paq_is_block_file(name))
+	{
+		reader->blocks = paq_block_text_make(fd, keys);
+		return reader;
+	}
 	reader->fd = fd;
 	reader->limit = PG_UINT64_MAX;
 	reader->keys = keys;
@@ -80,6 +86,8 @@ paq_layer_reader_make(int fd, const char *name, const PaqKeys *keys)
 void
 paq_layer_reader_limit(PaqLayerReader *reader, uint64 limit)
 {
+	if (reader->blocks != NULL)
+		paq_block_text_limit(reader->blocks, limit);
 	reader->limit = limit;
 }
 
@@ -88,6 +96,12 @@ paq_layer_reader_free(PaqLayerReader *reader)
 {
 	if (reader == NULL)
 		return;
+	if (reader->blocks != NULL)
+	{
+		paq_block_text_free(reader->blocks);
+		pfree(reader);
+		return;
+	}
 	paq_frames_free(reader->frames);
 	paq_block_forget(&reader->cipher);
 	pfree(reader->input);
@@ -101,6 +115,8 @@ paq_layer_reader_free(PaqLayerReader *reader)
 uint64
 paq_layer_reader_offset(const PaqLayerReader *reader, bool *whole)
 {
+	if (reader->blocks != NULL)
+		return paq_block_text_offset(reader->blocks, whole);
 	*whole = reader->handed_out == 0;
 	return reader->offset;
 }
@@ -108,6 +124,8 @@ paq_layer_reader_offset(const PaqLayerReader *reader, bool *whole)
 const char *
 paq_layer_reader_error(const PaqLayerReader *reader, bool *damaged)
 {
+	if (reader->blocks != NULL)
+		return paq_block_text_error(reader->blocks, damaged);
 	*damaged = reader->damaged;
 	return reader->error;
 }
@@ -416,6 +434,8 @@ paq_layer_read(PaqLayerReader *reader, const char **data, Size *len)
 {
 	const char *missing = paq_layers_missing(&reader->layers);
 
+	if (reader->blocks != NULL)
+		return paq_block_text_read(reader->blocks, data, len);
 	if (reader->failed)
 		return PAQ_LAYER_FAILED;
 	if (missing != NULL)
@@ -472,6 +492,8 @@ paq_layer_reader_seek(PaqLayerReader *reader, uint64 offset)
 {
 	const bool	encrypted = reader->layers.encryption != PAQ_ENCRYPTION_NONE;
 
+	if (reader->blocks != NULL)
+		return paq_block_text_seek(reader->blocks, offset);
 	reader->failed = reader->damaged = false;
 	reader->offset = encrypted ? 0 : offset;
 	reader->handed_out = 0;

@@ -28,6 +28,7 @@ format_of_name(const char *name, Format *format)
 	}			endings[] =
 	{
 		{".json", FORMAT_JSON},
+		{".trail", FORMAT_JSON},	/* which readers make of it */
 		{".csv", FORMAT_CSVLOG},
 		{".log", FORMAT_PGAUDIT}
 	};
@@ -218,7 +219,7 @@ add_path(FileList *list, const char *path)
 	else if (!format_of_name(last_part(path), &format))
 	{
 		pg_log_error("file \"%s\" has an unknown ending", path);
-		pg_log_error_hint("Names of trail files end in .json, .csv or .log, perhaps with .zst, .lz4 or .enc behind that.");
+		pg_log_error_hint("Names of trail files end in .trail, .json, .csv or .log, perhaps with .zst, .lz4 or .enc behind that.");
 	}
 	else
 	{

@@ -104,7 +104,7 @@ source_open(const TrailFile *file, const PaqKeys *keys, bool quiet)
 		source->reader = paq_layer_reader_make(fd, file->name, keys);
 		(void) paq_layers_of_name(file->name, &layers);
 		source->layered = layers.compression != PAQ_COMPRESSION_NONE ||
-			layers.encryption != PAQ_ENCRYPTION_NONE;
+			layers.encryption != PAQ_ENCRYPTION_NONE || paq_is_block_file(file->name);
 	}
 	return source;
 }

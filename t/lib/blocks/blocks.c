@@ -1,20 +1,18 @@
 /*-------------------------------------------------------------------------
  *
  * blocks.c
- *		Make a trail file of blocks from lines of format json, or lines from such a file.
+ *		Make a trail file of blocks from lines of format json; damage such a file.
  *
  *	blocks write FILE RECORDS COMPRESSION ENCRYPTION [KEYS] < LINES
- *	blocks cat FILE [KEYS]
- *	blocks headers FILE
  *	blocks mutate FILE ROUNDS SEED [KEYS]
  *
  * write puts RECORDS records into each block, fewer if there is no room.  COMPRESSION is none,
- * lz4 or zstd, ENCRYPTION none, 128 or 256; KEYS is a file with keys.  cat prints all records
- * as lines; headers prints a line for each block.  mutate changes, cuts and repeats bytes of
- * the file, in memory, so often: what is read of it then must be the beginning of what is in
- * FILE, record by record.
+ * lz4 or zstd, ENCRYPTION none, 128 or 256; KEYS is a file with keys.  mutate changes, cuts and
+ * repeats bytes of the file, in memory, so often: what is read of it then must be the beginning of
+ * what is in FILE, up to the end of a record.
  *
- * Exits with 1, and a message, if a file is damaged or cannot be read.
+ * Exits with 1, and a message, if a file cannot be written or read, or something is read that
+ * nobody has written.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -27,7 +25,6 @@
 #include <unistd.h>
 
 #include "file_util.h"
-#include "format/format.h"
 #include "trail/blocks.h"
 
 const char *progname = "blocks";
@@ -193,164 +190,24 @@ run_write(int argc, char **argv)
 }
 
 /* ----------
- * Reading
- * ----------
- */
-
-static bool
-drain_to_buffer(PaqBuffer *buf)
-{
-	buf->data = realloc(buf->data, buf->size *= 2);
-	return buf->data != NULL;
-}
-
-/* A record whose fields come in pieces, as far as they have come */
-typedef struct Pending
-{
-	bool		active;
-	PaqRecord	record;
-	Buffer		field[PAQ_NFIELDS];
-	uint64		rest;
-} Pending;
-
-static const bool nulls = true;
-
-/* Gives each line to the function, which returns false if it wants no more. */
-static void
-give_line(const PaqRecord *record, bool (*line) (const char *data, Size len, void *arg), void *arg)
-{
-	static PaqBuffer buf;
-
-	if (buf.data == NULL)
-		buf = (PaqBuffer){
-			.data = malloc(65536), .size = 65536, .drain = drain_to_buffer
-		};
-	buf.used = 0;
-	paq_format_json(&nulls)->write(&buf, record);
-	(void) line(buf.data, buf.used, arg);
-}
-
-/* Reads all of a file.  Returns why reading has ended. */
-static PaqBlockResult
-read_all(PaqBlockReader *reader, int fd, bool headers,
-		 bool (*line) (const char *data, Size len, void *arg), void *arg)
-{
-	static Pending pending;
-	PaqTrailFileHeader file;
-	PaqBlockHeader header;
-	PaqBlockResult result = paq_block_reader_begin(reader, fd, &file);
-
-	pending.active = false;
-	if (result != PAQ_BLOCK_HERE)
-		return result;
-	while ((result = paq_block_next(reader, &header)) == PAQ_BLOCK_HERE)
-	{
-		PaqRecord	record;
-		PaqField	field;
-		PaqText		piece;
-
-		if (headers)
-		{
-			printf(UINT64_FORMAT " %u records, %u bytes of %u, classes %x, outcomes %x, queue "
-				   UINT64_FORMAT " to " UINT64_FORMAT "\n", header.sequence, header.nrecords,
-				   header.stored_len, header.body_len, header.classes, header.outcomes,
-				   header.queue_from, header.queue_to);
-			continue;
-		}
-		if ((result = paq_block_open(reader)) != PAQ_BLOCK_HERE)
-			return result;
-		for (;;)
-		{
-			while (pending.active &&
-				   (result = paq_block_piece(reader, &field, &piece)) == PAQ_BLOCK_HERE)
-			{
-				buffer_put(&pending.field[field], piece.data, piece.len);
-				pending.rest -= Min(pending.rest, piece.len);
-			}
-			if (pending.active && pending.rest == 0)
-			{
-				for (int i = 0; i < PAQ_NFIELDS; i++)
-					if (pending.record.field[i].data != NULL)
-						pending.record.field[i] = (PaqText){
-							pending.field[i].data, pending.field[i].used
-						};
-				give_line(&pending.record, line, arg);
-				pending.active = false;
-			}
-			result = paq_block_record(reader, &record);
-			if (result == PAQ_BLOCK_END)
-				break;
-			if (result != PAQ_BLOCK_HERE)
-				return result;
-			pending.rest = 0;
-			for (int i = 0; i < PAQ_NFIELDS; i++)
-				pending.rest += paq_block_rest(reader, i);
-			if (pending.rest == 0)
-			{
-				give_line(&record, line, arg);
-				continue;
-			}
-			pending.active = true;
-			pending.record = record;
-			for (int i = 0; i < PAQ_NFIELDS; i++)
-			{
-				pending.field[i].used = 0;
-				buffer_reserve(&pending.field[i], 1);
-				buffer_put(&pending.field[i], record.field[i].data, record.field[i].len);
-			}
-		}
-	}
-	return result;
-}
-
-static bool
-print_line(const char *data, Size len, void *arg)
-{
-	fwrite(data, 1, len, stdout);
-	return true;
-}
-
-static void
-run_read(int argc, char **argv, bool headers)
-{
-	PaqKeys    *keys = argc > 3 ? read_keys(argv[3]) : NULL;
-	const int	fd = open(argv[2], O_RDONLY);
-	PaqBlockReader *reader = paq_block_reader_make(keys);
-
-	if (fd < 0)
-		fail(argv[2], strerror(errno));
-	if (read_all(reader, fd, headers, print_line, NULL) != PAQ_BLOCK_END)
-	{
-		fflush(stdout);
-		fail(argv[2], paq_block_reader_error(reader));
-	}
-	paq_block_reader_free(reader);
-}
-
-/* ----------
  * Mutations
  * ----------
  */
 
-/* Lines that are expected, one behind the other, and how far they have been met */
-static Buffer expected;
-static Size met;
-static bool differs;
-
-static bool
-expect_line(const char *data, Size len, void *arg)
+/* All text of the file that is open as fd, in the buffer.  Returns why reading has ended. */
+static PaqLayerResult
+read_text(int fd, const PaqKeys *keys, Buffer *text)
 {
-	if (len > expected.used - met || memcmp(expected.data + met, data, len) != 0)
-		differs = true;
-	met += len;
-	return !differs;
-}
+	PaqLayerReader *reader = paq_layer_reader_make(fd, "mutated.trail", keys);
+	PaqLayerResult result;
+	const char *data;
+	Size		len;
 
-static bool
-keep_line(const char *data, Size len, void *arg)
-{
-	buffer_put(&expected, data, len);
-	return true;
+	text->used = 0;
+	while ((result = paq_layer_read(reader, &data, &len)) == PAQ_LAYER_TEXT)
+		buffer_put(text, data, len);
+	paq_layer_reader_free(reader);
+	return result;
 }
 
 static uint64 random_state;
@@ -371,27 +228,29 @@ run_mutate(int argc, char **argv)
 	PaqKeys    *keys = argc > 5 ? read_keys(argv[5]) : NULL;
 	const int	fd = open(argv[2], O_RDONLY);
 	const int	changed = memfd_create("mutated", 0);
-	PaqBlockReader *reader = paq_block_reader_make(keys);
+	Buffer		expected = {0};
+	Buffer		text = {0};
 	struct stat st;
 	char	   *original;
 	char	   *bytes;
-	int			found[PAQ_BLOCK_UNREADABLE + 1] = {0};
+	int			found[PAQ_LAYER_FAILED + 1] = {0};
 
 	random_state = strtoull(argv[4], NULL, 10) * 2 + 1;
 	if (fd < 0 || changed < 0 || fstat(fd, &st) != 0 ||
-		read_all(reader, fd, false, keep_line, NULL) != PAQ_BLOCK_END)
+		read_text(fd, keys, &expected) != PAQ_LAYER_END)
 		fail(argv[2], "it cannot be read");
 	original = checked_alloc(st.st_size);
 	bytes = checked_alloc(2 * st.st_size);
 	if (pread(fd, original, st.st_size, 0) != st.st_size)
 		fail(argv[2], strerror(errno));
+	buffer_reserve(&text, 1);
 	for (int round = 0; round < rounds; round++)
 	{
 		Size		size = st.st_size;
 		const Size	at = random_below(size);
 		const Size	wanted = 1 + random_below(64);
 		const Size	len = Min(wanted, size - at);
-		PaqBlockResult result;
+		PaqLayerResult result;
 
 		memcpy(bytes, original, size);
 		switch (random_below(4))
@@ -413,20 +272,20 @@ run_mutate(int argc, char **argv)
 		}
 		if (ftruncate(changed, 0) != 0 || pwrite(changed, bytes, size, 0) != size)
 			fail("mutation", strerror(errno));
-		met = 0;
-		result = read_all(reader, changed, false, expect_line, NULL);
+		result = read_text(changed, keys, &text);
 		found[result]++;
+
 		/* Where a whole block ends, a file may be cut off. */
-		if (differs ||
-			(result == PAQ_BLOCK_END && met < expected.used && size == st.st_size))
+		if (text.used > expected.used || memcmp(text.data, expected.data, text.used) != 0 ||
+			(text.used > 0 && text.data[text.used - 1] != '\n') ||
+			(result == PAQ_LAYER_END && text.used < expected.used && size == st.st_size))
 		{
 			printf("round %d differs\n", round);
 			exit(1);
 		}
 	}
-	paq_block_reader_free(reader);
-	printf("whole %d, cut %d, damaged %d, unreadable %d\n", found[PAQ_BLOCK_END],
-		   found[PAQ_BLOCK_CUT], found[PAQ_BLOCK_DAMAGED], found[PAQ_BLOCK_UNREADABLE]);
+	printf("whole %d, cut %d, refused %d\n", found[PAQ_LAYER_END], found[PAQ_LAYER_CUT],
+		   found[PAQ_LAYER_FAILED]);
 }
 
 int
@@ -434,10 +293,6 @@ main(int argc, char **argv)
 {
 	if (argc > 5 && strcmp(argv[1], "write") == 0)
 		run_write(argc, argv);
-	else if (argc > 2 && strcmp(argv[1], "cat") == 0)
-		run_read(argc, argv, false);
-	else if (argc > 2 && strcmp(argv[1], "headers") == 0)
-		run_read(argc, argv, true);
 	else if (argc > 4 && strcmp(argv[1], "mutate") == 0)
 		run_mutate(argc, argv);
 	else

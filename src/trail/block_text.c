@@ -1,0 +1,336 @@
+/*-------------------------------------------------------------------------
+ *
+ * block_text.c
+ *		Trail files of blocks, for whoever reads lines of format json.
+ *
+ * A file of blocks is read as if it were one of lines: those that the worker would have
+ * written, with json_nulls on.  A reader of lines need not know the difference.
+ *
+ * Guarantees: memory is bounded by that of a PaqBlockReader, a piece of text, and PIECES_MAX bytes
+ * of a record's texts.  Of longer ones the beginning is handed out, and the record is marked as
+ * cut.
+ *
+ * Copyright (c) 2026, pg_audit_queue contributors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "trail/blocks_internal.h"
+
+#include <unistd.h>
+
+#include "format/format.h"
+
+#define BLOCK_FILE_ENDING	".trail"
+
+/* Text is handed out when there is that much of it, in bytes. */
+#define PIECE_SIZE		(256 * 1024)
+
+/* Texts of a record that come in pieces are kept up to that length together, in bytes. */
+#ifndef PIECES_MAX
+#ifndef FRONTEND
+#define PIECES_MAX		(32 * 1024 * 1024)
+#else
+#define PIECES_MAX		(256 * 1024 * 1024)
+#endif
+#endif
+
+/* A record whose fields go on in later blocks: its own memory, as blocks come and go */
+typedef struct LongRecord
+{
+	bool		active;
+	PaqRecord	record;
+	uint64		missing;		/* bytes of its fields that have not been read */
+	uint64		kept;			/* bytes in the following */
+	char	   *field[PAQ_NFIELDS]; /* NULL: null */
+	Size		size[PAQ_NFIELDS];	/* that is allocated */
+} LongRecord;
+
+struct PaqBlockText
+{
+	int			fd;
+	PaqBlockReader *reader;
+	PaqBuffer	text;
+	uint64		offset;			/* of the block that the next text begins in, or an earlier one */
+	bool		begun;			/* the file's header has been read */
+	bool		in_block;		/* of which records are left */
+	LongRecord	rest;
+	PaqBlockResult result;		/* of the last call of the reader */
+	bool		failed;
+	char		error[PAQ_LAYER_ERROR_LEN];
+};
+
+bool
+paq_is_block_file(const char *name)
+{
+	const Size	len = strlen(name);
+	const Size	ending_len = strlen(BLOCK_FILE_ENDING);
+
+	return len > ending_len && strcmp(name + len - ending_len, BLOCK_FILE_ENDING) == 0;
+}
+
+bool
+paq_blocks_are_encrypted(int fd)
+{
+	char		head[14];
+
+	return pread(fd, head, sizeof(head), 0) == sizeof(head) &&
+		memcmp(head, PAQ_FILE_MAGIC, 8) == 0 && head[13] != PAQ_ENCRYPTION_NONE;
+}
+
+/* Enlarge the text; see PaqBuffer. */
+static bool
+enlarge_text(PaqBuffer *text)
+{
+	text->size *= 2;
+	text->data = repalloc(text->data, text->size);
+	return true;
+}
+
+PaqBlockText *
+paq_block_text_make(int fd, const PaqKeys *keys)
+{
+	PaqBlockText *blocks = palloc0(sizeof(PaqBlockText));
+
+	blocks->fd = fd;
+	blocks->reader = paq_block_reader_make(keys);
+	blocks->text.size = 2 * PIECE_SIZE;
+	blocks->text.data = palloc(blocks->text.size);
+	blocks->text.drain = enlarge_text;
+	return blocks;
+}
+
+/* Forget the record whose fields were to go on. */
+static void
+forget_long_record(LongRecord *rest)
+{
+	for (int field = 0; field < PAQ_NFIELDS; field++)
+		if (rest->field[field] != NULL)
+			pfree(rest->field[field]);
+	memset(rest, 0, sizeof(*rest));
+}
+
+void
+paq_block_text_free(PaqBlockText *blocks)
+{
+	forget_long_record(&blocks->rest);
+	paq_block_reader_free(blocks->reader);
+	pfree(blocks->text.data);
+	pfree(blocks);
+}
+
+void
+paq_block_text_limit(PaqBlockText *blocks, uint64 limit)
+{
+	paq_block_reader_limit(blocks->reader, limit);
+}
+
+uint64
+paq_block_text_offset(const PaqBlockText *blocks, bool *whole)
+{
+	*whole = !blocks->in_block && !blocks->rest.active;
+	return blocks->offset;
+}
+
+const char *
+paq_block_text_error(const PaqBlockText *blocks, bool *damaged)
+{
+	*damaged = blocks->result == PAQ_BLOCK_DAMAGED;
+	return blocks->error;
+}
+
+/* Append so much of a field's text to what is kept of it, as far as there is space. */
+static void
+keep_piece(LongRecord *rest, PaqField field, const char *data, Size len)
+{
+	const Size	take = Min(len, PIECES_MAX - rest->kept);
+	const Size	used = rest->record.field[field].len;
+
+	if (rest->field[field] == NULL || used + take > rest->size[field])
+	{
+		Size		size = Max(rest->size[field], 64 * 1024);
+
+		while (size < used + take)
+			size *= 2;
+		rest->field[field] = rest->field[field] == NULL ? palloc(size) :
+			repalloc(rest->field[field], size);
+		rest->size[field] = size;
+	}
+	memcpy(rest->field[field] + used, data, take);
+	rest->kept += take;
+	rest->record.field[field] = (PaqText){rest->field[field], used + take};
+	if (take < len)
+		rest->record.header.flags |= PAQ_RECORD_CUT;
+}
+
+/* The record's fields go on in the next blocks: keep what there is of them. */
+static void
+begin_long_record(LongRecord *rest, const PaqRecord *record, uint64 missing)
+{
+	forget_long_record(rest);
+	rest->active = true;
+	rest->missing = missing;
+	rest->record = *record;
+	for (int field = 0; field < PAQ_NFIELDS; field++)
+	{
+		const PaqText text = record->field[field];
+
+		if (text.data == NULL)
+			continue;
+		rest->record.field[field] = (PaqText){NULL, 0};
+		keep_piece(rest, field, text.data, text.len);
+	}
+}
+
+static void
+write_text(PaqBlockText *blocks, const PaqRecord *record)
+{
+	static const bool nulls = true;
+
+	paq_format_json(&nulls)->write(&blocks->text, record);
+}
+
+/* The record's fields are complete, or nothing more comes of them. */
+static void
+end_long_record(PaqBlockText *blocks)
+{
+	if (blocks->rest.missing > 0)
+		blocks->rest.record.header.flags |= PAQ_RECORD_CUT;
+	write_text(blocks, &blocks->rest.record);
+	forget_long_record(&blocks->rest);
+}
+
+/* Writes text of the block that is open, until there is enough of it, or the block ends. */
+static PaqBlockResult
+read_records(PaqBlockText *blocks)
+{
+	LongRecord *rest = &blocks->rest;
+
+	while (blocks->text.used < PIECE_SIZE)
+	{
+		PaqBlockResult result;
+		PaqRecord	record;
+		PaqField	field;
+		PaqText		piece;
+		uint64		missing = 0;
+
+		/* 1. More of a record that is not complete */
+		while (rest->active && rest->missing > 0 &&
+			   (result = paq_block_piece(blocks->reader, &field, &piece)) != PAQ_BLOCK_END)
+		{
+			if (result != PAQ_BLOCK_HERE)
+				return result;
+			keep_piece(rest, field, piece.data, piece.len);
+			rest->missing -= Min(rest->missing, piece.len);
+		}
+		if (rest->active && rest->missing == 0)
+		{
+			end_long_record(blocks);
+			continue;
+		}
+
+		/* 2. The next one, which nobody writes before the other is complete */
+		result = paq_block_record(blocks->reader, &record);
+		if (result != PAQ_BLOCK_HERE)
+			return result;
+		if (rest->active)
+			end_long_record(blocks);
+		for (int i = 0; i < PAQ_NFIELDS; i++)
+			missing += paq_block_rest(blocks->reader, i);
+		if (missing > 0)
+			begin_long_record(rest, &record, missing);
+		else
+			write_text(blocks, &record);
+	}
+	return PAQ_BLOCK_HERE;
+}
+
+/* What the reader's result means for who reads text */
+static PaqLayerResult
+text_result(PaqBlockText *blocks, PaqBlockResult result)
+{
+	blocks->result = result;
+	if (result == PAQ_BLOCK_END)
+		return blocks->rest.active ? PAQ_LAYER_CUT : PAQ_LAYER_END;
+	if (result == PAQ_BLOCK_CUT)
+		return PAQ_LAYER_CUT;
+	strlcpy(blocks->error, paq_block_reader_error(blocks->reader), sizeof(blocks->error));
+	blocks->failed = true;
+	return PAQ_LAYER_FAILED;
+}
+
+/* Begins with the file, unless that has been done. */
+static PaqBlockResult
+begin_file(PaqBlockText *blocks)
+{
+	PaqTrailFileHeader file;
+	PaqBlockResult result = PAQ_BLOCK_HERE;
+
+	if (!blocks->begun)
+	{
+		result = paq_block_reader_begin(blocks->reader, blocks->fd, &file);
+		blocks->begun = result == PAQ_BLOCK_HERE;
+		if (blocks->begun)
+			blocks->offset = paq_block_reader_offset(blocks->reader);
+	}
+	return result;
+}
+
+PaqLayerResult
+paq_block_text_read(PaqBlockText *blocks, const char **data, Size *len)
+{
+	PaqBlockHeader header;
+	PaqBlockResult result;
+
+	if (blocks->failed)
+		return PAQ_LAYER_FAILED;
+	result = begin_file(blocks);
+	blocks->text.used = 0;
+	while (result == PAQ_BLOCK_HERE && blocks->text.used == 0)
+	{
+		/* 1. The next block, if none is open */
+		if (!blocks->in_block)
+		{
+			result = paq_block_next(blocks->reader, &header);
+			if (result == PAQ_BLOCK_HERE)
+				result = paq_block_open(blocks->reader);
+			if (result != PAQ_BLOCK_HERE)
+				break;
+			blocks->in_block = true;
+		}
+
+		/* 2. Its records; at its end, reading can begin behind it unless one goes on. */
+		result = read_records(blocks);
+		if (result == PAQ_BLOCK_END)
+		{
+			blocks->in_block = false;
+			if (!blocks->rest.active)
+				blocks->offset = paq_block_reader_offset(blocks->reader);
+			result = PAQ_BLOCK_HERE;
+		}
+	}
+	if (blocks->text.used == 0)
+		return text_result(blocks, result);
+
+	/* What has been made before a failure is handed out first; it fails again. */
+	*data = blocks->text.data;
+	*len = blocks->text.used;
+	return PAQ_LAYER_TEXT;
+}
+
+bool
+paq_block_text_seek(PaqBlockText *blocks, uint64 offset)
+{
+	PaqBlockResult result;
+
+	blocks->failed = blocks->in_block = false;
+	forget_long_record(&blocks->rest);
+	result = begin_file(blocks);
+	if (result == PAQ_BLOCK_HERE)
+	{
+		paq_block_reader_seek(blocks->reader, offset);
+		blocks->offset = offset;
+		return true;
+	}
+	(void) text_result(blocks, result);
+	return false;
+}
