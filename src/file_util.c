@@ -23,9 +23,21 @@
 #endif
 
 #include "file_util.h"
+#include "port/pg_crc32c.h"
 #ifndef FRONTEND
 #include "storage/fd.h"
 #endif
+
+uint32
+paq_crc32c(const void *data, Size len)
+{
+	pg_crc32c	crc;
+
+	INIT_CRC32C(crc);
+	COMP_CRC32C(crc, data, len);
+	FIN_CRC32C(crc);
+	return crc;
+}
 
 /* Read exactly len bytes at offset.  A file that ends before them is EIO. */
 bool

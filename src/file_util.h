@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * file_util.h
- *		Reading, writing and mapping files, for every room that has files.
+ *		Reading, writing and mapping files, and the checksum of what is in them, for every room
+ *		that has files.
  *
  * These functions report failure by their result and errno, and never raise
  * an error.  Interrupted and partial system calls are continued.
@@ -19,6 +20,9 @@
 
 /* Instead of an offset to write at */
 #define PAQ_AT_END	(-1)
+
+/* Returns the CRC-32C of len bytes. */
+extern uint32 paq_crc32c(const void *data, Size len);
 
 extern bool paq_read_all(int fd, char *data, Size len, uint64 offset);
 extern Size paq_write_all(int fd, const char *data, Size len, int64 offset);

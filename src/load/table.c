@@ -60,6 +60,7 @@
 #include "commands/extension.h"
 #include "compat.h"
 #include "executor/spi.h"
+#include "file_util.h"
 #include "guc.h"
 #include "load/load.h"
 #include "load/load_internal.h"
@@ -68,7 +69,6 @@
 #include "nodes/makefuncs.h"
 #include "parser/parse_relation.h"
 #include "port/pg_bswap.h"
-#include "port/pg_crc32c.h"
 #include "record/record.h"
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
@@ -548,12 +548,8 @@ checksum_of(uint64 series, uint64 sequence, TimestampTz loaded)
 	const uint64 words[] = {
 		pg_hton64(series), pg_hton64(sequence), pg_hton64((uint64) loaded)
 	};
-	pg_crc32c	crc;
 
-	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, words, sizeof(words));
-	FIN_CRC32C(crc);
-	return (int32) crc;
+	return (int32) paq_crc32c(words, sizeof(words));
 }
 
 /*

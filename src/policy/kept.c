@@ -53,12 +53,7 @@ kept_path(char *path)
 static pg_crc32c
 header_crc(const KeptHeader *header)
 {
-	pg_crc32c	crc;
-
-	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, header, offsetof(KeptHeader, crc));
-	FIN_CRC32C(crc);
-	return crc;
+	return paq_crc32c(header, offsetof(KeptHeader, crc));
 }
 
 static bool

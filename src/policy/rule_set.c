@@ -33,6 +33,7 @@
 #include "common/cryptohash.h"
 #include "common/sha2.h"
 #include "compat.h"
+#include "file_util.h"
 #include "lib/stringinfo.h"
 #include "libpq/hba.h"
 #include "policy/policy_internal.h"
@@ -147,12 +148,7 @@ rules_of(const PaqRuleSet *set)
 static pg_crc32c
 set_crc(const PaqRuleSet *set)
 {
-	pg_crc32c	crc;
-
-	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, set + 1, set->size - sizeof(PaqRuleSet));
-	FIN_CRC32C(crc);
-	return crc;
+	return paq_crc32c(set + 1, set->size - sizeof(PaqRuleSet));
 }
 
 static bool

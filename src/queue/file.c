@@ -71,12 +71,7 @@ paq_file_ring_size(uint64 wanted)
 static pg_crc32c
 header_crc(const PaqFileHeader *header)
 {
-	pg_crc32c	crc;
-
-	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, header, offsetof(PaqFileHeader, crc));
-	FIN_CRC32C(crc);
-	return crc;
+	return paq_crc32c(header, offsetof(PaqFileHeader, crc));
 }
 
 /*

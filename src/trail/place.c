@@ -45,17 +45,6 @@ typedef struct Slot
 
 StaticAssertDecl(sizeof(Slot) <= SLOT_SIZE, "a slot must have space for a consumer");
 
-static pg_crc32c
-checksum(const void *data, Size len)
-{
-	pg_crc32c	crc;
-
-	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, data, len);
-	FIN_CRC32C(crc);
-	return crc;
-}
-
 static bool
 name_ends(const PaqPlace *place)
 {
@@ -92,7 +81,7 @@ paq_flushed_read(int fd, PaqPlace *place)
 		if (n < 0)
 			return PAQ_PLACE_FAILED;
 		if (n == sizeof(found) && found.magic == FLUSHED_MAGIC &&
-			found.crc == checksum(&found, offsetof(Flushed, crc)) &&
+			found.crc == paq_crc32c(&found, offsetof(Flushed, crc)) &&
 			name_ends(&found.place))
 		{
 			*place = found.place;
@@ -110,7 +99,7 @@ paq_flushed_write(int fd, const PaqPlace *place)
 	memset(&made, 0, sizeof(made));
 	made.magic = FLUSHED_MAGIC;
 	made.place = *place;
-	made.crc = checksum(&made, offsetof(Flushed, crc));
+	made.crc = paq_crc32c(&made, offsetof(Flushed, crc));
 	return paq_write_all(fd, (const char *) &made, sizeof(made), 0) == sizeof(made);
 }
 
@@ -134,7 +123,7 @@ paq_consumer_read(int fd, PaqConsumer *consumer)
 		if (n < 0)
 			return PAQ_PLACE_FAILED;
 		if (n != sizeof(found) || found.magic != CONSUMER_MAGIC ||
-			found.crc != checksum(&found, offsetof(Slot, crc)) ||
+			found.crc != paq_crc32c(&found, offsetof(Slot, crc)) ||
 			!name_ends(&found.consumer.place) ||
 			(result == PAQ_PLACE_OK && found.consumer.number < consumer->number))
 			continue;
@@ -153,7 +142,7 @@ paq_consumer_write(int fd, PaqConsumer *consumer)
 	consumer->number++;
 	made.magic = CONSUMER_MAGIC;
 	made.consumer = *consumer;
-	made.crc = checksum(&made, offsetof(Slot, crc));
+	made.crc = paq_crc32c(&made, offsetof(Slot, crc));
 	if (paq_write_all(fd, (const char *) &made, sizeof(made),
 					  slot_offset(consumer->number)) == sizeof(made) && fsync(fd) == 0)
 		return true;

@@ -48,12 +48,7 @@ StaticAssertDecl(sizeof(Slot) <= SLOT_SIZE, "a slot must have space for a state"
 static pg_crc32c
 slot_crc(const Slot *slot)
 {
-	pg_crc32c	crc;
-
-	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, slot, offsetof(Slot, crc));
-	FIN_CRC32C(crc);
-	return crc;
+	return paq_crc32c(slot, offsetof(Slot, crc));
 }
 
 PaqSealStateResult

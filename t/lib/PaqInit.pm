@@ -26,7 +26,7 @@ use Time::HiRes qw(gettimeofday);
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 
-our @EXPORT_OK = qw(init_node $quiet_role);
+our @EXPORT_OK = qw(crc32c init_node $quiet_role);
 
 # A superuser none of whose statements is recorded, not even that they are
 # not: what a role's settings bring along at login leaves no record.
@@ -118,7 +118,7 @@ sub _change_system_identifier
 	my $former = substr($control, 0, 8);
 
 	substr($control, 0, 8) = $identifier;
-	substr($control, $length, 4) = pack 'L<', _crc32c(substr($control, 0, $length));
+	substr($control, $length, 4) = pack 'L<', crc32c(substr($control, 0, $length));
 	_put($file, 0, $control);
 	foreach my $segment (grep { /^[0-9A-F]{24}$/ } slurp_dir($node->data_dir . '/pg_wal'))
 	{
@@ -170,7 +170,8 @@ sub _control_length
 	die 'no CRC in a control file';
 }
 
-sub _crc32c
+# crc32c($data): the checksum that PostgreSQL has in its files
+sub crc32c
 {
 	my ($data) = @_;
 	my $crc = 0xFFFFFFFF;

@@ -8,6 +8,7 @@ use warnings;
 
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
+use PaqInit qw(crc32c);
 use PaqTest;
 
 use Test::More;
@@ -300,19 +301,6 @@ foreach my $mistake (sort keys %mistakes)
 # Nobody is believed who knows how to make the checksum, either: a file goes only
 # if its rows are there.
 
-sub crc32c
-{
-	my ($bytes) = @_;
-	my $crc = 0xffffffff;
-
-	foreach my $byte (unpack 'C*', $bytes)
-	{
-		$crc ^= $byte;
-		$crc = $crc & 1 ? ($crc >> 1) ^ 0x82f63b78 : $crc >> 1 foreach 1 .. 8;
-	}
-	return unpack 'l', pack 'L', $crc ^ 0xffffffff;
-}
-
 # What makes records of the current file disappear from the table, or never come
 my %losses = (
 	'forged state' => sub {
@@ -325,7 +313,7 @@ my %losses = (
 		  sql("SELECT series, sequence + 1000, (extract(epoch FROM loaded) * 1000000)::bigint"
 			  . " - 946684800000000 FROM audit_queue.load_state WHERE series = x'$series'::bigint");
 		sql("UPDATE audit_queue.load_state SET sequence = $sequence, checksum = "
-			  . crc32c(pack 'Q>Q>q>', $number, $sequence, $loaded) . " WHERE series = $number");
+			  . unpack('l', pack 'L', crc32c(pack 'Q>Q>q>', $number, $sequence, $loaded)) . " WHERE series = $number");
 		append_to_file((files())[-1], slurp_file((files())[-1]) =~
 			  s/^.*\n(?=.*lost-)//sr =~ s/"sequence":(\d+)/'"sequence":' . ($1 + 500)/er
 			  =~ s/lost-/not loaded-/r);
