@@ -32,7 +32,7 @@ make_block(const char *body, Size len, uint32 nrecords)
 	memcpy(file, PAQ_FILE_MAGIC, 8);
 	(void) paq_put_fixed(file + 8, PAQ_FILE_VERSION, 2);
 	(void) paq_put_fixed(file + 10, FILE_LEN, 2);
-	(void) paq_put_fixed(block - 4, paq_block_crc(file, FILE_LEN - 4), 4);
+	(void) paq_put_fixed(block - 4, paq_crc32c(file, FILE_LEN - 4), 4);
 
 	memcpy(block, PAQ_BLOCK_MAGIC, 4);
 	(void) paq_put_fixed(block + 4, PAQ_BLOCK_HEADER, 2);
@@ -41,8 +41,8 @@ make_block(const char *body, Size len, uint32 nrecords)
 	(void) paq_put_fixed(block + 32, nrecords, 4);
 	must(paq_block_hash((uint8 *) block + 96, file, FILE_LEN, NULL, 0));
 	memcpy(block + PAQ_BLOCK_HEADER, body, len);
-	(void) paq_put_fixed(block + 128, paq_block_crc(body, len), 4);
-	(void) paq_put_fixed(block + 132, paq_block_crc(block, 132), 4);
+	(void) paq_put_fixed(block + 128, paq_crc32c(body, len), 4);
+	(void) paq_put_fixed(block + 132, paq_crc32c(block, 132), 4);
 	fd = make_file(file, size);
 	free(file);
 	return fd;

@@ -245,13 +245,14 @@ is_encrypted(const char *file)
 	return layers.encryption != PAQ_ENCRYPTION_NONE;
 }
 
-/* The reader's keys go, however that comes. */
+/* The reader's keys for the file, which is open as fd, go, however that comes. */
 static PaqKeys *
-keys_for(const char *file)
+keys_for(const char *file, int fd)
 {
 	char		error[PAQ_LAYER_ERROR_LEN];
 
-	return is_encrypted(file) ? paq_run_key_command(error) : NULL;
+	return is_encrypted(file) || (paq_is_block_file(file) && paq_blocks_are_encrypted(fd)) ?
+		paq_run_key_command(error) : NULL;
 }
 
 /* Is the record of the line, which begins at data, one that was acknowledged? */
@@ -285,7 +286,7 @@ find_time(PaqLayerReader *reader, const PaqPlace *place)
 		char	   *newline;
 
 		CHECK_FOR_INTERRUPTS();
-		looked += len;
+		looked += len + 1;
 		appendBinaryStringInfo(&text, data, len);
 		for (start = text.data; (newline = memchr(start, '\n', text.data + text.len - start));
 			 start = newline + 1)
@@ -326,7 +327,7 @@ first_waiting(const PaqPlace *place, const Trail *trail)
 	fd = OpenTransientFile(path, O_RDONLY | OPEN_FLAGS);
 	if (fd < 0)
 		return 0;
-	keys = keys_for(file);
+	keys = keys_for(file, fd);
 	reader = paq_layer_reader_make(fd, file, keys);
 	PG_TRY();
 	{

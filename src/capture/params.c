@@ -176,7 +176,9 @@ param_text(Oid type, Oid output, Datum value, Size size)
 static void
 append_param(StringInfo buf, int32 len, const char *value)
 {
-	appendBinaryStringInfo(buf, (const char *) &len, sizeof(len));
+	const int32 length = paq_param_length(len);
+
+	appendBinaryStringInfo(buf, (const char *) &length, sizeof(length));
 	if (len > 0)
 		appendBinaryStringInfo(buf, value, len);
 }

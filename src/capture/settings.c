@@ -41,7 +41,7 @@ static uint32 list_len;
 static void
 add_element(const char *text, int32 len)
 {
-	const int32 length = text != NULL ? len : PAQ_PARAM_NULL;
+	const int32 length = paq_param_length(text != NULL ? len : PAQ_PARAM_NULL);
 
 	memcpy(list + list_len, &length, sizeof(length));
 	list_len += sizeof(length);

@@ -10,8 +10,8 @@
  * tells when it began, which may be long before.
  *
  * A scan ends where the trail ended when it began, so it comes to an end however
- * fast new records are written.  Memory is bounded by PAQ_MAX_LINE, whatever the files
- * hold.
+ * fast new records are written.  Memory is bounded by PAQ_MAX_LINE, and by what trail/block_text.c
+ * says, whatever the files hold.
  *
  * Guarantees: opens no symbolic link and nothing that is not a regular file; descriptor,
  * keys and the libraries' memory are given back when the scan's memory context goes,

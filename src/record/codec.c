@@ -293,6 +293,7 @@ paq_param_next(PaqParamIter *iter, int32 *len, const char **value)
 	if (iter->end - iter->next < (ptrdiff_t) sizeof(int32))
 		return false;
 	memcpy(len, iter->next, sizeof(int32));
+	*len = paq_param_length(*len);
 	iter->next += sizeof(int32);
 	*value = iter->next;
 	if (*len < 0)

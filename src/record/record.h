@@ -31,6 +31,7 @@
 #include "c.h"
 
 #include "datatype/timestamp.h"
+#include "port/pg_bswap.h"
 
 #define PAQ_RECORD_VERSION	3
 
@@ -300,7 +301,7 @@ typedef struct PaqRecord
 
 /*
  * Iterator over PAQ_FIELD_PARAMETER and PAQ_FIELD_SETTINGS, which are for each
- * element an int32 length in native order and that many bytes; a negative length
+ * element an int32 length, little endian, and that many bytes; a negative length
  * is one of the following and has no bytes.
  */
 #define PAQ_PARAM_NULL			(-1)
@@ -311,6 +312,17 @@ typedef struct PaqParamIter
 	const char *next;
 	const char *end;
 } PaqParamIter;
+
+/* A length as such lists have it, or the other way round */
+static inline int32
+paq_param_length(int32 len)
+{
+#ifdef WORDS_BIGENDIAN
+	return (int32) pg_bswap32(len);
+#else
+	return len;
+#endif
+}
 
 /* codec.c */
 extern uint32 paq_record_size(uint32 flags, const PaqSessionBlock *session,

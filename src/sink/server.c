@@ -33,7 +33,9 @@ log_timezone_offset_at(const PaqServer *server, int64 second, char zone[PAQ_ZONE
 		strlcpy(zone, "UTC", PAQ_ZONE_NAME_LEN);
 		return 0;
 	}
-	strlcpy(zone, tm->tm_zone, PAQ_ZONE_NAME_LEN);
+	/* Does without an abbreviation that is too long. */
+	if (strlcpy(zone, tm->tm_zone, PAQ_ZONE_NAME_LEN) >= PAQ_ZONE_NAME_LEN)
+		zone[0] = '\0';
 	return tm->tm_gmtoff;
 }
 

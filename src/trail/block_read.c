@@ -19,7 +19,6 @@
  */
 #include "trail/blocks_internal.h"
 
-#include <ctype.h>
 #include <unistd.h>
 
 #include "datatype/timestamp.h"
@@ -75,6 +74,7 @@ struct PaqBlockReader
 	uint64		limit;			/* of the file, nothing is read from here on */
 	uint64		offset;			/* of the next block */
 	uint64		body_offset;	/* of the body of the block before that */
+	bool		before_known;	/* so was the one before that, */
 	bool		hash_known;		/* that block was opened, and has this hash: */
 	uint8		hash[PAQ_BLOCK_HASH_LEN];
 	char		head[PAQ_BLOCK_HEADER];
@@ -87,7 +87,10 @@ struct PaqBlockReader
 	Cursor		items;
 	uint32		nread;			/* records of the block so far */
 	TimestampTz time;
-	BlockServer server;
+	BlockServer servers[2];
+	int			current_server; /* of these */
+	bool		has_server;		/* the block has said which */
+	bool		bad;			/* the block has something impossible: it has no more records */
 	uint64		rest[PAQ_NFIELDS];	/* of the last record: see paq_block_rest() */
 	bool		has_rest;
 	uint32		nsessions;
@@ -185,9 +188,12 @@ get_sqlstate(Cursor *cursor)
 	return result;
 }
 
-/* The fields that this version knows; others are left out. */
+/*
+ * The fields that this version knows, from the number "first" on; others are left out.  Those of a
+ * session are nowhere else: a PaqRecord has their bytes one behind the other.
+ */
 static void
-get_fields(Cursor *cursor, PaqText fields[PAQ_NFIELDS])
+get_fields(Cursor *cursor, PaqText fields[PAQ_NFIELDS], uint32 first)
 {
 	for (uint64 n = get_varint(cursor); n > 0 && !cursor->bad; n--)
 	{
@@ -195,7 +201,7 @@ get_fields(Cursor *cursor, PaqText fields[PAQ_NFIELDS])
 		const uint64 len = get_varint(cursor);
 		const char *data = get_bytes(cursor, len);
 
-		if (data != NULL && field < PAQ_NFIELDS)
+		if (data != NULL && field >= first && field < PAQ_NFIELDS)
 			fields[field] = (PaqText){data, len};
 	}
 }
@@ -253,6 +259,7 @@ paq_block_reader_seek(PaqBlockReader *reader, uint64 offset)
 	reader->offset = offset;
 	reader->hash_known = false;
 	reader->items = (Cursor){NULL, NULL, false};
+	reader->bad = false;
 }
 
 const char *
@@ -305,7 +312,7 @@ paq_block_reader_begin(PaqBlockReader *reader, int fd, PaqTrailFileHeader *file)
 	paq_frames_free(reader->frames);
 	reader->frames = NULL;
 	reader->items = (Cursor){NULL, NULL, false};
-	reader->server.len = 0;
+	reader->servers[0].len = reader->servers[1].len = 0;
 	reader->has_rest = false;
 	memset(reader->rest, 0, sizeof(reader->rest));
 	reader->fd = fd;
@@ -315,29 +322,30 @@ paq_block_reader_begin(PaqBlockReader *reader, int fd, PaqTrailFileHeader *file)
 		return result;
 
 	/* 1. What is there is the header of such a file, all of it, and nobody has changed it. */
+	if (got == 0)
+		return PAQ_BLOCK_END;
 	if (memcmp(head, PAQ_FILE_MAGIC, Min(got, 8)) != 0)
 		return block_error(reader, PAQ_BLOCK_DAMAGED, "it does not begin as a trail file does");
 	if (got < PAQ_FILE_FIXED)
 		return block_error(reader, PAQ_BLOCK_CUT, "the file ends within its header");
 	len = paq_get_fixed(head + 10, 2);
-	if (len > PAQ_FILE_HEADER_MAX)
-		return block_error(reader, PAQ_BLOCK_UNREADABLE, "its header is longer than any of this version");
-	if (got < len)
-		return block_error(reader, PAQ_BLOCK_CUT, "the file ends within its header");
 	name_len = (uint8) head[14];
 	before_len = (uint8) head[15];
-	if (paq_get_fixed(head + 8, 2) != PAQ_FILE_VERSION)
-		return block_error(reader, PAQ_BLOCK_UNREADABLE, "its version is unknown");
-	if (len < PAQ_FILE_FIXED + name_len + before_len + 4 ||
-		paq_block_crc(head, len - 4) != paq_get_fixed(head + len - 4, 4))
+	if (len > PAQ_FILE_HEADER_MAX || len < PAQ_FILE_FIXED + name_len + before_len + 4)
+		return block_error(reader, PAQ_BLOCK_DAMAGED, "its header has an impossible length");
+	if (got < len)
+		return block_error(reader, PAQ_BLOCK_CUT, "the file ends within its header");
+	if (paq_crc32c(head, len - 4) != paq_get_fixed(head + len - 4, 4))
 		return block_error(reader, PAQ_BLOCK_DAMAGED, "its header has a wrong checksum");
+	if (paq_get_fixed(head + 8, 2) != PAQ_FILE_VERSION)
+		return block_error(reader, PAQ_BLOCK_DAMAGED, "its version is unknown");
 
 	/* 2. Its layers are known here. */
 	memset(&reader->file, 0, sizeof(reader->file));
 	reader->file.layers.compression = (uint8) head[12];
 	reader->file.layers.encryption = (uint8) head[13];
 	if ((uint8) head[12] > PAQ_COMPRESSION_ZSTD || (uint8) head[13] > PAQ_ENCRYPTION_AES_256_GCM)
-		return block_error(reader, PAQ_BLOCK_UNREADABLE, "its compression or cipher is unknown");
+		return block_error(reader, PAQ_BLOCK_DAMAGED, "its compression or cipher is unknown");
 	reader->file.system_identifier = paq_get_fixed(head + 16, 8);
 	reader->file.series = paq_get_fixed(head + 24, 8);
 	reader->file.sequence = paq_get_fixed(head + 32, 8);
@@ -384,7 +392,7 @@ paq_block_next(PaqBlockReader *reader, PaqBlockHeader *header)
 		return block_error(reader, PAQ_BLOCK_CUT, "the file ends within the header of a block");
 	head_len = paq_get_fixed(head + 4, 2);
 	if (memcmp(head, PAQ_BLOCK_MAGIC, 4) != 0 || head_len != PAQ_BLOCK_HEADER ||
-		paq_block_crc(head, PAQ_BLOCK_HEADER - 4) != paq_get_fixed(head + PAQ_BLOCK_HEADER - 4, 4))
+		paq_crc32c(head, PAQ_BLOCK_HEADER - 4) != paq_get_fixed(head + PAQ_BLOCK_HEADER - 4, 4))
 		return block_error(reader, PAQ_BLOCK_DAMAGED, "what is there is not the header of a block");
 
 	header->stored_len = paq_get_fixed(head + 8, 4);
@@ -407,11 +415,13 @@ paq_block_next(PaqBlockReader *reader, PaqBlockHeader *header)
 		return block_error(reader, PAQ_BLOCK_DAMAGED, "a block does not follow the one before it");
 
 	/* Whoever leaves the body out does not know its hash. */
+	reader->before_known = reader->hash_known;
 	reader->hash_known = false;
 	reader->header = *header;
 	reader->body_offset = reader->offset + PAQ_BLOCK_HEADER;
 	reader->offset = reader->body_offset + header->stored_len;
 	reader->items.p = reader->items.end = NULL;
+	reader->bad = false;
 	return PAQ_BLOCK_HERE;
 }
 
@@ -457,9 +467,10 @@ paq_block_open(PaqBlockReader *reader)
 	{
 		/* It can be asked for again. */
 		reader->offset = reader->body_offset - PAQ_BLOCK_HEADER;
+		reader->hash_known = reader->before_known;
 		return block_error(reader, PAQ_BLOCK_CUT, "the file ends within a block");
 	}
-	if (paq_block_crc(data, len) != paq_get_fixed(reader->head + PAQ_BLOCK_AUTHENTIC, 4))
+	if (paq_crc32c(data, len) != paq_get_fixed(reader->head + PAQ_BLOCK_AUTHENTIC, 4))
 		return block_error(reader, PAQ_BLOCK_DAMAGED, "a block has a wrong checksum");
 	if (!paq_block_hash(reader->hash, reader->head, PAQ_BLOCK_HEADER, data, len))
 		return block_error(reader, PAQ_BLOCK_UNREADABLE, "could not compute a hash");
@@ -496,6 +507,7 @@ paq_block_open(PaqBlockReader *reader)
 	reader->next_field = reader->fields;
 	reader->nread = reader->nsessions = reader->ntexts = 0;
 	reader->time = 0;
+	reader->has_server = reader->bad = false;
 	return PAQ_BLOCK_HERE;
 }
 
@@ -513,56 +525,76 @@ block_offset_at(const PaqServer *server, int64 second, char name[PAQ_ZONE_NAME_L
 
 	while (i > 0 && zone->from[i] > second)
 		i--;
-	memcpy(name, zone->name[i].data, zone->name[i].len);
+	if (zone->name[i].len > 0)
+		memcpy(name, zone->name[i].data, zone->name[i].len);
 	name[zone->name[i].len] = '\0';
 	return zone->offset[i];
 }
 
-/* Returns true if the text can be the abbreviation of a time zone: it is written as it is. */
+/*
+ * Returns true if the text can be written as the abbreviation of a time zone.  Others are left
+ * out: PostgreSQL lets users choose any.
+ */
 static bool
 is_zone_name(PaqText name)
 {
-	if (name.len == 0 || name.len >= PAQ_ZONE_NAME_LEN)
-		return false;
 	for (uint32 i = 0; i < name.len; i++)
-		if (!isalnum((unsigned char) name.data[i]) && strchr("+-:_", name.data[i]) == NULL)
+	{
+		const char	c = name.data[i];
+
+		if (!(c >= 'A' && c <= 'Z') && !(c >= 'a' && c <= 'z') && !(c >= '0' && c <= '9') &&
+			c != '+' && c != '-' && c != ':')
 			return false;
-	return true;
+	}
+	return name.len < PAQ_ZONE_NAME_LEN;
 }
 
-/* Most blocks say the same of their server: then it stays as it is. */
+/*
+ * What the block says of its server, from here on.  Most blocks say the same: then it stays as it
+ * is.  Otherwise it goes to the other one of two places, and nothing is changed before all of it
+ * is known to be possible: a record that goes on in later blocks refers to the first one.
+ */
 static void
 read_server(PaqBlockReader *reader, Cursor *cursor)
 {
-	BlockServer *to = &reader->server;
-	PaqZone    *zone = &to->zone;
+	BlockServer *to = &reader->servers[1 - reader->current_server];
 	const Size	len = cursor->end - cursor->p;
 	Cursor		kept;
+	PaqServer	server = {0};
+	PaqZone		zone;
 	uint64		count;
 
-	if (to->len == len && memcmp(to->content, cursor->p, len) == 0)
+	if (reader->servers[reader->current_server].len == len && len > 0 &&
+		memcmp(reader->servers[reader->current_server].content, cursor->p, len) == 0)
+	{
+		reader->has_server = true;
 		return;
-	to->len = 0;
+	}
 	if (len > sizeof(to->content))
 	{
 		cursor->bad = true;
 		return;
 	}
+	/* A record that points to this is not there any more. */
+	to->len = 0;
+	to->zone.count = 1;
+	to->zone.name[0] = (PaqText){NULL, 0};
+	to->server.version = to->server.host = to->server.cluster = (PaqText){NULL, 0};
 	memcpy(to->content, cursor->p, len);
-	kept = (Cursor){
-		to->content, to->content + len, false
-	};
-	to->server.version = get_text(&kept);
-	to->server.host = get_text(&kept);
-	to->server.cluster = get_text(&kept);
+	kept = (Cursor){to->content, to->content + len, false};
+
+	server.version = get_text(&kept);
+	server.host = get_text(&kept);
+	server.cluster = get_text(&kept);
 	count = get_varint(&kept);
 	for (int i = 0; i < Min(count, PAQ_ZONE_OFFSETS); i++)
 	{
-		zone->from[i] = get_signed(&kept);
-		zone->offset[i] = get_signed(&kept);
-		zone->name[i] = get_text(&kept);
-		if (!is_zone_name(zone->name[i]) ||
-			zone->offset[i] < -SECS_PER_DAY || zone->offset[i] > SECS_PER_DAY)
+		zone.from[i] = get_signed(&kept);
+		zone.offset[i] = get_signed(&kept);
+		zone.name[i] = get_text(&kept);
+		if (!is_zone_name(zone.name[i]))
+			zone.name[i] = (PaqText){NULL, 0};
+		if (zone.offset[i] < -SECS_PER_DAY || zone.offset[i] > SECS_PER_DAY)
 			kept.bad = true;
 	}
 	if (kept.bad || count < 1 || count > PAQ_ZONE_OFFSETS)
@@ -570,11 +602,15 @@ read_server(PaqBlockReader *reader, Cursor *cursor)
 		cursor->bad = true;
 		return;
 	}
-	zone->count = count;
-	to->server.system_identifier = reader->file.system_identifier;
-	to->server.offset_at = block_offset_at;
-	to->server.generation = paq_new_generation();
+	zone.count = count;
+	server.system_identifier = reader->file.system_identifier;
+	server.offset_at = block_offset_at;
+	server.generation = paq_new_generation();
+	to->server = server;
+	to->zone = zone;
 	to->len = len;
+	reader->current_server = 1 - reader->current_server;
+	reader->has_server = true;
 }
 
 static void
@@ -601,7 +637,7 @@ read_session(PaqBlockReader *reader, Cursor *cursor)
 	else if (privileges == PAQ_PRIVILEGES_ORDINARY)
 		session->role_kind = PAQ_RECORD_NO_SUPERUSER;
 	encoding = get_text(cursor);
-	get_fields(cursor, session->field);
+	get_fields(cursor, session->field, 0);
 
 	/* An encoding that this version does not know has bytes that mean nothing to it. */
 	memcpy(name, encoding.data != NULL ? encoding.data : "", Min(encoding.len, sizeof(name) - 1));
@@ -626,6 +662,7 @@ static void
 read_text(PaqBlockReader *reader, Cursor *cursor)
 {
 	TextDef    *text = &reader->texts[reader->ntexts];
+	uint64		audit_class;
 
 	if (reader->ntexts == PAQ_BLOCK_MAX_TEXTS)
 	{
@@ -634,14 +671,15 @@ read_text(PaqBlockReader *reader, Cursor *cursor)
 	}
 	reader->ntexts++;
 	memset(text, 0, sizeof(*text));
-	text->audit_class = get_varint(cursor);
-	text->flags = get_varint(cursor);
+	audit_class = get_varint(cursor);
+	text->flags = get_varint(cursor) & ~PAQ_RECORD_ROLE_KIND;
 	text->query_id = get_signed(cursor);
 	text->location = get_signed(cursor);
 	text->len = get_signed(cursor);
-	get_fields(cursor, text->field);
-	if (!paq_is_class(text->audit_class))
-		cursor->bad = true;
+	get_fields(cursor, text->field, PAQ_NSESSION_FIELDS);
+
+	/* A later version may have other classes, whose names this one does not know. */
+	text->audit_class = Min(audit_class, PG_UINT8_MAX);
 }
 
 static void
@@ -655,7 +693,7 @@ read_record(PaqBlockReader *reader, Cursor *cursor, PaqRecord *record)
 	const TextDef *text;
 
 	if (session_number >= reader->nsessions || text_number >= reader->ntexts ||
-		reader->server.len == 0)
+		!reader->has_server)
 	{
 		cursor->bad = true;
 		return;
@@ -704,9 +742,13 @@ read_record(PaqBlockReader *reader, Cursor *cursor, PaqRecord *record)
 	if (mask & PAQ_MASK_SQLSTATE)
 		header->sqlstate = get_sqlstate(cursor);
 	if (mask & PAQ_MASK_FIELDS)
-		get_fields(cursor, record->field);
+		get_fields(cursor, record->field, PAQ_NSESSION_FIELDS);
 	if (mask & PAQ_MASK_KIND)
-		header->kind = get_varint(cursor);
+	{
+		const uint64 kind = get_varint(cursor);
+
+		header->kind = Min(kind, PG_UINT8_MAX);
+	}
 	if (reader->has_rest)
 		memset(reader->rest, 0, sizeof(reader->rest));
 	reader->has_rest = (mask & PAQ_MASK_PIECES) != 0;
@@ -716,7 +758,9 @@ read_record(PaqBlockReader *reader, Cursor *cursor, PaqRecord *record)
 			const uint64 field = get_varint(cursor);
 			const uint64 len = get_varint(cursor);
 
-			if (field < PAQ_NFIELDS)
+			if (len > PG_UINT32_MAX)
+				cursor->bad = true;
+			else if (field >= PAQ_NSESSION_FIELDS && field < PAQ_NFIELDS)
 				reader->rest[field] = len;
 		}
 	for (int field = 0; field < PAQ_NFIELDS; field++)
@@ -729,7 +773,7 @@ read_record(PaqBlockReader *reader, Cursor *cursor, PaqRecord *record)
 	record->sequence = reader->header.sequence + reader->nread;
 	record->series = reader->header.series;
 	record->part = NULL;
-	record->server = &reader->server.server;
+	record->server = &reader->servers[reader->current_server].server;
 	reader->nread++;
 }
 
@@ -773,7 +817,7 @@ next_item(PaqBlockReader *reader, Cursor *content)
 static PaqBlockResult
 block_is_impossible(PaqBlockReader *reader)
 {
-	reader->items.p = reader->items.end;
+	reader->bad = true;
 	return block_error(reader, PAQ_BLOCK_DAMAGED, "a block has something impossible");
 }
 
@@ -783,6 +827,8 @@ paq_block_record(PaqBlockReader *reader, PaqRecord *record)
 	Cursor		content;
 	int			kind;
 
+	if (reader->bad)
+		return block_is_impossible(reader);
 	while ((kind = next_item(reader, &content)) != 0 && !content.bad)
 	{
 		reader->items.p = content.end;
@@ -811,10 +857,14 @@ PaqBlockResult
 paq_block_piece(PaqBlockReader *reader, PaqField *field, PaqText *piece)
 {
 	Cursor		content;
-	const int	kind = next_item(reader, &content);
-	const char *behind = content.end;
+	const char *behind;
 	uint64		number;
+	int			kind;
 
+	if (reader->bad)
+		return block_is_impossible(reader);
+	kind = next_item(reader, &content);
+	behind = content.end;
 	if (content.bad)
 		return block_is_impossible(reader);
 	if (kind != PAQ_ITEM_PIECE)

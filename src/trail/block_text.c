@@ -6,9 +6,9 @@
  * A file of blocks is read as if it were one of lines: those that the worker would have
  * written, with json_nulls on.  A reader of lines need not know the difference.
  *
- * Guarantees: memory is bounded by that of a PaqBlockReader, a piece of text, and PIECES_MAX bytes
- * of a record's texts.  Of longer ones the beginning is handed out, and the record is marked as
- * cut.
+ * Guarantees: memory is bounded by that of a PaqBlockReader, and PIECES_MAX bytes of a record's
+ * texts with the text that json makes of them, which can be seven times as long.  Of longer texts
+ * the beginning is handed out, and the record is marked as cut.  A call reads no more than a block.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -40,8 +40,9 @@ typedef struct LongRecord
 	bool		active;
 	PaqRecord	record;
 	uint64		missing;		/* bytes of its fields that have not been read */
+	char	   *session;		/* bytes of its session's fields, which have no pieces */
 	uint64		kept;			/* bytes in the following */
-	char	   *field[PAQ_NFIELDS]; /* NULL: null */
+	char	   *field[PAQ_NFIELDS]; /* NULL: null, or the session's */
 	Size		size[PAQ_NFIELDS];	/* that is allocated */
 } LongRecord;
 
@@ -106,6 +107,8 @@ forget_long_record(LongRecord *rest)
 	for (int field = 0; field < PAQ_NFIELDS; field++)
 		if (rest->field[field] != NULL)
 			pfree(rest->field[field]);
+	if (rest->session != NULL)
+		pfree(rest->session);
 	memset(rest, 0, sizeof(*rest));
 }
 
@@ -145,6 +148,8 @@ keep_piece(LongRecord *rest, PaqField field, const char *data, Size len)
 	const Size	take = Min(len, PIECES_MAX - rest->kept);
 	const Size	used = rest->record.field[field].len;
 
+	if (field < PAQ_NSESSION_FIELDS)
+		return;
 	if (rest->field[field] == NULL || used + take > rest->size[field])
 	{
 		Size		size = Max(rest->size[field], 64 * 1024);
@@ -158,6 +163,7 @@ keep_piece(LongRecord *rest, PaqField field, const char *data, Size len)
 	memcpy(rest->field[field] + used, data, take);
 	rest->kept += take;
 	rest->record.field[field] = (PaqText){rest->field[field], used + take};
+	rest->record.header.field_len[field] = used + take;
 	if (take < len)
 		rest->record.header.flags |= PAQ_RECORD_CUT;
 }
@@ -166,11 +172,29 @@ keep_piece(LongRecord *rest, PaqField field, const char *data, Size len)
 static void
 begin_long_record(LongRecord *rest, const PaqRecord *record, uint64 missing)
 {
+	Size		session_len = 0;
+
 	forget_long_record(rest);
 	rest->active = true;
 	rest->missing = missing;
 	rest->record = *record;
-	for (int field = 0; field < PAQ_NFIELDS; field++)
+
+	/* A session's fields stay one behind the other. */
+	for (int field = 0; field < PAQ_NSESSION_FIELDS; field++)
+		session_len += record->field[field].len;
+	rest->session = palloc(session_len + 1);
+	session_len = 0;
+	for (int field = 0; field < PAQ_NSESSION_FIELDS; field++)
+	{
+		const PaqText text = record->field[field];
+
+		if (text.data == NULL)
+			continue;
+		memcpy(rest->session + session_len, text.data, text.len);
+		rest->record.field[field].data = rest->session + session_len;
+		session_len += text.len;
+	}
+	for (int field = PAQ_NSESSION_FIELDS; field < PAQ_NFIELDS; field++)
 	{
 		const PaqText text = record->field[field];
 
@@ -283,22 +307,21 @@ paq_block_text_read(PaqBlockText *blocks, const char **data, Size *len)
 
 	if (blocks->failed)
 		return PAQ_LAYER_FAILED;
-	result = begin_file(blocks);
 	blocks->text.used = 0;
-	while (result == PAQ_BLOCK_HERE && blocks->text.used == 0)
-	{
-		/* 1. The next block, if none is open */
-		if (!blocks->in_block)
-		{
-			result = paq_block_next(blocks->reader, &header);
-			if (result == PAQ_BLOCK_HERE)
-				result = paq_block_open(blocks->reader);
-			if (result != PAQ_BLOCK_HERE)
-				break;
-			blocks->in_block = true;
-		}
 
-		/* 2. Its records; at its end, reading can begin behind it unless one goes on. */
+	/* 1. The next block, if none is open */
+	result = begin_file(blocks);
+	if (result == PAQ_BLOCK_HERE && !blocks->in_block)
+	{
+		result = paq_block_next(blocks->reader, &header);
+		if (result == PAQ_BLOCK_HERE)
+			result = paq_block_open(blocks->reader);
+		blocks->in_block = result == PAQ_BLOCK_HERE;
+	}
+
+	/* 2. Its records; at its end, reading can begin behind it unless one goes on. */
+	if (result == PAQ_BLOCK_HERE)
+	{
 		result = read_records(blocks);
 		if (result == PAQ_BLOCK_END)
 		{
@@ -308,29 +331,49 @@ paq_block_text_read(PaqBlockText *blocks, const char **data, Size *len)
 			result = PAQ_BLOCK_HERE;
 		}
 	}
-	if (blocks->text.used == 0)
+
+	/* 3. A record whose other pieces cannot be read is one, too. */
+	if ((result == PAQ_BLOCK_DAMAGED || result == PAQ_BLOCK_UNREADABLE) && blocks->rest.active)
+		end_long_record(blocks);
+
+	/* What has been made before a failure is handed out first; the next call fails again. */
+	if (result != PAQ_BLOCK_HERE && blocks->text.used == 0)
 		return text_result(blocks, result);
 
-	/* What has been made before a failure is handed out first; it fails again. */
+	/* There may be none: whoever reads on can look at interrupts meanwhile. */
 	*data = blocks->text.data;
 	*len = blocks->text.used;
 	return PAQ_LAYER_TEXT;
 }
 
+/*
+ * Reads on at an offset that paq_block_text_offset() has returned.  In front of the first block
+ * there is the file's header, which may have become another one.
+ */
 bool
 paq_block_text_seek(PaqBlockText *blocks, uint64 offset)
 {
-	PaqBlockResult result;
+	PaqBlockResult result = PAQ_BLOCK_HERE;
 
 	blocks->failed = blocks->in_block = false;
+	blocks->result = PAQ_BLOCK_HERE;
 	forget_long_record(&blocks->rest);
-	result = begin_file(blocks);
-	if (result == PAQ_BLOCK_HERE)
+	if (offset == 0)
 	{
-		paq_block_reader_seek(blocks->reader, offset);
-		blocks->offset = offset;
+		blocks->begun = false;
+		blocks->offset = 0;
 		return true;
 	}
-	(void) text_result(blocks, result);
-	return false;
+	result = begin_file(blocks);
+	if (result != PAQ_BLOCK_HERE)
+	{
+		if (result == PAQ_BLOCK_END || result == PAQ_BLOCK_CUT)
+			strlcpy(blocks->error, "the file is shorter than that", sizeof(blocks->error));
+		else
+			(void) text_result(blocks, result);
+		return false;
+	}
+	paq_block_reader_seek(blocks->reader, offset);
+	blocks->offset = offset;
+	return true;
 }

@@ -182,7 +182,7 @@ make_file_header(PaqBlockWriter *writer, const PaqKeys *keys, Size *len, char *e
 	memcpy(p, file->name, name_len);
 	memcpy(p + name_len, file->before, before_len);
 	p += name_len + before_len;
-	(void) paq_put_fixed(p, paq_block_crc(begin, p - begin), 4);
+	(void) paq_put_fixed(p, paq_crc32c(begin, p - begin), 4);
 	if (paq_block_hash(writer->hash, begin, *len, NULL, 0))
 		return true;
 	strlcpy(error, "could not compute a hash", PAQ_LAYER_ERROR_LEN);
@@ -384,8 +384,10 @@ find_session(PaqBlockWriter *writer, const PaqRecord *record)
 	uint32		i = murmurhash32((uint32) header->pid) ^ (uint32) header->session_start;
 
 	/* These can be something else with each statement. */
-	i ^= text_hash(writer, &record->field[PAQ_FIELD_APPLICATION]);
-	i ^= text_hash(writer, &record->field[PAQ_FIELD_SETTINGS]);
+	i = hash_combine(i, text_hash(writer, &record->field[PAQ_FIELD_APPLICATION]));
+	i = hash_combine(i, text_hash(writer, &record->field[PAQ_FIELD_CURRENT_USER]));
+	i = hash_combine(i, text_hash(writer, &record->field[PAQ_FIELD_SESSION_USER]));
+	i = hash_combine(i, text_hash(writer, &record->field[PAQ_FIELD_SETTINGS]));
 	for (;; i++)
 	{
 		uint16	   *place = &writer->session_places[i & (SESSION_PLACES - 1)];
@@ -415,8 +417,10 @@ find_text(PaqBlockWriter *writer, const PaqRecord *record, uint32 *hash)
 	*hash = hash_combine(murmurhash32(statement->len ^ flags ^ header->audit_class << 24),
 						 (uint32) header->query_id ^
 							 record->field[PAQ_FIELD_COMMAND].len << 16);
-	*hash ^= text_hash(writer, statement);
-	*hash ^= text_hash(writer, &record->field[PAQ_FIELD_OBJECT_NAME]);
+	*hash = hash_combine(*hash, text_hash(writer, statement));
+	*hash = hash_combine(*hash, text_hash(writer, &record->field[PAQ_FIELD_OBJECT_NAME]));
+	*hash = hash_combine(*hash, text_hash(writer, &record->field[PAQ_FIELD_OLD_VALUE]));
+	*hash = hash_combine(*hash, text_hash(writer, &record->field[PAQ_FIELD_NEW_VALUE]));
 	for (i = *hash;; i++)
 	{
 		uint16	   *place = &writer->text_places[i & (TEXT_PLACES - 1)];
@@ -669,6 +673,8 @@ paq_block_add(PaqBlockWriter *writer, const PaqRecord *record)
 	uint16	   *session = find_session(writer, record);
 	uint32		hash;
 	uint16	   *text = find_text(writer, record, &hash);
+	uint32		session_number;
+	uint32		text_number;
 
 	Assert(writer->nrest == 0);
 	if (*session == 0)
@@ -686,33 +692,38 @@ paq_block_add(PaqBlockWriter *writer, const PaqRecord *record)
 		keep_rest(writer, record);
 	}
 
+	/* Definitions that are not whole are for no other record. */
+	session_number = *session - 1;
 	if (*session == 0)
 	{
+		session_number = writer->nsessions;
 		define_session(writer, record, limit);
-		*session = writer->nsessions;
 		if (limit == PAQ_BLOCK_BODY_MAX)
 		{
-			SessionEntry *entry = &writer->sessions[*session - 1];
+			SessionEntry *entry = &writer->sessions[session_number];
 
-			entry->fields = keep_fields(writer, record, session_fields, lengthof(session_fields),
-										entry->field_len);
+			entry->fields = keep_fields(writer, record, session_fields,
+										lengthof(session_fields), entry->field_len);
+			*session = session_number + 1;
 		}
 	}
+	text_number = *text - 1;
 	if (*text == 0)
 	{
+		text_number = writer->ntexts;
 		define_text(writer, record, limit);
-		*text = writer->ntexts;
 		if (limit == PAQ_BLOCK_BODY_MAX)
 		{
-			TextEntry  *entry = &writer->texts[*text - 1];
+			TextEntry  *entry = &writer->texts[text_number];
 
 			entry->hash = hash;
 			entry->fields = keep_fields(writer, record, text_fields, lengthof(text_fields),
 										entry->field_len);
+			*text = text_number + 1;
 		}
 	}
 	note_record(&writer->header, record, time);
-	put_record(writer, record, *session - 1, *text - 1, limit);
+	put_record(writer, record, session_number, text_number, limit);
 	return true;
 }
 
@@ -825,8 +836,8 @@ paq_block_end(PaqBlockWriter *writer, uint64 queue_to,
 		memcpy(stored, body, body_len);
 
 	/* 3. Checksums and the hash are over what is stored. */
-	p = paq_put_fixed(p, paq_block_crc(stored, writer->header.stored_len), 4);
-	(void) paq_put_fixed(p, paq_block_crc(writer->stored, p - writer->stored), 4);
+	p = paq_put_fixed(p, paq_crc32c(stored, writer->header.stored_len), 4);
+	(void) paq_put_fixed(p, paq_crc32c(writer->stored, p - writer->stored), 4);
 	*data = writer->stored;
 	*len = PAQ_BLOCK_HEADER + writer->header.stored_len;
 	if (!paq_block_hash(writer->next_hash, *data, *len, NULL, 0))

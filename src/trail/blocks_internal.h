@@ -17,7 +17,7 @@
 
 #include "trail/layer_internal.h"
 
-#include "port/pg_crc32c.h"
+#include "file_util.h"
 #include "trail/blocks.h"
 
 #define PAQ_FILE_MAGIC		"PAQAUDIT"
@@ -120,18 +120,6 @@ paq_get_fixed(const char *p, int bytes)
 	while (bytes > 0)
 		value = value << 8 | (uint8) p[--bytes];
 	return value;
-}
-
-/* CRC-32C of so many bytes */
-static inline uint32
-paq_block_crc(const char *data, Size len)
-{
-	pg_crc32c	crc;
-
-	INIT_CRC32C(crc);
-	COMP_CRC32C(crc, data, len);
-	FIN_CRC32C(crc);
-	return crc;
 }
 
 /* block_write.c */

@@ -195,7 +195,7 @@ extern void paq_layer_reader_limit(PaqLayerReader *reader, uint64 limit);
 extern bool paq_layer_reader_seek(PaqLayerReader *reader, uint64 offset);
 
 /*
- * The next piece of text, valid until the next call.  After PAQ_LAYER_END and
+ * The next piece of text, valid until the next call; it may be empty.  After PAQ_LAYER_END and
  * PAQ_LAYER_CUT another call goes on with what has been written since.
  */
 extern PaqLayerResult paq_layer_read(PaqLayerReader *reader,

@@ -11,6 +11,7 @@ use warnings;
 
 use FindBin;
 use lib "$FindBin::RealBin/../lib";
+use PaqInit qw(crc32c);
 use PaqTest;
 
 use Cwd qw(abs_path);
@@ -129,8 +130,11 @@ $node->psql('postgres', $_) foreach
 $node->pgbench('-n -t 2000 -c 2 -M prepared', 0, [], [], 'pgbench',
 	{ 'one' => "SELECT 1 WHERE 1 = 1\n" });
 
-# texts that no block has room for, and many that fill one
+# texts that no block has room for, of two roles in a session, and many that fill one
 my $sql = "$base/long.sql";
+append_to_file($sql, "CREATE ROLE role_a; CREATE ROLE role_b; SET pg_audit_queue.log = 'read';\n");
+append_to_file($sql, "SET ROLE role_$_; SELECT length('" . $_ x 1_500_000 . "'); RESET ROLE;\n") foreach 'a', 'b';
+append_to_file($sql, "RESET pg_audit_queue.log;\n");
 append_to_file($sql, "SELECT length('" . "\\\"\xc3\xa4" x 400_000 . "');\n");
 append_to_file($sql, "SELECT $_, '" . 'y' x 30_000 . "';\n") foreach 1 .. 60;
 $node->command_ok([ 'psql', '-Xqo', '/dev/null', '-f', $sql, '-d', $node->connstr('postgres') ], 'long texts');
@@ -205,19 +209,6 @@ cmp_ok((-s made('selects.trail', $selects, 1_000, 'none', 'none')) / $nselects,
 # What a later version may write
 # ---------------------------------------------------------------------------
 
-sub crc32c
-{
-	my ($data) = @_;
-	my $crc = 0xFFFFFFFF;
-
-	foreach my $byte (unpack 'C*', $data)
-	{
-		$crc ^= $byte;
-		$crc = $crc & 1 ? ($crc >> 1) ^ 0x82F63B78 : $crc >> 1 foreach 1 .. 8;
-	}
-	return $crc ^ 0xFFFFFFFF;
-}
-
 sub varint
 {
 	my ($value) = @_;
@@ -269,12 +260,35 @@ is(lines_of(with_items(sub { [@_] })), $golden, 'a file that is taken apart and 
 is(lines_of(with_items(sub { [ 77, 'new' ], [@_], [ 200, '' ] })), $golden, 'unknown items are left out');
 is(lines_of(with_items(sub { [ $_[0], $_[1] . "\x01\xff" ] })), $golden,
 	'so is what known ones have behind what is known');
+{
+	# a server item that says something else, and a name that is none of a time zone
+	my $n = 0;
+	my $other = "\0\0\0" . varint(1) . varint(0) . varint(0) . varint(5001) . 'A' x 5000;
+
+	is(lines_of(with_items(sub { $_[0] == 4 && $n++ == 3 ? ([@_], [ 1, $other ]) : [@_] }))
+		  =~ s/"server(?:Host|Version)":(?:"[^"]*"|null)|"serviceName":(?:"[^"]*"|null)//gr,
+		$golden =~ s/"server(?:Host|Version)":(?:"[^"]*"|null)|"serviceName":(?:"[^"]*"|null)//gr,
+		'a server can become another one');
+}
 is(output_of('', python(), '-B', $python, with_items(sub { [ 77, 'new' ], [ $_[0], $_[1] . "\x01\xff" ] })),
 	$golden, 'and by the other program');
 
 # ---------------------------------------------------------------------------
 # What nobody has written
 # ---------------------------------------------------------------------------
+
+# A record that is not all there ends the block, even if it is the last one.
+{
+	my @records;
+
+	with_items(sub { push @records, $_[0] == 4; [@_] });
+	my ($last) = grep { $records[$_] } reverse 0 .. $#records;
+	my $at = 0;
+
+	is(lines_of(with_items(sub { [ $_[0], $at++ == $last ? substr($_[1], 0, 3) : $_[1] ] })),
+		undef, 'a record that is cut');
+	is(lines_of(put_file("$base/empty.trail")), '', 'a file that has not been begun is empty');
+}
 
 # Chains: blocks that are left out, exchanged or repeated
 {

@@ -28,13 +28,18 @@ format_of_name(const char *name, Format *format)
 	}			endings[] =
 	{
 		{".json", FORMAT_JSON},
-		{".trail", FORMAT_JSON},	/* which readers make of it */
 		{".csv", FORMAT_CSVLOG},
 		{".log", FORMAT_PGAUDIT}
 	};
 	PaqLayers	layers;
 	const Size	len = paq_layers_of_name(name, &layers);
 
+	/* what readers make of it */
+	if (paq_is_block_file(name))
+	{
+		*format = FORMAT_JSON;
+		return true;
+	}
 	for (int i = 0; i < lengthof(endings); i++)
 	{
 		const Size	ending_len = strlen(endings[i].ending);
@@ -219,7 +224,7 @@ add_path(FileList *list, const char *path)
 	else if (!format_of_name(last_part(path), &format))
 	{
 		pg_log_error("file \"%s\" has an unknown ending", path);
-		pg_log_error_hint("Names of trail files end in .trail, .json, .csv or .log, perhaps with .zst, .lz4 or .enc behind that.");
+		pg_log_error_hint("Names of trail files end in .trail, or in .json, .csv or .log, perhaps with .zst, .lz4 or .enc behind that.");
 	}
 	else
 	{

@@ -126,7 +126,7 @@ put_element(Buffer *list, const Record *record, const PaqValue *element)
 {
 	static Buffer scratch;
 	const Text	text = record_part_text(record, element, &scratch);
-	const int32 len = text.data == NULL ? PAQ_PARAM_NULL : (int32) text.len;
+	const int32 len = paq_param_length(text.data == NULL ? PAQ_PARAM_NULL : (int32) text.len);
 
 	buffer_put(list, (const char *) &len, sizeof(len));
 	buffer_put(list, text.data, text.len);
@@ -161,14 +161,14 @@ restored_list(const Record *record, PaqTrailField field, Buffer *list)
 	};
 }
 
-/* The class with that label; MISC if there is none. */
+/* The class with that label; 0, which is shown as ???, if there is none. */
 static PaqClass
 restored_class(Record *record)
 {
 	for (int c = PAQ_FIRST_CLASS; c < PAQ_NCLASSES; c++)
 		if (record_is(record, PAQ_TRAIL_CLASS, paq_class_label(c)))
 			return c;
-	return PAQ_CLASS_MISC;
+	return 0;
 }
 
 /* An SQLSTATE as by MAKE_SQLSTATE; false if the line has none. */
@@ -287,7 +287,8 @@ record_restore(Record *record, PaqRecord *to)
 	record_decode_as(record, true);
 
 	header->kind = restored_kind(record);
-	header->audit_class = restored_class(record);
+	header->audit_class = header->kind == PAQ_KIND_AUDIT ? restored_class(record) :
+		PAQ_CLASS_MISC;
 	header->flags = restored_flags(record);
 	if (!restored_sqlstate(record, &header->sqlstate) && header->kind == PAQ_KIND_AUDIT)
 		header->flags |= PAQ_RECORD_NO_OUTCOME;
