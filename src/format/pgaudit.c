@@ -353,8 +353,7 @@ escape_text(char escape, const PaqRecord *record, char *scratch, PaqText *text)
 			break;
 		case 'm':
 		case 't':
-			if (log_time != 0)
-				text->len = paq_time_log(scratch, record->server, log_time, escape == 'm');
+			text->len = paq_time_log(scratch, record->server, log_time, escape == 'm');
 			break;
 		case 'n':
 			time = paq_time_split(log_time);

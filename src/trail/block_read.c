@@ -575,7 +575,10 @@ read_server(PaqBlockReader *reader, Cursor *cursor)
 		cursor->bad = true;
 		return;
 	}
-	/* A record that points to this is not there any more. */
+	/*
+	 * Who keeps a record that long has what is here: it can still be read.  Within a record,
+	 * nobody writes a third one.
+	 */
 	to->len = 0;
 	to->zone.count = 1;
 	to->zone.name[0] = (PaqText){NULL, 0};
@@ -857,25 +860,27 @@ PaqBlockResult
 paq_block_piece(PaqBlockReader *reader, PaqField *field, PaqText *piece)
 {
 	Cursor		content;
-	const char *behind;
 	uint64		number;
-	int			kind;
 
 	if (reader->bad)
 		return block_is_impossible(reader);
-	kind = next_item(reader, &content);
-	behind = content.end;
-	if (content.bad)
-		return block_is_impossible(reader);
-	if (kind != PAQ_ITEM_PIECE)
-		return PAQ_BLOCK_END;
-	number = get_varint(&content);
-	if (content.bad || number >= PAQ_NFIELDS)
-		return block_is_impossible(reader);
+
+	/* Those of fields that this version does not know are left out. */
+	do
+	{
+		const int	kind = next_item(reader, &content);
+		const char *behind = content.end;
+
+		if (content.bad)
+			return block_is_impossible(reader);
+		if (kind != PAQ_ITEM_PIECE)
+			return PAQ_BLOCK_END;
+		number = get_varint(&content);
+		if (content.bad)
+			return block_is_impossible(reader);
+		reader->items.p = behind;
+	} while (number >= PAQ_NFIELDS);
 	*field = number;
-	*piece = (PaqText){
-		content.p, content.end - content.p
-	};
-	reader->items.p = behind;
+	*piece = (PaqText){content.p, content.end - content.p};
 	return PAQ_BLOCK_HERE;
 }

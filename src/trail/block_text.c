@@ -39,7 +39,8 @@ typedef struct LongRecord
 {
 	bool		active;
 	PaqRecord	record;
-	uint64		missing;		/* bytes of its fields that have not been read */
+	uint64		left[PAQ_NFIELDS];	/* bytes of its fields that have not been read, */
+	uint64		missing;		/* and of all of them */
 	char	   *session;		/* bytes of its session's fields, which have no pieces */
 	uint64		kept;			/* bytes in the following */
 	char	   *field[PAQ_NFIELDS]; /* NULL: null, or the session's */
@@ -52,7 +53,8 @@ struct PaqBlockText
 	PaqBlockReader *reader;
 	PaqBuffer	text;
 	uint64		offset;			/* of the block that the next text begins in, or an earlier one */
-	bool		begun;			/* the file's header has been read */
+	bool		begun;			/* the file's header has been read, */
+	uint64		first;			/* and the first block begins there */
 	bool		in_block;		/* of which records are left */
 	LongRecord	rest;
 	PaqBlockResult result;		/* of the last call of the reader */
@@ -170,13 +172,12 @@ keep_piece(LongRecord *rest, PaqField field, const char *data, Size len)
 
 /* The record's fields go on in the next blocks: keep what there is of them. */
 static void
-begin_long_record(LongRecord *rest, const PaqRecord *record, uint64 missing)
+begin_long_record(LongRecord *rest, const PaqRecord *record)
 {
 	Size		session_len = 0;
 
 	forget_long_record(rest);
 	rest->active = true;
-	rest->missing = missing;
 	rest->record = *record;
 
 	/* A session's fields stay one behind the other. */
@@ -235,6 +236,7 @@ read_records(PaqBlockText *blocks)
 		PaqRecord	record;
 		PaqField	field;
 		PaqText		piece;
+		uint64		taken;
 		uint64		missing = 0;
 
 		/* 1. More of a record that is not complete */
@@ -243,8 +245,10 @@ read_records(PaqBlockText *blocks)
 		{
 			if (result != PAQ_BLOCK_HERE)
 				return result;
-			keep_piece(rest, field, piece.data, piece.len);
-			rest->missing -= Min(rest->missing, piece.len);
+			taken = Min(piece.len, rest->left[field]);
+			keep_piece(rest, field, piece.data, taken);
+			rest->left[field] -= taken;
+			rest->missing -= taken;
 		}
 		if (rest->active && rest->missing == 0)
 		{
@@ -261,7 +265,12 @@ read_records(PaqBlockText *blocks)
 		for (int i = 0; i < PAQ_NFIELDS; i++)
 			missing += paq_block_rest(blocks->reader, i);
 		if (missing > 0)
-			begin_long_record(rest, &record, missing);
+		{
+			begin_long_record(rest, &record);
+			for (int i = 0; i < PAQ_NFIELDS; i++)
+				rest->left[i] = paq_block_rest(blocks->reader, i);
+			rest->missing = missing;
+		}
 		else
 			write_text(blocks, &record);
 	}
@@ -294,7 +303,7 @@ begin_file(PaqBlockText *blocks)
 		result = paq_block_reader_begin(blocks->reader, blocks->fd, &file);
 		blocks->begun = result == PAQ_BLOCK_HERE;
 		if (blocks->begun)
-			blocks->offset = paq_block_reader_offset(blocks->reader);
+			blocks->first = blocks->offset = paq_block_reader_offset(blocks->reader);
 	}
 	return result;
 }
@@ -332,11 +341,18 @@ paq_block_text_read(PaqBlockText *blocks, const char **data, Size *len)
 		}
 	}
 
-	/* 3. A record whose other pieces cannot be read is one, too. */
-	if ((result == PAQ_BLOCK_DAMAGED || result == PAQ_BLOCK_UNREADABLE) && blocks->rest.active)
-		end_long_record(blocks);
+	/*
+	 * 3. From damage on, nothing is read: the next call fails, too.  A record whose other pieces
+	 * are lost with it is one.
+	 */
+	if (result == PAQ_BLOCK_DAMAGED || result == PAQ_BLOCK_UNREADABLE)
+	{
+		(void) text_result(blocks, result);
+		if (result == PAQ_BLOCK_DAMAGED && blocks->rest.active)
+			end_long_record(blocks);
+	}
 
-	/* What has been made before a failure is handed out first; the next call fails again. */
+	/* What has been made before that is handed out first. */
 	if (result != PAQ_BLOCK_HERE && blocks->text.used == 0)
 		return text_result(blocks, result);
 
@@ -358,7 +374,7 @@ paq_block_text_seek(PaqBlockText *blocks, uint64 offset)
 	blocks->failed = blocks->in_block = false;
 	blocks->result = PAQ_BLOCK_HERE;
 	forget_long_record(&blocks->rest);
-	if (offset == 0)
+	if (offset == 0 || (blocks->begun && offset < blocks->first))
 	{
 		blocks->begun = false;
 		blocks->offset = 0;

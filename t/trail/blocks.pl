@@ -195,6 +195,21 @@ SKIP:
 	like($record, qr/,"cut":true\}$/, 'which is marked');
 }
 
+# Damage where a long record goes on: it is not passed over.
+{
+	my $data = slurp_file(made('long.trail', $lines, 1_000, 'none', 'none'));
+	my $at   = unpack('v', substr($data, 10, 2));
+
+	# the first block that has pieces only
+	$at += 136 + unpack('V', substr($data, $at + 8, 4)) while unpack('V', substr($data, $at + 32, 4)) > 0;
+	substr($data, $at + 1000, 1) = chr(ord(substr($data, $at + 1000, 1)) ^ 1);
+	my ($status, $output, $errors) = trail_program('cat', put_file("$base/changed.trail", $data));
+
+	is($status, 1, 'damage within a long record');
+	like($errors, qr/changed\.trail": damaged from byte \d+ on: a block has a wrong checksum/, 'is said');
+	like($output, qr/SELECT length\(.*,"cut":true\}\n\z/, 'and the record that it was is the last one');
+}
+
 # ---------------------------------------------------------------------------
 # Bytes that a record takes
 # ---------------------------------------------------------------------------

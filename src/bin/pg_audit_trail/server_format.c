@@ -287,8 +287,8 @@ record_restore(Record *record, PaqRecord *to)
 	record_decode_as(record, true);
 
 	header->kind = restored_kind(record);
-	header->audit_class = header->kind == PAQ_KIND_AUDIT ? restored_class(record) :
-		PAQ_CLASS_MISC;
+	header->audit_class = header->kind == PAQ_KIND_AUDIT || header->kind == PAQ_KIND_PART ?
+		restored_class(record) : PAQ_CLASS_MISC;
 	header->flags = restored_flags(record);
 	if (!restored_sqlstate(record, &header->sqlstate) && header->kind == PAQ_KIND_AUDIT)
 		header->flags |= PAQ_RECORD_NO_OUTCOME;
