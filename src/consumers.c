@@ -236,25 +236,6 @@ typedef struct Trail
 	PaqTrailExtent extent;
 } Trail;
 
-static bool
-is_encrypted(const char *file)
-{
-	PaqLayers	layers;
-
-	(void) paq_layers_of_name(file, &layers);
-	return layers.encryption != PAQ_ENCRYPTION_NONE;
-}
-
-/* The reader's keys for the file, which is open as fd, go, however that comes. */
-static PaqKeys *
-keys_for(const char *file, int fd)
-{
-	char		error[PAQ_LAYER_ERROR_LEN];
-
-	return is_encrypted(file) || (paq_is_block_file(file) && paq_blocks_are_encrypted(fd)) ?
-		paq_run_key_command(error) : NULL;
-}
-
 /* Is the record of the line, which begins at data, one that was acknowledged? */
 static bool
 is_acknowledged(const PaqLine *line, const PaqPlace *place)
@@ -314,20 +295,30 @@ first_waiting(const PaqPlace *place, const Trail *trail)
 	const char *file = place->file;
 	char	   *path;
 	PaqLayerReader *reader;
-	PaqKeys    *keys;
+	PaqKeys    *keys = NULL;
 	TimestampTz time = 0;
+	char		error[PAQ_LAYER_ERROR_LEN];
 	int			fd;
 
 	if (file[0] == '\0' && oldest != NULL)
 		file = oldest + 1;
-	if (file[0] == '\0' || first_dir_separator(file) != NULL ||
-		(is_encrypted(file) && place->offset > MAX_SEEK))
+	if (file[0] == '\0' || first_dir_separator(file) != NULL)
 		return 0;
 	path = psprintf("%s/%s", paq_log_directory, file);
 	fd = OpenTransientFile(path, O_RDONLY | OPEN_FLAGS);
 	if (fd < 0)
 		return 0;
-	keys = keys_for(file, fd);
+
+	/* To seek in encrypted text, all units before the place are gone through. */
+	if (paq_is_encrypted(file, fd))
+	{
+		if (!paq_is_block_file(file) && place->offset > MAX_SEEK)
+		{
+			CloseTransientFile(fd);
+			return 0;
+		}
+		keys = paq_run_key_command(error);
+	}
 	reader = paq_layer_reader_make(fd, file, keys);
 	PG_TRY();
 	{

@@ -180,13 +180,9 @@ need_keys(PaqTrailScan *scan)
 {
 	PaqTrailReading *reading = scan->reading;
 	MemoryContext old_context;
-	PaqLayers	layers;
 	char		error[PAQ_LAYER_ERROR_LEN];
 
-	(void) paq_layers_of_name(scan->file->name, &layers);
-	if (reading->keys != NULL ||
-		(layers.encryption == PAQ_ENCRYPTION_NONE &&
-		 !(paq_is_block_file(scan->file->name) && paq_blocks_are_encrypted(scan->fd))))
+	if (reading->keys != NULL || !paq_is_encrypted(scan->file->name, scan->fd))
 		return;
 	old_context = MemoryContextSwitchTo(reading->context);
 	reading->keys = paq_run_key_command(error);

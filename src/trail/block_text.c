@@ -72,10 +72,14 @@ paq_is_block_file(const char *name)
 }
 
 bool
-paq_blocks_are_encrypted(int fd)
+paq_is_encrypted(const char *name, int fd)
 {
+	PaqLayers	layers;
 	char		head[14];
 
+	(void) paq_layers_of_name(name, &layers);
+	if (!paq_is_block_file(name))
+		return layers.encryption != PAQ_ENCRYPTION_NONE;
 	return pread(fd, head, sizeof(head), 0) == sizeof(head) &&
 		memcmp(head, PAQ_FILE_MAGIC, 8) == 0 && head[13] != PAQ_ENCRYPTION_NONE;
 }

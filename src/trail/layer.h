@@ -123,8 +123,11 @@ extern void paq_show_name(char *dst, Size size, const char *name, Size len);
  */
 extern bool paq_is_block_file(const char *name);
 
-/* Returns true if the file that is open as fd begins as one of encrypted blocks does. */
-extern bool paq_blocks_are_encrypted(int fd);
+/*
+ * Returns true if the file of that name, without directories, that is open as fd is encrypted: its
+ * name says so, or the header of a file of blocks.
+ */
+extern bool paq_is_encrypted(const char *name, int fd);
 
 /* key.c */
 
