@@ -739,6 +739,27 @@ session_fields(const PaqRecord *record)
 	return "";
 }
 
+#ifdef USE_ASSERT_CHECKING
+/* Returns true if the bytes of the session's fields are one behind the other. */
+static bool
+session_is_contiguous(const PaqRecord *record)
+{
+	const char *next = NULL;
+
+	for (int i = 0; i < PAQ_NSESSION_FIELDS; i++)
+	{
+		const PaqText *text = &record->field[i];
+
+		if (text->data == NULL)
+			continue;
+		if ((next != NULL && text->data != next) || record->header.field_len[i] != text->len)
+			return false;
+		next = text->data + text->len;
+	}
+	return true;
+}
+#endif
+
 static pg_noinline char *
 put_session_fields(JsonLine *line, char *p, const PaqRecord *record)
 {
@@ -806,6 +827,7 @@ put_session(JsonLine *line, char *p, const PaqRecord *record)
 {
 	SessionText *session = &sessions[record->header.pid & (NSESSIONS - 1)];
 
+	Assert(session_is_contiguous(record));
 	if (unlikely(!is_kept(session, record)) && !keep_session(session, record))
 		return put_session_fields(line, p, record);
 	line->raw = line->raw || session->raw;

@@ -288,7 +288,10 @@ typedef struct PaqServer
 					 char zone[PAQ_ZONE_NAME_LEN]);
 } PaqServer;
 
-/* A decoded record: points into the bytes it was decoded from. */
+/*
+ * A decoded record: points into the bytes it was decoded from.  The bytes of the session's fields
+ * are one behind the other; formats rely on that.
+ */
 typedef struct PaqRecord
 {
 	PaqRecordHeader header;

@@ -35,10 +35,11 @@ my $built;
 note "seed: $seed (PAQ_SEED)";
 foreach my $sanitizers ('-fsanitize=address,undefined -fno-sanitize-recover=all', '')
 {
+	# with assertions, which the programs of an installed server have not
 	my $ok = IPC::Run::run(
 		[
 			'make', '-C', $base, '-f', "$folder/Makefile", 'PG_CONFIG=pg_config',
-			'PAQ_SRC=' . abs_path("$FindBin::RealBin/../../src"), "PAQ_CFLAGS=$sanitizers", 'blocks'
+			'PAQ_SRC=' . abs_path("$FindBin::RealBin/../../src"), "PAQ_CFLAGS=$sanitizers -DUSE_ASSERT_CHECKING", 'blocks'
 		],
 		'>', \$built, '2>&1');
 
@@ -105,6 +106,15 @@ ok(slurp_file(made('golden.trail', $golden, 9, 'none', 'none')) eq slurp_file("$
 is(output_of('', python(), '-B', $python, "$folder/golden.trail"),
 	$golden, 'and read by a program that knows the documentation only');
 
+# Records of a series, then some of another one, with other numbers
+{
+	my $number = 0;
+	my $series = $golden =~ s/"sequence":(\d+),"series":\d+/
+	  ++$number < 20 ? $& : '"sequence":' . ($1 + 1000) . ',"series":7'/ger;
+
+	is(lines_of(made('series.trail', $series, 9, 'none', 'none')), $series, 'two series');
+}
+
 SKIP:
 {
 	skip 'the build has no zstd or no OpenSSL', 1 if !grep { "@$_[0, 1]" eq 'zstd 256' } @layers;
@@ -158,6 +168,10 @@ foreach my $layers (@layers)
 my $few = join '', grep { length() < 10_000 } $lines =~ /^(.*\n)/mg;
 my $python_reads = made('python.trail', $few, 1_000, 'none', 'none');
 ok(output_of('', python(), '-B', $python, $python_reads) eq $few, 'and as the other program reads them');
+
+# From each block on, and up to each, with records that go on in several of them
+like(mutate(made('places.trail', $lines, 500, 'none', 'none'), 0, $seed), qr/^places [1-9]\d, whole 0, /,
+	'reading begins, and ends, at any place between blocks');
 
 # The view reads them, too, beside files of lines.
 my ($series) = $lines =~ /"series":(\d+)/;
@@ -276,6 +290,21 @@ is(lines_of(with_items(sub { [ 77, 'new' ], [@_], [ 200, '' ] })), $golden, 'unk
 is(lines_of(with_items(sub { [ $_[0], $_[1] . "\x01\xff" ] })), $golden,
 	'so is what known ones have behind what is known');
 {
+	# a time zone that has another offset from a time on
+	my $zone = sub {
+		my ($kind, $content) = @_;
+		my ($names) = $content =~ /^(.*main)/s;
+		my $begin = 2 * 1_795_973_580;    # 2026-11-29 17:33 UTC
+
+		return [ $kind, $kind != 1 ? $content :
+			  $names . varint(2) . varint(0) . varint(0) . "\x04UTC" . varint($begin) . varint(7200) . "\x04CET" ];
+	};
+	my $lines = lines_of(with_items($zone));
+
+	is($lines, output_of('', python(), '-B', $python, with_items($zone)), 'two offsets, as the other program has them');
+	like($lines, qr/"logTime":"2026-11-29T17:32:[\d.]+\+00:00"/, 'one before its time');
+	like($lines, qr/"logTime":"2026-11-29T18:33:[\d.]+\+01:00","startTime":"2026-11-29T18:33:/, 'and one from then on');
+
 	# a server item that says something else, and a name that is none of a time zone
 	my $n = 0;
 	my $other = "\0\0\0" . varint(1) . varint(0) . varint(0) . varint(5001) . 'A' x 5000;
@@ -348,7 +377,7 @@ foreach my $layers (@layers)
 	my @keys = @$layers[ 2 .. $#$layers ];
 	my $file = made('mutated.trail', $golden, 9, @$layers);
 
-	like(mutate($file, $rounds, $seed, @keys), qr/^whole \d+, cut [1-9]\d*, refused [1-9]/,
+	like(mutate($file, $rounds, $seed, @keys), qr/^places 4, whole \d+, cut [1-9]\d*, refused [1-9]/,
 		"@$layers[0, 1]: of $rounds changed files, only whole records of the beginning are read");
 }
 

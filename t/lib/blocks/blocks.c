@@ -9,7 +9,8 @@
  * write puts RECORDS records into each block, fewer if there is no room.  COMPRESSION is none,
  * lz4 or zstd, ENCRYPTION none, 128 or 256; KEYS is a file with keys.  mutate changes, cuts and
  * repeats bytes of the file, in memory, so often: what is read of it then must be the beginning of
- * what is in FILE, up to the end of a record.
+ * what is in FILE, up to the end of a record.  Before that it reads FILE from each place on where
+ * reading can begin, and up to each.
  *
  * Exits with 1, and a message, if a file cannot be written or read, or something is read that
  * nobody has written.
@@ -210,6 +211,53 @@ read_text(int fd, const PaqKeys *keys, Buffer *text)
 	return result;
 }
 
+/*
+ * Reads the file from each place on that a reader of all of it has named, and up to there: that
+ * must be all text.  Returns how many places there are.
+ */
+static int
+check_places(int fd, const PaqKeys *keys, const Buffer *expected)
+{
+	PaqLayerReader *reader = paq_layer_reader_make(fd, "places.trail", keys);
+	Size		done = 0;
+	int			places = 0;
+	const char *data;
+	Size		len;
+
+	while (paq_layer_read(reader, &data, &len) == PAQ_LAYER_TEXT)
+	{
+		PaqLayerReader *other;
+		Size		before = 0;
+		Size		behind = 0;
+		bool		whole;
+		const uint64 place = paq_layer_reader_offset(reader, &whole);
+
+		done += len;
+		if (!whole)
+			continue;
+		places++;
+		other = paq_layer_reader_make(fd, "places.trail", keys);
+		paq_layer_reader_limit(other, place);
+		while (paq_layer_read(other, &data, &len) == PAQ_LAYER_TEXT)
+			before += len;
+		paq_layer_reader_limit(other, PG_UINT64_MAX);
+		if (!paq_layer_reader_seek(other, place))
+			fail("seek", "it is refused");
+		while (paq_layer_read(other, &data, &len) == PAQ_LAYER_TEXT)
+		{
+			if (len > expected->used - done - behind ||
+				memcmp(expected->data + done + behind, data, len) != 0)
+				fail("seek", "other text is read");
+			behind += len;
+		}
+		if (before != done || done + behind != expected->used)
+			fail("places", "not all text is read");
+		paq_layer_reader_free(other);
+	}
+	paq_layer_reader_free(reader);
+	return places;
+}
+
 static uint64 random_state;
 
 static uint64
@@ -244,6 +292,7 @@ run_mutate(int argc, char **argv)
 	if (pread(fd, original, st.st_size, 0) != st.st_size)
 		fail(argv[2], strerror(errno));
 	buffer_reserve(&text, 1);
+	printf("places %d, ", check_places(fd, keys, &expected));
 	for (int round = 0; round < rounds; round++)
 	{
 		Size		size = st.st_size;
