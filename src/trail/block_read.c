@@ -10,8 +10,9 @@
  * Nothing in a file is believed: each length is compared with what is there, each number of a
  * definition with how many there are.
  *
- * Guarantees: memory is allocated when the reader is made, and depends on nothing that is in a
- * file.  Of an encrypted file, nothing is handed out that is not authentic.
+ * Guarantees: the reader's own memory is allocated when it is made, and libraries allocate no more
+ * than a window of 8 MB to decompress, whatever a file has.  Of an encrypted file, nothing is
+ * handed out that is not authentic.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -145,7 +146,7 @@ any_sum(int64 a, int64 b)
 	return (int64) ((uint64) a + (uint64) b);
 }
 
-/* So many of the next bytes */
+/* Returns where the next len bytes are; NULL, and the cursor is bad, if there are fewer. */
 static inline const char *
 get_bytes(Cursor *cursor, uint64 len)
 {

@@ -10,7 +10,8 @@
  * Which definitions the block has is known by two hash tables, of sessions and of texts.  What
  * an entry was made from is compared byte by byte: a hash alone decides nothing.
  *
- * Guarantees: memory is allocated when the writer is made, and never again.
+ * Guarantees: the writer's own memory is allocated when it is made, and never again.  Libraries
+ * that compress, encrypt and hash allocate theirs for each block.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -30,10 +31,13 @@
 /* Bytes at the end of a text that its hash is made from */
 #define HASHED_MAX		1024
 
-/* Bytes of a field that the block of a record has, which no block has room for */
+/* Of a record that no block has room for, the first block has that many bytes of each field. */
 #define HEAD_MAX		(32 * 1024)
 
-/* Fields of a session: with log_settings, what these are is mostly the same, too */
+/*
+ * Fields that the definition of a session has.  The values that log_settings asks for are among
+ * them, since they are mostly the same in all records of a session.
+ */
 static const PaqField session_fields[] = {
 	PAQ_FIELD_USER, PAQ_FIELD_DATABASE, PAQ_FIELD_REMOTE_HOST, PAQ_FIELD_REMOTE_PORT,
 	PAQ_FIELD_APPLICATION, PAQ_FIELD_BACKEND_TYPE, PAQ_FIELD_SESSION_USER,
@@ -41,11 +45,13 @@ static const PaqField session_fields[] = {
 	PAQ_FIELD_TLS_CIPHER, PAQ_FIELD_SETTINGS
 };
 
-/* Fields of a text, and those of a record itself */
+/* Fields that the definition of a text has */
 static const PaqField text_fields[] = {
 	PAQ_FIELD_COMMAND, PAQ_FIELD_OBJECT_TYPE, PAQ_FIELD_OBJECT_NAME, PAQ_FIELD_STATEMENT,
 	PAQ_FIELD_OLD_VALUE, PAQ_FIELD_NEW_VALUE, PAQ_FIELD_VALUE_SOURCE, PAQ_FIELD_POLICY
 };
+
+/* Fields that each record has itself */
 static const PaqField record_fields[] = {
 	PAQ_FIELD_PARAMETER, PAQ_FIELD_MESSAGE
 };
@@ -94,7 +100,7 @@ typedef struct TextEntry
 	const char *fields;
 } TextEntry;
 
-/* What a record has more of than its block, by field */
+/* A field of a record, and what the record's block does not have of it */
 typedef struct Rest
 {
 	PaqField	field;
@@ -113,7 +119,7 @@ struct PaqBlockWriter
 
 	/* The block that is being made */
 	PaqBlockHeader header;
-	char	   *body;			/* PAQ_BLOCK_BODY_MAX bytes and some */
+	char	   *body;			/* PAQ_BLOCK_BODY_MAX bytes */
 	char	   *next;			/* behind the last item */
 	char	   *known;			/* bytes of the entries' fields, as many as body */
 	char	   *known_next;
@@ -256,7 +262,7 @@ end_item(PaqBlockWriter *writer, char *content, char *end)
 	char	   *p = writer->next + 1;
 	uint32		len = end - content;
 
-	/* as many bytes as there is space for: the higher ones may have nothing */
+	/* The length takes all bytes that begin_item() has left for it: the last may be 0. */
 	for (; p < content - 1; len >>= 7)
 		*p++ = (char) (len | 0x80);
 	*p = (char) len;
@@ -324,7 +330,10 @@ encoding_name(int encoding)
  * ----------
  */
 
-/* Returns true if the fields of the record are those, whose bytes are one behind the other. */
+/*
+ * Returns true if the fields of the record have these lengths and bytes; the bytes of all of them
+ * are one behind the other.
+ */
 static inline bool
 has_fields(const PaqRecord *record, const PaqField *fields, int nfields,
 		   const uint32 *lens, const char *bytes)
@@ -342,7 +351,10 @@ has_fields(const PaqRecord *record, const PaqField *fields, int nfields,
 	return true;
 }
 
-/* Keeps the fields' lengths and bytes; returns where the bytes are. */
+/*
+ * Copies the fields' lengths to lens, and their bytes to the writer's "known".  Returns where they
+ * are there.
+ */
 static const char *
 keep_fields(PaqBlockWriter *writer, const PaqRecord *record, const PaqField *fields, int nfields,
 			uint32 *lens)
@@ -383,7 +395,7 @@ find_session(PaqBlockWriter *writer, const PaqRecord *record)
 	const PaqRecordHeader *header = &record->header;
 	uint32		i = murmurhash32((uint32) header->pid) ^ (uint32) header->session_start;
 
-	/* These can be something else with each statement. */
+	/* A session can change these with each statement. */
 	i = hash_combine(i, text_hash(writer, &record->field[PAQ_FIELD_APPLICATION]));
 	i = hash_combine(i, text_hash(writer, &record->field[PAQ_FIELD_CURRENT_USER]));
 	i = hash_combine(i, text_hash(writer, &record->field[PAQ_FIELD_SESSION_USER]));
@@ -405,7 +417,10 @@ find_session(PaqBlockWriter *writer, const PaqRecord *record)
 	}
 }
 
-/* Likewise that of its text; *hash is its hash. */
+/*
+ * Returns the place of the record's text in the hash table, or the one where it would be; *hash is
+ * the text's hash.
+ */
 static uint16 *
 find_text(PaqBlockWriter *writer, const PaqRecord *record, uint32 *hash)
 {
@@ -469,7 +484,7 @@ define_session(PaqBlockWriter *writer, const PaqRecord *record, Size limit)
 	end_item(writer, content, p);
 }
 
-/* Likewise its text */
+/* Defines the record's text, with at most that much of each field, in bytes. */
 static void
 define_text(PaqBlockWriter *writer, const PaqRecord *record, Size limit)
 {

@@ -4,7 +4,7 @@
  *		A trail file of blocks: its layout, and how it is written and read.
  *
  * doc/trail_format.md says all that a reader of such files must know, so that one can be
- * written without this source.  Here are the same tables for who works on it.
+ * written without this source.  The layout of headers is here, too, with what is done to a body.
  *
  * A trail file is a file header, then blocks.  A block has some records, and all definitions
  * that these refer to: it can be read, left out, copied or proved without any other.  Numbers of
@@ -71,39 +71,8 @@
  * An item of an unknown kind is left out, and so is what an item has behind what the reader
  * knows of it.  So later versions can say more, and this one reads what they write.
  *
- *	content of	is
- *	server		version of the server:text host:text name of the cluster:text
- *				n:varint offset:signed (time:signed offset:signed) n times: the offsets from UTC,
- *				in seconds, of log_timezone, and the times at which each of them begins
- *	session		start:signed pid:signed backend:signed privileges:varint encoding:text fields
- *	text		class:varint flags:varint query id:signed location:signed length:signed fields
- *	record		mask:varint session:varint text:varint log time:signed, then as the mask says,
- *				in the order of its bits:
- *				0x0001	no start time		otherwise	log time - start time:signed
- *				0x0002	no end time: the log time is the start
- *				0x0004	statement id:signed substatement id:signed; otherwise one more than the
- *						session's last one in the block, and 1
- *				0x0008	number in the session:signed; otherwise one more than the last one
- *				0x0010	local transaction id:signed, minus that of the session's last record;
- *						otherwise the same
- *				0x0020	transaction id:varint; otherwise there is none
- *				0x0040	rows:varint; otherwise they are unknown
- *				0x0080	SQLSTATE, 5 bytes; otherwise 00000
- *				0x0100	fields
- *				0x0200	kind of record:varint; otherwise 1, PAQ_KIND_AUDIT
- *				0x0400	n:varint (field:varint bytes:varint) n times: so much more of the field
- *						comes in pieces
- *	piece		field:varint bytes
- *
- *	varint		7 bits a byte, lowest first, 0x80 in all bytes but the last
- *	signed		varint of 2n, or of -2n - 1 if n is negative
- *	text		length + 1:varint bytes; length 0 alone is null
- *	fields		n:varint (field:varint length:varint bytes) n times; others are null
- *	field		number of PaqField; parameters and settings are lists as paq_param_next() has them
- *
- * Times are microseconds since 2000-01-01 UTC, but for those of a time zone, which are seconds
- * since 1970.  The log time of a record is relative to that of the one before it in the block; of
- * the first one, to 0.
+ * What items of each kind have is only in doc/trail_format.md, under "Items of a block" and "What a
+ * record says", in the order in which block_write.c writes it.
  *
  * Nothing here raises, but for lack of memory.
  *

@@ -42,6 +42,13 @@ StaticAssertDecl(PAQ_BLOCK_BODY_MAX <= PAQ_UNIT_TEXT_MAX, "a frame has room for 
 StaticAssertDecl(PAQ_COMPRESSION_NONE == 0 && PAQ_COMPRESSION_LZ4 == 1 &&
 				 PAQ_COMPRESSION_ZSTD == 2, "values in the headers of files");
 
+/*
+ * Files have the numbers of PaqField.  A new field comes before the message there, which changes
+ * that one's number: whoever adds one writes a table of numbers here, in which it is 23.
+ */
+StaticAssertDecl(PAQ_FIELD_COMMAND == 11 && PAQ_FIELD_SETTINGS == 20 &&
+				 PAQ_FIELD_MESSAGE == 22 && PAQ_NFIELDS == 23, "numbers of fields in files");
+
 /* Kinds of items */
 #define PAQ_ITEM_SERVER		1
 #define PAQ_ITEM_SESSION	2

@@ -4,9 +4,9 @@
  *		Formats of the server, csvlog and pgaudit, made of lines of format json.
  *
  * A line becomes the record that it was made of, and src/format/ writes that, as it does in
- * the server.  What a line has that no server writes - an outcome that is no SQLSTATE, a class
- * that this version does not know - is not in the record.  Lines do not tell whether log_rows
- * was on: format pgaudit has no numbers of rows.
+ * the server.  What a line has that no server writes, as an outcome that is no SQLSTATE, is not
+ * in the record; a class that this version does not know is shown as ???.  Lines do not tell
+ * whether log_rows was on: format pgaudit has no numbers of rows.
  *
  * Copyright (c) 2026, pg_audit_queue contributors
  *
@@ -98,7 +98,7 @@ restored_time(const Record *record, PaqTrailField field)
 	lines.times[lines.ntimes].offset = offset;
 	lines.ntimes++;
 
-	/* Texts of seconds that are kept have another offset. */
+	/* What formats have kept of seconds was made with another offset. */
 	if (offset != lines.last_offset || lines.server.generation == 0)
 		lines.server.generation = paq_new_generation();
 	lines.last_offset = offset;
